@@ -1,0 +1,43 @@
+# Everything runs from .venv; no need to activate it.
+PYTHON ?= python3
+BIN := .venv/bin
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help install test test-slow lint format demo clean
+
+help: ## print these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/installed ## make .venv with the package and all it needs
+
+.venv/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo 'expected Python 3.11 or later, found' "$$($(PYTHON) --version 2>&1)": \
+	    'name another one with `make PYTHON=/path/to/python install`' >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { \
+	  echo 'cannot make .venv: Python lacks venv or ensurepip;' \
+	    'on Debian and Ubuntu, `apt install python3-venv`' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps -e .
+	@touch $@
+
+test: install ## run the tests, but for the slow ones
+	$(BIN)/python -m pytest
+
+test-slow: install ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: install ## check format and style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: install ## format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: install ## train on the built-in corpus in runs/demo, or go on where it stopped
+	$(BIN)/python train.py --model_dir=runs/demo
+
+clean: ## remove caches and build outputs; .venv and runs stay
+	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,62 @@
+"""Judges a trained model: BLEU, chrF and perplexity of a test set, from its model_dir alone.
+
+  python evaluate.py --model_dir=runs/en-de --source=test.en --reference=test.de --target_lang=de
+
+BLEU is sacreBLEU's, cased and lowercased, with its signature; with a target language also on
+Moses tokens, as the paper and the Multi30k literature report it.
+"""
+
+import dataclasses
+import json
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import flags
+
+from keras_transformer.command_line import run
+from keras_transformer.data import TextPairs, pair_batches
+from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
+from keras_transformer.files import whole_file
+from keras_transformer.text_files import read_lines
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
+
+flags.DEFINE_string("model_dir", None, "folder of the trained model", required=True)
+flags.DEFINE_string("source", None, "text file to translate, a sentence a line", required=True)
+flags.DEFINE_string("reference", None, "its translation, line by line", required=True)
+flags.DEFINE_string("output", None, "file to write the model's translations to")
+flags.DEFINE_string("json", None, "file to write all figures to")
+flags.DEFINE_string("target_lang", None, "two-letter code, for BLEU on tokens; default: training's")
+flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+flags.DEFINE_integer("beam_size", 4, "live beams of a sentence; 1 is greedy decoding")
+flags.DEFINE_float("alpha", 0.6, "exponent of the length penalty")
+FLAGS = flags.FLAGS
+
+
+def main():
+    pairs = TextPairs(FLAGS.source, FLAGS.reference)
+    pairs.check()
+    model_dir = ModelDir(FLAGS.model_dir)
+    tokenizer = model_dir.load_tokenizer()
+    model = model_dir.load_model(FLAGS.average)
+    translator = Translator(model, tokenizer, FLAGS.beam_size, FLAGS.alpha)
+    hypotheses = translator(list(read_lines(FLAGS.source)))
+    if FLAGS.output:
+        with whole_file(FLAGS.output) as partial:
+            partial.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+
+    language = FLAGS.target_lang or model_dir.load_training()["target_lang"]
+    scores = translation_scores(hypotheses, list(read_lines(FLAGS.reference)), language)
+    batches = pair_batches(pairs, tokenizer, max_length=1024, shuffle_buffer=0)
+    reference = ReferenceLoss(model, batches)()
+    print(format_scores(scores))
+    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
+    if FLAGS.json:
+        figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
+        with whole_file(FLAGS.json) as partial:
+            partial.write_text(json.dumps({**figures, **reference}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    run(main)

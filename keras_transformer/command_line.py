@@ -1,0 +1,60 @@
+"""What the command lines share: flags from records, and errors that a person can read."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+from absl import app, flags
+
+from keras_transformer.errors import UserError
+
+
+def define_record_flags(record: type) -> None:
+    """Defines a flag for each field of a dataclass, with the `help` of its metadata.
+
+    A flag that is not given is None, so that presets and defaults can be told from choices.
+    """
+    kinds = get_type_hints(record)
+    for field in dataclasses.fields(record):
+        kind = (get_args(kinds[field.name]) or (kinds[field.name],))[0]  # int of int | None
+        define = {
+            bool: flags.DEFINE_bool,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+        }[kind]
+        default = "" if field.default is None else f" (default: {field.default}, or the preset's)"
+        define(field.name, None, field.metadata["help"] + default, module_name=sys.argv[0])
+
+
+def given_fields(record: type) -> dict[str, Any]:
+    """The fields of `record` whose flags were given."""
+    values = {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(record)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def run(main: Callable[[], Any]) -> None:
+    """Runs `main` with absl's flags; prints a `UserError` as one line, with exit status 2."""
+    app.run(lambda arguments: _run(main, arguments))
+
+
+def _run(main, arguments):
+    script = os.path.basename(sys.argv[0])
+    try:
+        if arguments[1:]:
+            raise UserError(f"expected flags only, found {arguments[1]!r}; see {script} --help")
+        main()
+    except UserError as error:
+        sys.exit(_fail(script, str(error), 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail(script, "interrupted", 130))
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not try to flush to them at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(script, message, status):
+    print(f"{script}: {' '.join(message.split())}", file=sys.stderr)
+    return status

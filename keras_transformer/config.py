@@ -1,0 +1,148 @@
+"""What a Transformer is made of: one frozen, validated record, to and from JSON."""
+
+import dataclasses
+import json
+import os
+from typing import Any, get_type_hints
+
+from keras_transformer.errors import UserError
+from keras_transformer.presets import PRESETS
+
+
+def _field(default: Any, description: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": description})
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a Transformer and the loss it is trained with (paper, sections 3 and 5.4).
+
+    The defaults are the paper's base model; every field is also a flag of `train.py`. A field
+    without a value for `d_k` or `d_v` takes the paper's choice, `d_model / num_heads`.
+
+    Raises:
+        UserError: a field has the wrong type or a value that makes no model.
+
+    Example:
+        >>> config = TransformerConfig.from_preset("tiny", vocab_size=10_000, dropout=0.2)
+        >>> config.d_model, config.d_k
+        (128, 32)
+        >>> TransformerConfig.from_json(config.to_json()) == config
+        True
+    """
+
+    vocab_size: int = _field(37_000, "entries of the vocabulary shared by source and target")
+    num_encoder_layers: int = _field(6, "layers of the encoder (N)")
+    num_decoder_layers: int = _field(6, "layers of the decoder (N)")
+    d_model: int = _field(512, "width of the residual stream")
+    d_ff: int = _field(2048, "width of the hidden layer of the feed-forward network")
+    num_heads: int = _field(8, "attention heads (h)")
+    d_k: int | None = _field(None, "width of one head's queries and keys; default d_model / h")
+    d_v: int | None = _field(None, "width of one head's values; default d_model / h")
+    dropout: float = _field(0.1, "P_drop, on embeddings and on the output of every sub-layer")
+    attention_dropout: float = _field(0.0, "dropout on the attention weights")
+    activation_dropout: float = _field(0.0, "dropout inside the feed-forward network")
+    label_smoothing: float = _field(0.1, "epsilon_ls of the loss")
+    pre_norm: bool = _field(False, "normalise before each sub-layer instead of after it")
+    learned_positions: bool = _field(False, "learn the position table instead of sinusoids")
+    max_positions: int = _field(1024, "rows of the learned position table; sinusoids have no limit")
+    share_embeddings: bool = _field(True, "source and target use one embedding matrix")
+    tie_output: bool = _field(True, "the pre-softmax projection is the target embedding matrix")
+    layer_norm_epsilon: float = _field(1e-6, "epsilon of every layer normalisation")
+    pad_id: int = _field(0, "id that fills a row up to its length")
+    start_id: int = _field(1, "id that starts the decoder's input")
+    end_id: int = _field(2, "id that ends every sentence")
+
+    def __post_init__(self):
+        for name, kind in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, _checked_type(name, kind, getattr(self, name)))
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is None:
+                if self.num_heads < 1 or self.d_model % self.num_heads:
+                    raise UserError(
+                        f"d_model must be a multiple of num_heads where {name} is not given: "
+                        f"found d_model={self.d_model}, num_heads={self.num_heads}"
+                    )
+                object.__setattr__(self, name, self.d_model // self.num_heads)
+        self._check_values()
+
+    def _check_values(self):
+        sizes = ("vocab_size", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff")
+        for name in (*sizes, "num_heads", "d_k", "d_v", "max_positions"):
+            self._expect(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
+            self._expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._expect("layer_norm_epsilon", self.layer_norm_epsilon > 0, "above 0")
+        for name in ("pad_id", "start_id", "end_id"):
+            in_vocabulary = 0 <= getattr(self, name) < self.vocab_size
+            self._expect(name, in_vocabulary, f"an id below vocab_size={self.vocab_size}")
+        self._expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
+        if not self.learned_positions:
+            self._expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
+
+    def _expect(self, name: str, holds: bool, expected: str):
+        if not holds:
+            raise UserError(f"{name} must be {expected}: found {getattr(self, name)}")
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides) -> "TransformerConfig":
+        """The configuration of a preset, with any field set otherwise.
+
+        Args:
+            name: a key of `PRESETS`: "base", "big", "tiny" or a row of Table 3 such as "B-dk16".
+            **overrides: fields that differ from the preset.
+
+        Raises:
+            UserError: there is no such preset, no such field, or no such model.
+        """
+        if name not in PRESETS:
+            raise UserError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
+        return cls.from_dict({**PRESETS[name].model, **overrides})
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
+        """The configuration with these fields; raises `UserError` for a field there is not."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise UserError(
+                f"unknown configuration field {unknown[0]!r}: expected one of {', '.join(known)}"
+            )
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, as plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(
+        cls, text: str, where: str | os.PathLike = "configuration"
+    ) -> "TransformerConfig":
+        """Reads what `to_json` wrote; `where` names the text in errors.
+
+        Raises:
+            UserError: the text is not a JSON object, or a field is unknown or impossible.
+        """
+        try:
+            fields = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}:{error.lineno}: not JSON: {error.msg}") from None
+        if not isinstance(fields, dict):
+            raise UserError(f"{where}: expected a JSON object, found {type(fields).__name__}")
+        try:
+            return cls.from_dict(fields)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+
+    def to_json(self) -> str:
+        """One field a line."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _checked_type(name: str, kind: Any, value: Any) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        expected = getattr(kind, "__name__", str(kind))
+        raise UserError(f"{name} must be {expected}: found {value!r}")
+    return value

@@ -1,0 +1,164 @@
+"""BLEU and chrF of a translated corpus (section 6.1), each figure with how it was computed.
+
+BLEU figures compare only if text was prepared alike. So the figures to publish (sacreBLEU, on plain
+text) stand beside those that older papers report (on tokens), each with its signature.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sacremoses
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacremoses.corpus import NonbreakingPrefixes
+
+from keras_transformer.errors import UserError
+
+# Chinese is left out: Moses does not segment it, so every clause would count as one word.
+MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values()) - {"zh", "yue"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure: what it is, its value from 0 to 100, and sacreBLEU's signature of how it was got.
+
+    `dataclasses.asdict(score)` is ready for JSON.
+    """
+
+    label: str
+    value: float
+    signature: str
+
+
+def translation_scores(
+    hypotheses: Sequence[str], references: Sequence[str], target_lang: str | None = None
+) -> dict[str, Score]:
+    """Scores a corpus of translations against one reference each.
+
+    Args:
+        hypotheses: the translations, as plain text, neither tokenised nor lowercased; may be empty
+            strings.
+        references: what each should have been, as plain text, in the same order.
+        target_lang: two-letter code of the language of both, such as `"de"`.
+
+    Returns:
+        A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU) and, where the Moses
+        tokenizer knows `target_lang`, also `bleu_tokenized_lowercased` (comparable with the
+        Multi30k literature) and `bleu_paper` (comparable with Table 2: tokenised, cased,
+        hyphenated compounds split).
+
+    Raises:
+        UserError: the counts differ, there is nothing to score, or sacreBLEU lacks the word
+            segmenter of the target language (Japanese, Korean).
+
+    Example:
+        >>> scores = translation_scores(["Ein Mann reitet ."], ["Ein Mann reitet."], "de")
+        >>> scores["bleu_lowercased"].signature
+        'nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:2.6.0'
+    """
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"expected one hypothesis for each reference, found {len(hypotheses)} hypotheses "
+            f"and {len(references)} references"
+        )
+    if not references:
+        raise UserError("expected at least one sentence to score, found none")
+
+    language = target_lang or ""
+    try:
+        bleu = BLEU(trg_lang=language)
+        bleu_lowercased = BLEU(trg_lang=language, lowercase=True)
+    except RuntimeError as error:
+        raise UserError(f"cannot score {language!r}: " + " ".join(str(error).split())) from error
+    scores = {
+        "bleu": _score("sacreBLEU", bleu, hypotheses, references),
+        "bleu_lowercased": _score("sacreBLEU, lowercased", bleu_lowercased, hypotheses, references),
+        "chrf": _score("chrF", CHRF(), hypotheses, references),
+    }
+    if language in MOSES_LANGUAGES:
+        scores["bleu_tokenized_lowercased"] = _tokenized_lowercased_bleu(
+            hypotheses, references, language
+        )
+        scores["bleu_paper"] = _paper_bleu(hypotheses, references, language)
+    return scores
+
+
+def split_compounds(tokens: str) -> str:
+    """Splits hyphenated compounds as the paper's authors did before they computed BLEU.
+
+    Args:
+        tokens: a tokenised sentence, tokens separated by blanks.
+
+    Returns:
+        The sentence with each compound `A-B` as `A ##AT##-##AT## B`. Matches do not overlap, so
+        the second hyphen of `a-b-c` stays.
+
+    Example:
+        >>> split_compounds("ein T-Shirt")
+        'ein T ##AT##-##AT## Shirt'
+    """
+    # Bytes, because the authors' Perl worked on them: in "face-à-face" the two bytes of "à" serve
+    # one match each, so that both hyphens split.
+    split = re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode())
+    return split.decode()
+
+
+def format_scores(scores: Mapping[str, Score]) -> str:
+    """Formats scores as a table, one line each: value, label, signature.
+
+    Example:
+        >>> print(format_scores({"chrf": Score("chrF", 61.5, "nrefs:1|case:mixed")}))
+         61.50  chrF  nrefs:1|case:mixed
+    """
+    width = max(len(score.label) for score in scores.values())
+    return "\n".join(
+        f"{score.value:6.2f}  {score.label:<{width}}  {score.signature}"
+        for score in scores.values()
+    )
+
+
+def _tokenized_lowercased_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> Score:
+    # Lowercased first, as Multi30k's own preparation does: abbreviations are matched by case.
+    return _score(
+        "tokenised BLEU, lowercased, as in the Multi30k literature",
+        BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
+        _tokenize([line.lower() for line in hypotheses], language),
+        _tokenize([line.lower() for line in references], language),
+        tokenizer=f"sacremoses-{sacremoses.__version__}-{language}",
+    )
+
+
+def _paper_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
+    return _score(
+        "tokenised BLEU, compounds split, as in the paper",
+        BLEU(tokenize="none", force=True, smooth_method="none"),
+        [split_compounds(line) for line in _tokenize(hypotheses, language)],
+        [split_compounds(line) for line in _tokenize(references, language)],
+        tokenizer=f"sacremoses-{sacremoses.__version__}-{language}-compounds",
+    )
+
+
+def _tokenize(sentences: Sequence[str], language: str) -> list[str]:
+    normalizer = sacremoses.MosesPunctNormalizer(language)
+    tokenizer = sacremoses.MosesTokenizer(language)
+    return [
+        tokenizer.tokenize(normalizer.normalize(sentence), return_str=True)
+        for sentence in sentences
+    ]
+
+
+def _score(
+    label: str,
+    metric: Metric,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenizer: str | None = None,
+) -> Score:
+    value = metric.corpus_score(hypotheses, [references]).score
+    signature = metric.get_signature()
+    if tokenizer:
+        signature.update("tok", tokenizer)
+    return Score(label, value, str(signature))

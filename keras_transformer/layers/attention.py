@@ -1,0 +1,134 @@
+"""Scaled dot-product attention and multi-head attention (paper, section 3.2)."""
+
+import keras
+from keras import ops
+
+# Stands for minus infinity before the softmax: a row in which nothing may be attended to then
+# gives equal weights and not NaN.
+_MINUS_INFINITY = -1e9
+
+
+def padding_mask(ids, pad_id: int = 0):
+    """Where attention may look: everywhere but at padding.
+
+    Args:
+        ids: integer tensor (batch, length).
+        pad_id: the id that fills a row up to its length.
+
+    Returns:
+        Boolean tensor (batch, 1, 1, length) for `MultiHeadAttention`, true at real tokens.
+    """
+    return ops.not_equal(ids, pad_id)[:, None, None, :]
+
+
+def causal_mask(length):
+    """Where the decoder may look: at a position and those before it (paper, section 3.2.3).
+
+    Args:
+        length: number of positions.
+
+    Returns:
+        Boolean tensor (1, 1, length, length), true where key position <= query position.
+    """
+    positions = ops.arange(length)
+    return (positions[None, :] <= positions[:, None])[None, None]
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Attention of several heads in parallel (paper, section 3.2.2).
+
+    `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
+    No projection has a bias. `d_k` and `d_v` are free: they need not be equal, nor multiply with
+    `num_heads` to `d_model`.
+
+    Args:
+        d_model: width of input and output.
+        num_heads: number of heads, h.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        dropout: share of the attention weights that is dropped in training.
+
+    Call arguments:
+        query: (batch, query_length, d_model).
+        value: (batch, value_length, d_model), what is attended to; keys and values are made of it.
+        attention_mask: boolean, broadcastable to (batch, num_heads, query_length, value_length),
+            true where attention may look; None for everywhere.
+
+    Returns:
+        (batch, query_length, d_model).
+
+    Example:
+        >>> x = keras.random.normal((2, 7, 64))
+        >>> MultiHeadAttention(d_model=64, num_heads=4)(x, x, attention_mask=causal_mask(7)).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.d_k = d_k or d_model // num_heads
+        self.d_v = d_v or d_model // num_heads
+        self.dropout = dropout
+        self.query = self._projection(num_heads * self.d_k, "query")
+        self.key = self._projection(num_heads * self.d_k, "key")
+        self.value = self._projection(num_heads * self.d_v, "value")
+        self.output_projection = self._projection(d_model, "output")
+        self.weights_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def _projection(self, width, name):
+        return keras.layers.Dense(width, use_bias=False, dtype=self.dtype_policy, name=name)
+
+    def build(self, query_shape, value_shape=None):
+        for projection in (self.query, self.key, self.value):
+            projection.build((None, None, self.d_model))
+        self.output_projection.build((None, None, self.num_heads * self.d_v))
+
+    def call(self, query, value, attention_mask=None, training=None):
+        keys, values = self.keys_and_values(value)
+        return self.attend(query, keys, values, attention_mask, training)
+
+    def keys_and_values(self, value):
+        """Keys (batch, num_heads, length, d_k) and values (batch, num_heads, length, d_v)."""
+        return self._split_heads(self.key(value)), self._split_heads(self.value(value))
+
+    def attend(self, query, keys, values, attention_mask=None, training=None):
+        """What `call` does, given the `keys_and_values` of what is attended to."""
+        weights = self.attention_weights(query, keys, attention_mask)
+        context = ops.matmul(self.weights_dropout(weights, training=training), values)
+        return self.output_projection(self._join_heads(context))
+
+    def attention_weights(self, query, keys, attention_mask=None):
+        """Weights (batch, num_heads, query_length, value_length); each row sums to one."""
+        queries = self._split_heads(self.query(query)) * self.d_k**-0.5
+        scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))
+        # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
+        scores = ops.cast(scores, "float32")
+        if attention_mask is not None:
+            scores = ops.where(attention_mask, scores, _MINUS_INFINITY)
+        return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+
+    def _split_heads(self, x):
+        batch, length = ops.shape(x)[:2]
+        heads = ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads))
+        return ops.transpose(heads, (0, 2, 1, 3))
+
+    def _join_heads(self, x):
+        batch, length = ops.shape(x)[0], ops.shape(x)[2]
+        return ops.reshape(
+            ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.d_v)
+        )
+
+    def compute_output_shape(self, query_shape, value_shape):
+        return query_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "d_k": self.d_k,
+            "d_v": self.d_v,
+            "dropout": self.dropout,
+        }

@@ -1,0 +1,108 @@
+"""What encoder and decoder layers have in common (paper, sections 3.1 and 5.4)."""
+
+import keras
+
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.feed_forward import FeedForward
+
+
+class TransformerBlock(keras.layers.Layer):
+    """The widths and rates of a layer, and the residual connection around its sub-layers.
+
+    Args:
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        dropout: on the output of every sub-layer, before it is added.
+        attention_dropout: on the attention weights.
+        activation_dropout: inside the feed-forward network.
+        pre_norm: normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+    """
+
+    FIELDS = (
+        "d_model",
+        "num_heads",
+        "d_ff",
+        "d_k",
+        "d_v",
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "pre_norm",
+        "layer_norm_epsilon",
+    )
+
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        d_ff,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        pre_norm=False,
+        layer_norm_epsilon=1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.d_k = d_k or d_model // num_heads
+        self.d_v = d_v or d_model // num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.pre_norm = pre_norm
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.residual_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def block_config(self):
+        """The arguments of this class, for `get_config` and for layers made in its likeness."""
+        return {name: getattr(self, name) for name in self.FIELDS}
+
+    def get_config(self):
+        return {**super().get_config(), **self.block_config()}
+
+    def compute_output_shape(self, x_shape, memory_shape=None):
+        return x_shape
+
+    def new_attention(self, name):
+        """A multi-head attention of this block's widths."""
+        return MultiHeadAttention(
+            self.d_model,
+            self.num_heads,
+            self.d_k,
+            self.d_v,
+            self.attention_dropout,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def new_feed_forward(self, name):
+        """A feed-forward network of this block's widths."""
+        return FeedForward(
+            self.d_model, self.d_ff, self.activation_dropout, dtype=self.dtype_policy, name=name
+        )
+
+    def new_norm(self, name):
+        """A layer normalisation of this block's epsilon."""
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def build_sublayers(self, *sublayers):
+        """Builds each of these for rows of width `d_model`."""
+        for sublayer in sublayers:
+            sublayer.build((None, None, self.d_model))
+
+    def residual(self, x, sublayer, norm, training):
+        """`norm(x + dropout(sublayer(x)))`, or `x + dropout(sublayer(norm(x)))` with pre-norm."""
+        if self.pre_norm:
+            return x + self.residual_dropout(sublayer(norm(x)), training=training)
+        return norm(x + self.residual_dropout(sublayer(x), training=training))

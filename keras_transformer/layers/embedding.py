@@ -1,0 +1,60 @@
+"""Token embeddings and the logits of the same matrix (paper, section 3.4)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Embeds ids, and projects onto the vocabulary with the same matrix (paper, section 3.4).
+
+    Embeddings are multiplied by `sqrt(d_model)`, logits are not.
+
+    Args:
+        vocab_size: number of ids.
+        d_model: width of an embedding.
+
+    Call arguments:
+        ids: integer tensor (batch, length).
+
+    Returns:
+        (batch, length, d_model).
+
+    Example:
+        >>> embedding = TokenEmbedding(vocab_size=100, d_model=64)
+        >>> x = embedding(keras.ops.ones((2, 7), "int32"))
+        >>> embedding.logits(x).shape
+        TensorShape([2, 7, 100])
+    """
+
+    def __init__(self, vocab_size, d_model, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+
+    def build(self, ids_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocab_size, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+        )
+
+    def call(self, ids):
+        # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
+        rows = ops.take(self.embeddings.value, ids, axis=0)
+        return ops.cast(rows, self.compute_dtype) * self.d_model**0.5
+
+    def logits(self, x):
+        """Scores of every id: (..., d_model) to (..., vocab_size)."""
+        matrix = ops.cast(self.embeddings, self.compute_dtype)
+        return ops.matmul(x, ops.transpose(matrix))
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.d_model)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+        }

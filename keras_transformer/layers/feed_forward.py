@@ -1,0 +1,53 @@
+"""The position-wise feed-forward network (paper, section 3.3)."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """`max(0, x W_1 + b_1) W_2 + b_2`, at each position alike (paper, equation 2).
+
+    Args:
+        d_model: width of input and output.
+        d_ff: width of the hidden layer.
+        dropout: share of the hidden units that is dropped in training.
+
+    Call arguments:
+        x: (batch, length, d_model).
+
+    Returns:
+        (batch, length, d_model).
+
+    Example:
+        >>> FeedForward(d_model=64, d_ff=256)(keras.random.normal((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, d_model, d_ff, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.d_ff = d_ff
+        self.dropout = dropout
+        self.hidden = keras.layers.Dense(
+            d_ff, activation="relu", dtype=self.dtype_policy, name="hidden"
+        )
+        self.output_projection = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
+        self.hidden_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, x_shape):
+        self.hidden.build((None, None, self.d_model))
+        self.output_projection.build((None, None, self.d_ff))
+
+    def call(self, x, training=None):
+        return self.output_projection(self.hidden_dropout(self.hidden(x), training=training))
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "d_ff": self.d_ff,
+            "dropout": self.dropout,
+        }

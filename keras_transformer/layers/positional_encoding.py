@@ -1,0 +1,96 @@
+"""Where in the sentence a token stands (paper, section 3.5)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PositionalEncoding(keras.layers.Layer):
+    """Adds sinusoids of the position to the embeddings (paper, section 3.5).
+
+    `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1) = cos(...)`, interleaved.
+    There is no longest sentence.
+
+    Args:
+        d_model: width of the embeddings, even.
+
+    Call arguments:
+        x: (batch, length, d_model).
+        start: position of the first token of `x`, an integer or a scalar integer tensor.
+
+    Returns:
+        (batch, length, d_model).
+
+    Raises:
+        ValueError: `d_model` is odd.
+
+    Example:
+        >>> PositionalEncoding(64)(keras.ops.zeros((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, d_model, **kwargs):
+        super().__init__(**kwargs)
+        if d_model % 2:
+            raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
+        self.d_model = d_model
+        self.built = True
+
+    def call(self, x, start=0):
+        length = ops.shape(x)[1]
+        positions = ops.cast(start + ops.arange(length), "float32")
+        frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)
+        angles = positions[:, None] * ops.convert_to_tensor(frequencies, "float32")
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        encoding = ops.reshape(pairs, (length, self.d_model))
+        return x + ops.cast(encoding, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "d_model": self.d_model}
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LearnedPositions(keras.layers.Layer):
+    """Adds a learned vector for each position instead (paper, Table 3, row E).
+
+    Args:
+        d_model: width of the embeddings.
+        max_length: number of positions; beyond the last one its vector is used again.
+
+    Call arguments:
+        x: (batch, length, d_model).
+        start: position of the first token of `x`, an integer or a scalar integer tensor.
+
+    Returns:
+        (batch, length, d_model).
+
+    Example:
+        >>> LearnedPositions(64, max_length=100)(keras.ops.zeros((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, d_model, max_length, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.max_length = max_length
+
+    def build(self, x_shape):
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.max_length, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+        )
+
+    def call(self, x, start=0):
+        positions = start + ops.arange(ops.shape(x)[1])
+        return x + ops.take(self.table, ops.minimum(positions, self.max_length - 1), axis=0)
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "d_model": self.d_model, "max_length": self.max_length}

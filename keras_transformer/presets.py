@@ -1,0 +1,84 @@
+"""The models of the paper by name: plain data.
+
+`base`, `big` and every row of Table 3 differ from `TransformerConfig`'s defaults, which are the
+base model, only in what stands here. `tiny` is the small-data model of the Multi30k literature.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Preset(NamedTuple):
+    """A model, and how the paper trains it and averages its checkpoints (sections 5 and 6.1).
+
+    Attributes:
+        model: the fields of `TransformerConfig` that differ from the base model.
+        training: the flags of `train.py` that differ from its defaults.
+    """
+
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+
+_PAPER = {"steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
+_BIG = {**_PAPER, "steps": 300_000, "average_checkpoints": 20}
+
+
+def _base(**model: Any) -> Preset:
+    return Preset(model, _PAPER)
+
+
+PRESETS: dict[str, Preset] = {
+    "base": _base(),
+    "big": Preset({"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}, _BIG),
+    "A-h1": _base(num_heads=1, d_k=512, d_v=512),
+    "A-h4": _base(num_heads=4, d_k=128, d_v=128),
+    "A-h16": _base(num_heads=16, d_k=32, d_v=32),
+    "A-h32": _base(num_heads=32, d_k=16, d_v=16),
+    "B-dk16": _base(d_k=16),
+    "B-dk32": _base(d_k=32),
+    "C-N2": _base(num_encoder_layers=2, num_decoder_layers=2),
+    "C-N4": _base(num_encoder_layers=4, num_decoder_layers=4),
+    "C-N8": _base(num_encoder_layers=8, num_decoder_layers=8),
+    "C-d256": _base(d_model=256, d_k=32, d_v=32),
+    "C-d1024": _base(d_model=1024, d_k=128, d_v=128),
+    "C-ff1024": _base(d_ff=1024),
+    "C-ff4096": _base(d_ff=4096),
+    "D-drop0.0": _base(dropout=0.0),
+    "D-drop0.2": _base(dropout=0.2),
+    "D-ls0.0": _base(label_smoothing=0.0),
+    "D-ls0.2": _base(label_smoothing=0.2),
+    "E-learned": _base(learned_positions=True),
+    "tiny": Preset(
+        {
+            "num_encoder_layers": 4,
+            "num_decoder_layers": 4,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "dropout": 0.3,
+            "vocab_size": 10_000,
+        },
+        {"average_checkpoints": 10},
+    ),
+    # For the built-in corpus: small enough for minutes on two cores.
+    "demo": Preset(
+        {
+            "num_encoder_layers": 2,
+            "num_decoder_layers": 2,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "dropout": 0.1,
+            "vocab_size": 1000,
+        },
+        {
+            "steps": 1500,
+            "warmup_steps": 500,
+            "learning_rate": 0.005,
+            "checkpoint_steps": 100,
+            "validation_steps": 500,
+            "average_checkpoints": 5,
+        },
+    ),
+}

@@ -1,0 +1,53 @@
+"""The learning rate over the course of training (paper, section 5.3)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise, then a fall with the root of the step (paper, section 5.3, equation 3).
+
+    `factor * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5)` at the n-th update. Keras asks with
+    the number of updates already made, so that `schedule(0)` is the rate of the first: n = 1.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: number of updates in which the rate rises.
+        factor: multiplies the rate; the paper's is 1.
+
+    Raises:
+        ValueError: an argument is not positive.
+
+    Example:
+        >>> schedule = InverseSquareRootSchedule(512, warmup_steps=4000)
+        >>> float(schedule(3999))  # the 4,000th update: the peak, (512 * 4000)^-0.5
+        0.00069877...
+    """
+
+    def __init__(self, d_model, warmup_steps=4000, factor=1.0):
+        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps)):
+            if value <= 0:
+                raise ValueError(f"{name} must be positive: found {value}")
+        if factor <= 0:
+            raise ValueError(f"factor must be positive: found {factor}")
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+        self.factor = factor
+
+    @classmethod
+    def with_peak(cls, learning_rate, d_model, warmup_steps=4000):
+        """The schedule whose highest rate, reached at `warmup_steps`, is `learning_rate`."""
+        return cls(d_model, warmup_steps, learning_rate * (d_model * warmup_steps) ** 0.5)
+
+    def __call__(self, step):
+        n = ops.cast(step, "float32") + 1.0
+        rise = n * self.warmup_steps**-1.5
+        return self.factor * self.d_model**-0.5 * ops.minimum(ops.rsqrt(n), rise)
+
+    def get_config(self):
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "factor": self.factor,
+        }

@@ -1,0 +1,40 @@
+"""Reading of text files, one sentence a line, exactly as `tf.data.TextLineDataset` reads them."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+
+from keras_transformer.errors import UserError
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 text file, without their ends.
+
+    A line ends at `\n` and nowhere else, and every `\r` is dropped, as `tf.data.TextLineDataset`
+    does: `str.splitlines` and universal newlines also split at other characters, so that two files
+    of equal length would fall out of step.
+
+    Args:
+        path: the file; a name that ends in `.gz` is decompressed.
+
+    Raises:
+        UserError: the file cannot be read, is not whole, or has a line that is not UTF-8.
+    """
+    number = 0
+    try:
+        with gzip.open(path) if is_gzip(path) else open(path, "rb") as file:
+            for line in file:
+                number += 1
+                yield line.replace(b"\r", b"").removesuffix(b"\n").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: expected UTF-8 text, found {error.reason}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+
+
+def is_gzip(path: str | os.PathLike) -> bool:
+    """Whether the file is compressed, by its name."""
+    return os.fspath(path).endswith(".gz")

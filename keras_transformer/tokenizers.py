@@ -1,0 +1,223 @@
+"""Subword vocabularies (section 5.1): trained, saved and loaded; text to ids to text, in-graph."""
+
+import copy
+import hashlib
+import io
+import itertools
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+from google.protobuf.message import DecodeError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
+
+from keras_transformer.errors import UserError
+from keras_transformer.text_files import read_lines
+
+PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
+
+
+class SubwordTokenizer(tf.Module):
+    """A subword vocabulary shared by source and target (section 5.1).
+
+    Both directions are TensorFlow operations, so they run inside `tf.data`, `tf.function` and a
+    SavedModel. Text is normalised first (NFKC, runs of white space to one space); a character that
+    the vocabulary lacks is spelled in UTF-8 bytes, so nothing is ever unknown, and
+    `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
+
+    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown (never produced).
+
+    Args:
+        model: a serialised SentencePiece model whose special ids are the above.
+
+    Raises:
+        UserError: `model` is no such model.
+
+    Example:
+        >>> tokenizer = SubwordTokenizer.train(["train.en", "train.de"], vocab_size=10_000)
+        >>> ids = tokenizer.tokenize(tf.constant(["A man rides a horse."]))
+        >>> tokenizer.detokenize(ids)
+        <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'A man rides a horse.'], dtype=object)>
+    """
+
+    def __init__(self, model: bytes):
+        super().__init__()
+        try:
+            specification = ModelProto.FromString(model).trainer_spec
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (DecodeError, RuntimeError) as error:
+            raise UserError("expected a SentencePiece model, found something else") from error
+        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
+            raise UserError(
+                "expected a SentencePiece model with pad, start, end and unknown ids "
+                f"{(PAD_ID, START_ID, END_ID, UNKNOWN_ID)}, found {found}"
+            )
+        self.model = model
+        self.vocab_size = processor.vocab_size()
+        self._processor = processor
+        self._is_bpe = specification.model_type == TrainerSpec.BPE
+        self._operations = tf_text.SentencepieceTokenizer(model)
+        self._operations._model_resource = _SharedModel(model, name=None)
+
+    @classmethod
+    def train(
+        cls,
+        files: Sequence[str | os.PathLike],
+        vocab_size: int,
+        model_type: Literal["bpe", "unigram"] = "bpe",
+    ) -> "SubwordTokenizer":
+        """Learns a vocabulary from text files, one sentence a line.
+
+        Args:
+            files: UTF-8 text files, `.gz` or plain, of all languages that share the vocabulary.
+            vocab_size: number of ids, the special ones and 256 bytes among them.
+            model_type: "bpe" for byte-pair encoding, as the paper's English-German; "unigram" for
+                the open equivalent of the word pieces of its English-French.
+
+        Raises:
+            UserError: a file cannot be read, or the text does not allow `vocab_size`.
+        """
+        lines = itertools.chain.from_iterable(map(read_lines, files))
+        return cls.train_from_sentences(lines, vocab_size, model_type)
+
+    @classmethod
+    def train_from_sentences(
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        model_type: Literal["bpe", "unigram"] = "bpe",
+    ) -> "SubwordTokenizer":
+        """Learns a vocabulary from sentences; the other arguments are those of `train`.
+
+        Of more than 5 million sentences, 5 million drawn at random are used; a sentence longer than
+        16,384 bytes is left out.
+        """
+        model, failures = io.BytesIO(), []
+
+        def watched():
+            # SentencePiece turns what an iterator raises into a RuntimeError: keep the cause.
+            try:
+                yield from sentences
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=watched(),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                pad_id=PAD_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                unk_id=UNKNOWN_ID,
+                byte_fallback=True,
+                character_coverage=1.0,
+                input_sentence_size=5_000_000,
+                max_sentence_length=16_384,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise (failures[0] if failures else _explained(error, vocab_size)) from error
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "SubwordTokenizer":
+        """Loads what `save` wrote.
+
+        Raises:
+            UserError: the file is missing or is no vocabulary.
+        """
+        try:
+            with open(path, "rb") as file:
+                return cls(file.read())
+        except OSError as error:
+            raise UserError(f"{path}: expected a vocabulary file: {error.strerror}") from error
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the vocabulary, a SentencePiece `.model` file, whole or not at all."""
+        partial = f"{os.fspath(path)}.{os.getpid()}.tmp"
+        with open(partial, "wb") as file:
+            file.write(self.model)
+        os.replace(partial, path)
+
+    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+        """Splits sentences into subwords, without start or end symbol.
+
+        Args:
+            text: string `(batch,)`.
+            bpe_dropout: share of merges left out at random, anew in each call (Provilkov et al.,
+                2020), which regularises training; 0.1 is usual. It takes no seed.
+
+        Returns:
+            int32 `(batch, None)`.
+
+        Raises:
+            UserError: `bpe_dropout` is not from 0 to 1, or the vocabulary is no byte-pair encoding.
+        """
+        if not 0 <= bpe_dropout <= 1:
+            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
+        if bpe_dropout and not self._is_bpe:
+            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
+        if not bpe_dropout:
+            return self._operations.tokenize(text)
+        # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model.
+        sampler = copy.copy(self._operations)
+        sampler.nbest_size, sampler.alpha = -1, bpe_dropout
+        return sampler.tokenize(text)
+
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """Joins subwords into sentences: up to the first end symbol, special symbols left out.
+
+        Args:
+            ids: int32 `(batch, length)`, dense or ragged.
+
+        Returns:
+            string `(batch,)`.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(PAD_ID)
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        ended = tf.cumsum(tf.cast(ids == END_ID, tf.int32), axis=1) > 0
+        special = (ids == PAD_ID) | (ids == START_ID)
+        return self._operations.detokenize(tf.ragged.boolean_mask(ids, ~(ended | special)))
+
+    def normalize(self, text: str) -> str:
+        """The text as the vocabulary sees it, and as `detokenize(tokenize(text))` returns it."""
+        return self._processor.normalize(text).replace("\N{LOWER ONE EIGHTH BLOCK}", " ")[1:]
+
+
+class _SharedModel(tf_text_sentencepiece._SentencepieceModelResource):
+    """The model in TensorFlow's memory, found by its content.
+
+    TensorFlow Text's own has no name, so it belongs to the eager kernel that made it, and is gone
+    once TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
+    """
+
+    def _create_resource(self):
+        return tf_text_sentencepiece.gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._model, shared_name=hashlib.sha256(self._model).hexdigest()
+        )
+
+
+def _explained(error: RuntimeError, vocab_size: int) -> UserError:
+    """SentencePiece's training error in one line that says what to do."""
+    message = str(error)
+    if found := re.search(r"too high .* <= (\d+)", message):
+        limit = f"at most {found[1]}, the largest that the text allows"
+    elif found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        limit = f"at least {found[1]}: the text's characters, 256 bytes and the special symbols"
+    elif "sentences_.empty()" in message:
+        return UserError("expected sentences to learn a vocabulary from, found none")
+    else:
+        return UserError(f"cannot learn a vocabulary of {vocab_size}: {' '.join(message.split())}")
+    return UserError(f"expected a vocab_size of {limit}; found {vocab_size}")

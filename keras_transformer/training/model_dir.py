@@ -1,0 +1,132 @@
+"""The folder that holds everything about a model: what every command but training starts from."""
+
+import json
+import os
+from pathlib import Path
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
+from keras_transformer.model import Transformer
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training.checkpoints import Checkpoints, average_weights
+
+
+class ModelDir:
+    """A folder with a model's configuration, vocabulary, checkpoints and logs.
+
+        config.json        the `TransformerConfig`
+        vocabulary.model   the SentencePiece model
+        training.json      the `TrainingOptions`, the data, and each command that trained it
+        checkpoints/       the last checkpoints
+        logs/              for TensorBoard
+
+    Args:
+        path: the folder.
+
+    Example:
+        >>> model_dir = ModelDir("runs/demo")
+        >>> translator = Translator(model_dir.load_model(), model_dir.load_tokenizer())
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.logs = self.path / "logs"
+        self._config = self.path / "config.json"
+        self._vocabulary = self.path / "vocabulary.model"
+        self._training = self.path / "training.json"
+
+    def exists(self) -> bool:
+        """Whether a model is here.
+
+        Raises:
+            UserError: something else is here.
+        """
+        if self._config.exists():
+            return True
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UserError(
+                f"model_dir {self.path}: expected a model, or an empty or new folder, "
+                "found something else"
+            )
+        return False
+
+    def create(
+        self, config: TransformerConfig, tokenizer: SubwordTokenizer, training: dict
+    ) -> None:
+        """Writes what a new run begins with; the configuration last, which makes it a model."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(self._vocabulary)
+        self.save_training(training)
+        with whole_file(self._config) as partial:
+            partial.write_text(config.to_json())
+
+    def load_config(self) -> TransformerConfig:
+        """The configuration.
+
+        Raises:
+            UserError: there is none, or it is not one.
+        """
+        return TransformerConfig.from_json(self._read(self._config), self._config)
+
+    def load_tokenizer(self) -> SubwordTokenizer:
+        """The vocabulary; raises `UserError` if there is none."""
+        return SubwordTokenizer.load(self._vocabulary)
+
+    def load_training(self) -> dict:
+        """What `save_training` wrote; raises `UserError` if it is not there."""
+        try:
+            return json.loads(self._read(self._training))
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
+
+    def save_training(self, training: dict) -> None:
+        """Records how the model is trained."""
+        with whole_file(self._training) as partial:
+            partial.write_text(json.dumps(training, indent=2) + "\n")
+
+    def load_model(self, average: int | None = None) -> Transformer:
+        """The model with the mean of its last `average` checkpoints (paper, section 6.1).
+
+        Args:
+            average: number of checkpoints; default: what training was told to average. Where
+                there are fewer, all of them.
+
+        Raises:
+            UserError: there is no checkpoint, or one is damaged.
+        """
+        config = self.load_config()
+        steps = self.checkpoints.steps()
+        if not steps:
+            raise UserError(f"{self.checkpoints.folder}: expected a checkpoint, found none")
+        if average is None:
+            average = self.load_training()["options"]["average_checkpoints"]
+        if average < 1:
+            raise UserError(f"expected to average at least 1 checkpoint, found {average}")
+        model = Transformer(config, name="transformer")
+        model.build()
+        average_weights(model, self.checkpoints, steps[-average:])
+        return model
+
+    def check_same(self, config: TransformerConfig) -> None:
+        """Raises `UserError` if the model here has another configuration, naming the difference."""
+        here, wanted = self.load_config().to_dict(), config.to_dict()
+        different = [
+            f"{name}={here[name]} (now {wanted[name]})"
+            for name in here
+            if here[name] != wanted[name]
+        ]
+        if different:
+            raise UserError(
+                f"model_dir {self.path} holds a model of another configuration: "
+                f"{', '.join(different)}"
+            )
+
+    def _read(self, path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"{path}: expected the folder of a trained model: {error.strerror}"
+            ) from error

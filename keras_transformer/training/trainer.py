@@ -1,0 +1,228 @@
+"""Trains a model in a model_dir with `model.fit`, or goes on where that stopped."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import keras
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import SentencePairs, count_pairs, pair_batches
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenCount
+from keras_transformer.model import Transformer
+from keras_transformer.schedules import InverseSquareRootSchedule
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training.callbacks import (
+    Progress,
+    SaveCheckpoints,
+    StopAfter,
+    TrainingLog,
+    Validation,
+)
+from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.strategies import default_strategy
+from keras_transformer.translator import Translator
+
+_VALIDATION_SENTENCES = 1000
+
+
+def train(
+    path: str | os.PathLike,
+    config: TransformerConfig,
+    options: TrainingOptions,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs | None = None,
+    test_pairs: SentencePairs | None = None,
+    model_type: str = "bpe",
+    target_lang: str | None = None,
+    command: str = "",
+) -> Transformer:
+    """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
+
+    Started again with the same arguments it goes on from the last checkpoint.
+
+    Args:
+        path: the model_dir, new or of the same configuration.
+        config: the model; its `vocab_size` is that of the vocabulary to learn.
+        options: how to train it.
+        train_pairs: what to learn from.
+        valid_pairs: what to judge it by as it learns.
+        test_pairs: what to judge it by at the end; default: `valid_pairs`.
+        model_type: of the vocabulary, "bpe" or "unigram".
+        target_lang: two-letter code of the target language, for BLEU on its tokens.
+        command: recorded in the model_dir.
+
+    Returns:
+        The model, with the mean of its last checkpoints.
+
+    Raises:
+        UserError: the data are not as they should be, or the model_dir holds something else.
+    """
+    keras.utils.set_random_seed(options.seed)
+    for pairs in (valid_pairs, test_pairs):
+        if pairs is not None:
+            pairs.check()
+    train_pairs.check()
+    if config.learned_positions and options.max_length > config.max_positions:
+        raise UserError(
+            f"max_length must be at most the {config.max_positions} learned positions: "
+            f"found {options.max_length}"
+        )
+    model_dir, tokenizer = _open(
+        path, config, options, train_pairs, model_type, target_lang, command
+    )
+    log = TrainingLog(model_dir.logs)
+
+    strategy = default_strategy()
+    replicas = strategy.num_replicas_in_sync
+    with strategy.scope():
+        model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
+        steps_done = model_dir.checkpoints.steps()
+        if steps_done:
+            model_dir.checkpoints.restore(model, steps_done[-1])
+    counts = count_pairs(train_pairs, tokenizer, options.max_length)
+    if not counts.kept:
+        raise UserError(
+            f"{train_pairs.description}: expected a pair of 1 to {options.max_length} tokens a "
+            f"side, found {counts.empty} with an empty side and {counts.too_long} too long"
+        )
+    log.say(
+        f"Training a model of {model.count_params():,} parameters on {counts.kept:,} pairs of "
+        f"{train_pairs.description}: {options.steps:,} steps of {options.tokens_per_batch:,} "
+        f"tokens on {replicas} device{'s' if replicas > 1 else ''}, in {model_dir.path}"
+    )
+    if counts.empty or counts.too_long:
+        log.say(
+            f"Left out {counts.empty:,} pairs with an empty side and {counts.too_long:,} with a "
+            f"side of more than {options.max_length} tokens"
+        )
+    if steps_done:
+        log.say(f"Going on from step {steps_done[-1]:,}")
+
+    if not steps_done or steps_done[-1] < options.steps:
+        _fit(model, tokenizer, options, model_dir, train_pairs, valid_pairs, replicas, log)
+    model = model_dir.load_model()
+    judged = test_pairs or valid_pairs
+    if judged is not None:
+        averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
+        log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
+        _report(Translator(model, tokenizer), judged, target_lang, log)
+    return model
+
+
+def _open(path, config, options, train_pairs, model_type, target_lang, command):
+    """The model_dir, new or found to be of this configuration, and its vocabulary."""
+    model_dir = ModelDir(path)
+    record = {
+        "options": dataclasses.asdict(options),
+        "data": train_pairs.description,
+        "target_lang": target_lang,
+        "commands": [command],
+    }
+    if model_dir.exists():
+        model_dir.check_same(config)
+        record["commands"] = [*model_dir.load_training()["commands"], command]
+        model_dir.save_training(record)
+        return model_dir, model_dir.load_tokenizer()
+    tokenizer = SubwordTokenizer.train_from_sentences(
+        train_pairs.sentences(), config.vocab_size, model_type
+    )
+    model_dir.create(config, tokenizer, record)
+    return model_dir, tokenizer
+
+
+def _compiled_model(config, options, jit_compile):
+    model = Transformer(config, name="transformer")
+    model.build()
+    if options.learning_rate is None:
+        schedule = InverseSquareRootSchedule(config.d_model, options.warmup_steps)
+    else:
+        schedule = InverseSquareRootSchedule.with_peak(
+            options.learning_rate, config.d_model, options.warmup_steps
+        )
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            schedule,
+            beta_1=options.beta_1,
+            beta_2=options.beta_2,
+            epsilon=options.adam_epsilon,
+        ),
+        loss=LabelSmoothedCrossEntropy(config.label_smoothing, config.pad_id),
+        metrics=[Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)],
+        jit_compile=jit_compile,
+    )
+    return model
+
+
+def _fit(model, tokenizer, options, model_dir, train_pairs, valid_pairs, replicas, log):
+    batches = pair_batches(
+        train_pairs,
+        tokenizer,
+        tokens_per_batch=options.tokens_per_batch,
+        max_length=options.max_length,
+        seed=options.seed,
+        repeat=True,
+        batch_multiple=replicas,
+        bpe_dropout=options.bpe_dropout,
+    )
+    steps_done = int(model.optimizer.iterations)
+    callbacks = [
+        StopAfter(options.steps),
+        Progress(log, options.steps, options.report_steps),
+        SaveCheckpoints(
+            model_dir.checkpoints,
+            options.steps,
+            options.checkpoint_steps,
+            options.checkpoint_minutes,
+            options.keep_checkpoints,
+        ),
+    ]
+    if valid_pairs is not None:
+        judge = _validation(model, tokenizer, options, valid_pairs)
+        callbacks.append(Validation(log, judge, options.steps, options.validation_steps))
+    model.fit(
+        batches.skip(steps_done),
+        steps_per_epoch=options.steps - steps_done,
+        callbacks=callbacks,
+        shuffle=False,
+        verbose=0,
+    )
+
+
+def _validation(model, tokenizer, options, pairs):
+    """What judges the model by these pairs: loss and perplexity, and BLEU of greedy search."""
+    batches = pair_batches(
+        pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
+    ).cache()
+    reference_loss = ReferenceLoss(model, batches)
+    translator = Translator(model, tokenizer, beam_size=1)
+    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
+
+    def judge():
+        bleu = translation_scores(translator(sources), references)["bleu"].value
+        return {**reference_loss(), "BLEU": bleu}
+
+    return judge
+
+
+def _report(translator, pairs, target_lang, log):
+    sources, references = _sentences(pairs)
+    hypotheses = translator(sources)
+    log.say(format_scores(translation_scores(hypotheses, references, target_lang)))
+    for row in range(0, len(sources), max(1, len(sources) // 4)):
+        log.say(
+            f"\n  source       {sources[row]}"
+            f"\n  translation  {hypotheses[row]}"
+            f"\n  reference    {references[row]}"
+        )
+
+
+def _sentences(pairs: SentencePairs, limit: int = -1) -> tuple[Sequence[str], Sequence[str]]:
+    rows = list(pairs.dataset().take(limit).as_numpy_iterator())
+    return tuple(
+        [side.decode("utf-8", "replace") for side in column] for column in zip(*rows, strict=True)
+    )

@@ -1,0 +1,108 @@
+"""Strings in, strings out: a tokenizer, a model and a search, on TensorFlow."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.decoding import search
+from keras_transformer.errors import UserError
+from keras_transformer.model import Transformer
+from keras_transformer.tokenizers import SubwordTokenizer
+
+
+class Translation(NamedTuple):
+    """A translated sentence, and its score: log-probability / length penalty."""
+
+    text: str
+    score: float
+
+
+class Translator:
+    """Translates sentences by beam search (paper, section 6.1).
+
+    Sentences of similar length are translated together, and put back in order; what a sentence
+    becomes does not depend on its company. One without a token becomes an empty one.
+
+    Args:
+        model: a `Transformer`.
+        tokenizer: the vocabulary it was trained with.
+        beam_size: live beams of a sentence; 1 is greedy decoding.
+        alpha: exponent of the length penalty.
+        extra_length: a translation has at most this many tokens more than its source.
+        tokens_per_batch: source tokens translated together, padding included.
+        max_source_length: a longer sentence, in tokens, is translated up to here.
+
+    Raises:
+        UserError: an option is out of range, or the vocabulary is not of the model's size.
+
+    Example:
+        >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
+        >>> translator(["A man rides a horse."])
+        ['Ein Mann reitet auf einem Pferd.']
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: SubwordTokenizer,
+        beam_size: int = 4,
+        alpha: float = 0.6,
+        extra_length: int = 50,
+        tokens_per_batch: int = 2048,
+        max_source_length: int = 1024,
+    ):
+        if model.config.vocab_size != tokenizer.vocab_size:
+            raise UserError(
+                f"expected a vocabulary of the model's {model.config.vocab_size} entries, "
+                f"found {tokenizer.vocab_size}"
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.beam_size = beam_size
+        self.alpha = alpha
+        self.extra_length = extra_length
+        self.tokens_per_batch = tokens_per_batch
+        self.max_source_length = max_source_length
+        ids = tf.TensorSpec([None, None], tf.int32)
+        self._translate_ids = tf.function(self._search, input_signature=[ids])
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The translation of each sentence, in order."""
+        return [translation.text for translation in self.translate(sentences)]
+
+    def translate(self, sentences: Sequence[str]) -> list[Translation]:
+        """The translation of each sentence and its score, in order."""
+        translations = [Translation("", 0.0)] * len(sentences)
+        if not sentences:
+            return translations
+        tokens = self.tokenizer.tokenize(tf.constant(list(sentences), tf.string))
+        tokens = tokens[:, : self.max_source_length - 1]
+        lengths = tokens.row_lengths().numpy()
+        for rows in self._batches(lengths):
+            end = tf.fill([len(rows), 1], self.model.config.end_id)
+            source_ids = tf.concat([tf.gather(tokens, rows), end], axis=1)
+            texts, scores = self._translate_ids(source_ids.to_tensor(self.model.config.pad_id))
+            for row, text, score in zip(rows, texts.numpy(), scores.numpy(), strict=True):
+                translations[row] = Translation(text.decode("utf-8", "replace"), float(score))
+        return translations
+
+    def _batches(self, lengths: np.ndarray):
+        """Indices of the sentences that have tokens, of similar length together."""
+        order = np.argsort(-lengths, kind="stable")
+        order = order[lengths[order] > 0]
+        while len(order):
+            size = max(1, self.tokens_per_batch // int(lengths[order[0]] + 1))
+            yield order[:size]
+            order = order[size:]
+
+    def _search(self, source_ids):
+        result = search(
+            self.model,
+            source_ids,
+            beam_size=self.beam_size,
+            alpha=self.alpha,
+            extra_length=self.extra_length,
+        )
+        return self.tokenizer.detokenize(result.ids[:, 0]), result.scores[:, 0]

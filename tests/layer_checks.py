@@ -1,0 +1,119 @@
+"""One thorough test that every layer passes."""
+
+import re
+import warnings
+
+import keras
+import numpy as np
+from helpers import randomise
+from keras import ops
+
+BASE_CONFIG = {"name", "trainable", "dtype"}
+
+
+def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights):
+    """Holds a layer to all that Keras, and this package, promise of one.
+
+    Args:
+        layer_class: the class.
+        init_kwargs: its arguments.
+        inputs: call arguments by name, as arrays; every dimension but the last may vary.
+        output_shape: of what it returns for `inputs`.
+        weights: path of each weight within the layer, such as "query/kernel".
+    """
+    layer = layer_class(**init_kwargs, name="tested")
+    _check_config(layer_class, layer, init_kwargs)
+    _check_build(layer, inputs, weights)
+    randomise(layer)
+    output = _call(layer, inputs)
+    assert output.shape == output_shape
+    _check_serialisation(layer, inputs, output)
+    _check_mixed_precision(layer_class, layer, init_kwargs, inputs, output)
+    _check_no_mask_is_inferred(layer, inputs, output)
+    _check_training(layer, inputs, output_shape)
+
+
+def run_saving_test(layer_class, init_kwargs, inputs, folder):
+    """A functional model that holds the layer is the same after it was saved and loaded."""
+    model = _functional(layer_class(**init_kwargs), inputs)
+    randomise(model)
+    model.save(folder / "model.keras")
+    loaded = keras.saving.load_model(folder / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+
+
+def _call(layer, inputs):
+    """The first argument by position and the others by name, as users do."""
+    first, *others = inputs
+    return layer(inputs[first], **{name: inputs[name] for name in others})
+
+
+def _functional(layer, inputs):
+    symbols = {
+        name: keras.Input((*[None] * (x.ndim - 2), x.shape[-1]), dtype=x.dtype.name, name=name)
+        if x.dtype.kind == "f"
+        else keras.Input((*x.shape[1:-1], None), dtype=x.dtype.name, name=name)
+        for name, x in inputs.items()
+    }
+    return keras.Model(symbols, _call(layer, symbols))
+
+
+def _check_config(layer_class, layer, init_kwargs):
+    config = layer.get_config()
+    for name in config.keys() - BASE_CONFIG:
+        assert getattr(layer, name) == config[name], name
+    for name, value in init_kwargs.items():
+        assert config[name] == value, name
+    assert layer_class.from_config(config).get_config() == config
+
+
+def _check_build(layer, inputs, weights):
+    shapes = {f"{name}_shape": x.shape for name, x in inputs.items() if "mask" not in name}
+    layer.build(*shapes.values())
+    assert layer.built
+    paths = [weight.path for weight in layer.weights]
+    assert sorted(paths) == sorted(f"tested/{path}" for path in weights)
+    assert all(re.fullmatch(r"([a-z_]|layer_\d+)+", part) for p in paths for part in p.split("/"))
+
+
+def _check_serialisation(layer, inputs, output):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(copy) is type(layer)
+    assert copy.get_config() == layer.get_config()
+    model = _functional(copy, inputs)
+    assert model.output.shape == (*[None] * (output.ndim - 1), output.shape[-1])
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_allclose(model(inputs), output, atol=1e-6)
+
+
+def _check_mixed_precision(layer_class, layer, init_kwargs, inputs, output):
+    mixed = layer_class(**init_kwargs, dtype="mixed_bfloat16")
+    mixed_output = _call(mixed, inputs)
+    assert keras.backend.standardize_dtype(mixed_output.dtype) == "bfloat16"
+    assert all(weight.dtype == "float32" for weight in mixed.weights)
+    mixed.set_weights(layer.get_weights())
+    mixed_output = ops.cast(_call(mixed, inputs), "float32")
+    np.testing.assert_allclose(mixed_output, output, atol=0.03 * np.abs(output).max())
+
+
+def _check_no_mask_is_inferred(layer, inputs, output):
+    name = next(iter(inputs))
+    masked = ops.convert_to_tensor(inputs[name])
+    masked._keras_mask = ops.zeros(masked.shape[:2], "bool")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns that the layer does not use it: as intended.
+        masked_output = _call(layer, {**inputs, name: masked})
+    assert getattr(output, "_keras_mask", None) is None
+    np.testing.assert_array_equal(masked_output, output)
+
+
+def _check_training(layer, inputs, output_shape):
+    if not layer.weights:
+        return
+    model = _functional(layer, inputs)
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    before = model.get_weights()
+    target = np.random.default_rng(1).normal(size=output_shape)
+    model.fit(inputs, target, batch_size=output_shape[0], verbose=0)
+    for weight, old in zip(model.weights, before, strict=True):
+        assert np.any(weight.numpy() != old), f"{weight.path} is not trained"

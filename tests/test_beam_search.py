@@ -1,0 +1,382 @@
+"""Beam search: held against enumeration, argmax and a plain NumPy search on toy models."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.decoding.beam_search import beam_search
+from keras_transformer.errors import UserError
+
+START, END, PAD = (
+    1,
+    2,
+    -1,
+)  # no toy model emits the padding symbol, so it shows what was not written
+
+
+class ToyModel:
+    """Logits that depend on the source and, through a cache of past symbols, on all the history."""
+
+    def __init__(self, seed, vocab_size, end_bias=0.0):
+        rng = np.random.default_rng(seed)
+        self.logits = rng.normal(scale=2.0, size=(211, vocab_size)).astype("float32")
+        self.logits[:, END] += end_bias
+        self.weights = rng.integers(1, 211, size=64).astype("int32")
+
+    def log_probs(self, source, symbols):
+        """NumPy, float64: log-probabilities of the symbol that follows `symbols`."""
+        past = [START, *symbols]
+        row = (source + np.dot(past, self.weights[: len(past)])) % len(self.logits)
+        logits = self.logits[row].astype("float64")
+        return logits - np.log(np.sum(np.exp(logits)))
+
+    def search(self, sources, *, beam_size, max_lengths, cache_length=12, **options):
+        def step(ids, position, cache):
+            is_now = ops.arange(cache_length) == position
+            past = ops.where(is_now, ids[:, :, None], cache["past"])
+            row = ops.sum(past * self.weights[:cache_length], axis=-1) + sources[:, None]
+            return ops.take(self.logits, row % len(self.logits), axis=0), {"past": past}
+
+        sources = ops.convert_to_tensor(sources, "int32")
+        cache_shape = (ops.shape(sources)[0], beam_size, cache_length)
+        return beam_search(
+            step,
+            {"past": ops.zeros(cache_shape, "int32")},
+            ops.full_like(sources, START),
+            beam_size=beam_size,
+            max_lengths=max_lengths,
+            pad_id=PAD,
+            **options,
+        )
+
+
+def chain(transitions, vocab_size, calls=None):
+    """A step whose next symbol depends on the last one only: {last: {next: probability}}."""
+    probabilities = np.zeros((vocab_size, vocab_size), "float32")
+    for last, following in transitions.items():
+        for symbol, probability in following.items():
+            probabilities[last, symbol] = probability
+    with np.errstate(divide="ignore"):
+        logits = np.log(probabilities)
+
+    def step(ids, position, cache):
+        if calls is not None:
+            calls.append(int(position))
+        return ops.take(logits, ids, axis=0), cache
+
+    return step
+
+
+def score(log_prob, length, alpha):
+    return log_prob / ((5 + length) / 6) ** alpha
+
+
+def symbols_of(row):
+    return [int(symbol) for symbol in row if symbol != PAD]
+
+
+def in_result_order(hypotheses):
+    """[(symbols, score)]: finished ones first, then by falling score."""
+    return sorted(hypotheses, key=lambda h: (h[0][-1] != END, -h[1]))
+
+
+def assert_hypotheses(ids, scores, expected):
+    assert [symbols_of(row) for row in ids] == [symbols for symbols, _ in expected]
+    np.testing.assert_allclose(scores, [value for _, value in expected], rtol=1e-5, atol=1e-5)
+
+
+def reference_search(model, source, beam_size, alpha, limit, n_best):
+    """The rules in plain Python, with lists, without early stop (but greedy stops at its end)."""
+    live, finished = [([], 0.0)], []
+    for length in range(1, limit + 1):
+        candidates = [
+            ([*symbols, symbol], log_prob + more)
+            for symbols, log_prob in live
+            for symbol, more in enumerate(model.log_probs(source, symbols))
+        ]
+        candidates = sorted(candidates, key=lambda c: -c[1])[: 2 * beam_size]
+        ends = [c for c in candidates[:beam_size] if c[0][-1] == END]
+        finished += [(symbols, score(log_prob, length, alpha)) for symbols, log_prob in ends]
+        live = [c for c in candidates if c[0][-1] != END][:beam_size]
+        if beam_size == 1 and finished:
+            break
+    live = [(symbols, score(log_prob, limit, alpha)) for symbols, log_prob in live]
+    return in_result_order(finished + live)[:n_best]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_wide_beam_finds_all_that_enumeration_finds(alpha):
+    vocab_size, limit = 4, 4
+    model, source = ToyModel(seed=1, vocab_size=vocab_size), 17
+    expected = []
+    for length in range(1, limit + 1):
+        for symbols in itertools.product(range(vocab_size), repeat=length):
+            if END not in symbols[:-1] and (symbols[-1] == END or length == limit):
+                steps = [model.log_probs(source, symbols[:i])[symbols[i]] for i in range(length)]
+                expected.append((list(symbols), score(sum(steps), length, alpha)))
+    beam_size = 3 ** (limit - 1) * vocab_size  # as wide as the last step has continuations
+
+    result = model.search([source], beam_size=beam_size, alpha=alpha, max_lengths=[limit])
+
+    assert len(expected) == 40 + 81  # finished, and cut by the limit
+    assert_hypotheses(result.ids[0], result.scores[0], in_result_order(expected)[:beam_size])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agrees_with_a_plain_search(seed):
+    rng = np.random.default_rng(seed)
+    model = ToyModel(seed, vocab_size=int(rng.integers(3, 9)), end_bias=rng.uniform(-2, 2))
+    beam_size = int(rng.integers(1, 6))
+    n_best = int(rng.integers(1, beam_size + 1))
+    alpha = float(rng.choice([0.0, 0.3, 0.6, 1.0, 2.0]))
+    sources, limits = rng.integers(0, 200, size=4), rng.integers(1, 9, size=4)
+
+    result = model.search(
+        sources, beam_size=beam_size, n_best=n_best, alpha=alpha, max_lengths=limits
+    )
+
+    for ids, scores, source, limit in zip(*result, sources, limits, strict=True):
+        expected = reference_search(model, source, beam_size, alpha, limit, n_best)
+        assert_hypotheses(ids[: len(expected)], scores[: len(expected)], expected)
+        assert np.all(np.isneginf(scores[len(expected) :]))  # fewer sequences exist than slots
+        assert np.all(ids[len(expected) :] == PAD)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+def test_one_beam_is_argmax_decoding(alpha):
+    model, limit = ToyModel(seed=3, vocab_size=6), 9
+    sources = range(20)
+
+    result = model.search(sources, beam_size=1, alpha=alpha, max_lengths=[limit] * 20)
+
+    lengths = set()
+    for ids, source in zip(result.ids, sources, strict=True):
+        symbols = []
+        while len(symbols) < limit and END not in symbols:
+            symbols.append(int(np.argmax(model.log_probs(source, symbols))))
+        assert symbols_of(ids[0]) == symbols
+        lengths.add(len(symbols))
+    assert {1, limit} < lengths
+
+
+def test_a_sentence_alone_and_in_a_batch_gives_the_same():
+    model = ToyModel(seed=4, vocab_size=7)
+    sources, limits = [5, 5, 60, 7, 180, 33], [1, 3, 10, 8, 5, 2]
+    options = {"beam_size": 4, "alpha": 0.6}
+
+    together = model.search(sources, max_lengths=limits, **options)
+
+    for i, (source, limit) in enumerate(zip(sources, limits, strict=True)):
+        alone = model.search([source], max_lengths=[limit], **options)
+        np.testing.assert_array_equal(together.ids[i, :, :limit], alone.ids[0])
+        assert np.all(together.ids[i, :, limit:] == PAD)
+        np.testing.assert_allclose(together.scores[i], alone.scores[0], rtol=1e-6)
+
+
+def test_nothing_follows_the_end_and_scores_are_those_of_the_ids():
+    model, alpha = ToyModel(seed=5, vocab_size=6), 0.6
+    sources = [3, 90, 150]
+
+    result = model.search(sources, beam_size=5, alpha=alpha, max_lengths=[10, 10, 10])
+
+    assert result.ids.shape == (3, 5, 10) and result.ids.dtype == "int32"
+    assert result.scores.shape == (3, 5) and result.scores.dtype == "float32"
+    for source, hypotheses, scores in zip(sources, result.ids, result.scores, strict=True):
+        assert len({tuple(symbols_of(row)) for row in hypotheses}) == 5
+        assert np.all(np.diff(scores) <= 0)
+        for row, found in zip(hypotheses, scores, strict=True):
+            symbols = symbols_of(row)
+            assert symbols.index(END) == len(symbols) - 1
+            assert np.all(row[len(symbols) :] == PAD)
+            steps = [model.log_probs(source, symbols[:i])[s] for i, s in enumerate(symbols)]
+            np.testing.assert_allclose(found, score(sum(steps), len(symbols), alpha), rtol=1e-5)
+
+
+def test_all_beams_may_end_at_once_and_as_many_live_on():
+    # After either first symbol the two likeliest continuations are the two ends. With so strong a
+    # penalty the two longer hypotheses win, which takes two more beams than have just ended.
+    transitions = {1: {3: 0.6, 4: 0.4}, 3: {2: 0.9, 5: 0.1}, 4: {2: 0.9, 5: 0.1}, 5: {2: 1.0}}
+    step = chain(transitions, vocab_size=6)
+    options = {"beam_size": 2, "alpha": 30.0, "max_lengths": [3]}
+
+    result = beam_search(step, {}, ops.array([START]), **options)
+
+    np.testing.assert_array_equal(result.ids[0], [[3, 5, END], [4, 5, END]])
+
+
+def test_an_end_must_be_among_the_first_beam_size_continuations():
+    transitions = {1: {3: 0.5, 4: 0.3, END: 0.2}, 3: {3: 1.0}, 4: {4: 1.0}}
+    step = chain(transitions, vocab_size=5)
+
+    narrow = beam_search(step, {}, ops.array([START]), beam_size=2, alpha=0, max_lengths=[3])
+    wide = beam_search(step, {}, ops.array([START]), beam_size=3, alpha=0, max_lengths=[3])
+
+    np.testing.assert_array_equal(narrow.ids[0], [[3, 3, 3], [4, 4, 4]])
+    np.testing.assert_array_equal(wide.ids[0], [[END, 0, 0], [3, 3, 3], [4, 4, 4]])
+
+
+def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
+    transitions = {1: {3: 0.7, 4: 0.2, END: 0.1}, 3: {3: 1.0}, 4: {4: 1.0}}
+    step = chain(transitions, vocab_size=5)
+
+    result = beam_search(step, {}, ops.array([START]), beam_size=4, alpha=1.0, max_lengths=[3])
+
+    unfinished = [score(np.log(0.7), 3, 1.0), score(np.log(0.2), 3, 1.0)]
+    np.testing.assert_array_equal(result.ids[0], [[END, 0, 0], [3, 3, 3], [4, 4, 4], [0, 0, 0]])
+    np.testing.assert_allclose(result.scores[0], [np.log(0.1), *unfinished, -np.inf], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n_best", "alpha", "steps"),
+    [
+        (1, 0.0, 2),  # the best has ended; the live beam, at 0.1, cannot pass it
+        (2, 0.0, 4),  # the second best ends after four symbols
+        (1, 9.0, 6),  # the penalty may still lift what lives: only the limit says no
+    ],
+)
+def test_stops_when_no_live_beam_can_enter_the_n_best(n_best, alpha, steps):
+    transitions = {
+        1: {3: 0.9, 4: 0.1},
+        3: {END: 1.0},
+        4: {5: 1.0},
+        5: {6: 1.0},
+        6: {END: 0.9, 4: 0.1},
+    }
+    calls = []
+    step = chain(transitions, vocab_size=7, calls=calls)
+    options = {"beam_size": 2, "alpha": alpha, "n_best": n_best, "max_lengths": [6]}
+
+    beam_search(step, {}, ops.array([START]), **options)
+
+    assert calls == list(range(steps))
+
+
+def test_the_longest_search_of_the_batch_ends_the_loop():
+    calls = []
+    step = chain({1: {END: 1.0}, 3: {4: 1.0}, 4: {END: 1.0}}, vocab_size=5, calls=calls)
+
+    result = beam_search(
+        step, {}, ops.array([1, 3]), beam_size=2, n_best=1, alpha=0.6, max_lengths=[50, 60]
+    )
+
+    assert calls == [0, 1]
+    np.testing.assert_array_equal(result.ids[:, 0, :3], [[END, 0, 0], [4, END, 0]])
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    row = ops.cast(np.random.default_rng(0).normal(size=50), "bfloat16")
+
+    def step(ids, position, cache):
+        return ops.broadcast_to(row, (1, 2, 50)), cache
+
+    options = {"beam_size": 2, "alpha": 0.0, "max_lengths": [8], "pad_id": PAD}
+    result = beam_search(step, {}, ops.array([START]), **options)
+
+    logits = np.array(ops.cast(row, "float32"), "float64")
+    log_probs = logits - np.log(np.sum(np.exp(logits)))
+    expected = sum(log_probs[symbol] for symbol in symbols_of(result.ids[0, 0]))
+    np.testing.assert_allclose(result.scores[0, 0], expected, rtol=1e-6)
+
+
+def test_nan_logits_of_one_sentence_leave_the_others_alone():
+    def step(ids, position, cache):
+        broken = ops.convert_to_tensor([[[np.nan]], [[0.0]]], "float32")
+        return 9.0 * ops.one_hot(ops.full_like(ids, END), 4) + broken, cache
+
+    result = beam_search(step, {}, ops.array([1, 1]), beam_size=2, alpha=0.6, max_lengths=[3, 3])
+
+    assert np.all(np.isneginf(result.scores[0])) and np.all(result.ids[0] == 0)
+    np.testing.assert_array_equal(result.ids[1, 0], [END, 0, 0])
+
+
+def test_empty_batch_and_empty_limit():
+    model = ToyModel(seed=6, vocab_size=5)
+
+    nothing = model.search(np.zeros(0), beam_size=3, alpha=0.6, max_lengths=np.zeros(0))
+    no_room = model.search([4], beam_size=3, alpha=0.6, max_lengths=[0])
+
+    assert nothing.ids.shape == (0, 3, 0) and nothing.scores.shape == (0, 3)
+    assert no_room.ids.shape == (1, 3, 0)
+    np.testing.assert_array_equal(no_room.scores, [[0.0, -np.inf, -np.inf]])
+
+
+SOURCES, LIMITS = np.array([3, 90, 150], "int32"), np.array([10, 4, 7], "int32")
+
+
+def assert_same(result, expected):
+    np.testing.assert_array_equal(result[0], expected[0])
+    np.testing.assert_allclose(result[1], expected[1], rtol=1e-5)
+
+
+def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
+    model = ToyModel(seed=7, vocab_size=6)
+
+    def search(sources, limits):  # the cache is as long as the longest limit, as in a real model
+        length = ops.max(limits, initial=0)
+        weights = ops.convert_to_tensor(model.weights)[:length]
+
+        def step(ids, position, cache):
+            past = ops.where(ops.arange(length) == position, ids[:, :, None], cache[0])
+            row = ops.sum(past * weights, axis=-1) + sources[:, None]
+            return ops.take(model.logits, row % len(model.logits), axis=0), (past,)
+
+        batch_size = ops.shape(sources)[0]
+        return beam_search(
+            step,
+            (ops.zeros((batch_size, 4, length), "int32"),),
+            ops.full((batch_size,), START, dtype="int32"),
+            beam_size=4,
+            alpha=0.6,
+            max_lengths=limits,
+            pad_id=PAD,
+        )
+
+    module = tf.Module()
+    module.search = tf.function(search, input_signature=[tf.TensorSpec([None], tf.int32)] * 2)
+    tf.saved_model.save(module, str(tmp_path))
+    exported = tf.saved_model.load(str(tmp_path)).search
+
+    expected = model.search(SOURCES, beam_size=4, alpha=0.6, max_lengths=LIMITS)
+    assert_same(exported(SOURCES, LIMITS), expected)
+    assert_same(exported(SOURCES[:1], LIMITS[:1]), [part[:1] for part in expected])
+    assert exported(SOURCES[:0], LIMITS[:0])[0].shape == (0, 4, 0)
+
+
+def test_compiles_with_xla_when_the_buffer_length_is_given():
+    model = ToyModel(seed=7, vocab_size=6)
+    options = {"beam_size": 4, "alpha": 0.6}
+
+    @tf.function(jit_compile=True)
+    def search(sources, limits):
+        return model.search(sources, max_lengths=limits, buffer_length=12, **options)
+
+    result = search(SOURCES, LIMITS)
+    expected = model.search(SOURCES, max_lengths=LIMITS, **options)
+    assert np.all(result.ids[:, :, 10:] == PAD)
+    assert_same([result.ids[:, :, :10], result.scores], expected)
+
+
+def test_the_buffer_length_cuts_all_limits():
+    model = ToyModel(seed=7, vocab_size=6)
+    options = {"beam_size": 4, "alpha": 0.6}
+
+    cut = model.search(SOURCES, max_lengths=LIMITS, buffer_length=3, **options)
+
+    assert_same(cut, model.search(SOURCES, max_lengths=[3, 3, 3], **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0, "alpha": 0.6}, "beam_size: expected at least 1, found 0"),
+        ({"beam_size": 4, "alpha": -1}, "alpha: expected a finite number, 0 or more, found -1"),
+        ({"beam_size": 4, "alpha": float("nan")}, "alpha: .* found nan"),
+        ({"beam_size": 4, "alpha": 0, "n_best": 5}, r"n_best: expected 1 to .* \(4\), found 5"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        beam_search(None, {}, ops.array([START]), max_lengths=[3], **options)

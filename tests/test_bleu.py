@@ -1,0 +1,192 @@
+"""BLEU and chrF: what each figure is, checked against a BLEU written out here."""
+
+import dataclasses
+import json
+import math
+import sys
+from collections import Counter
+
+import pytest
+import sacrebleu
+
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import format_scores, split_compounds, translation_scores
+
+
+def plain_bleu(hypotheses, references):
+    """The definition of Papineni et al. (2002) on tokens: corpus counts, no smoothing."""
+    matches, totals = [0] * 4, [0] * 4
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(1, 5):
+            found, wanted = (
+                Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+                for tokens in (hypothesis.split(), reference.split())
+            )
+            matches[n - 1] += (found & wanted).total()
+            totals[n - 1] += found.total()
+    if 0 in matches:
+        return 0.0
+    length = sum(len(line.split()) for line in hypotheses)
+    reference_length = sum(len(line.split()) for line in references)
+    brevity_penalty = min(1.0, math.exp(1 - reference_length / length))
+    precisions = [match / total for match, total in zip(matches, totals, strict=True)]
+    return 100 * brevity_penalty * math.prod(precisions) ** (1 / 4)
+
+
+def values(hypotheses, references, target_lang=None):
+    scores = translation_scores(hypotheses, references, target_lang)
+    return {name: score.value for name, score in scores.items()}
+
+
+def test_bleu_is_the_geometric_mean_of_precisions_times_the_brevity_penalty():
+    # 5 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples; 5 words where 6 were wanted.
+    expected = 100 * math.exp(1 - 6 / 5) * (1 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
+    assert values(["a b c d f"], ["a b c d e f"])["bleu"] == pytest.approx(expected)
+
+
+def test_a_perfect_translation_scores_100_everywhere():
+    lines = ["Ein Mann im T-Shirt reitet.", "Zwei Hunde laufen über den „Hof“."]
+    assert values(lines, lines, "de") == pytest.approx(
+        dict.fromkeys(
+            ["bleu", "bleu_lowercased", "chrf", "bleu_tokenized_lowercased", "bleu_paper"], 100
+        )
+    )
+
+
+def test_published_figures_are_those_of_sacrebleu():
+    hypotheses = ["The dog ran over the big hill.", "", "Two men are talking, I think."]
+    references = ["A dog ran over the big hill.", "Nobody.", "Two Men are talking, I guess."]
+    scores = translation_scores(hypotheses, references)
+    assert scores["bleu"].value == sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert scores["chrf"].value == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert (
+        scores["bleu_lowercased"].value
+        == sacrebleu.corpus_bleu(hypotheses, [references], lowercase=True).score
+        > scores["bleu"].value
+    )
+
+
+def test_each_signature_says_how_the_figure_was_got():
+    scores = translation_scores(["Ein Hund."], ["Ein Hund."], "de")
+    says = {name: score.signature.split("|") for name, score in scores.items()}
+    assert {"nrefs:1", "case:mixed", "tok:13a", "smooth:exp"} < set(says["bleu"])
+    assert "case:lc" in says["bleu_lowercased"]
+    assert "nc:6" in says["chrf"]
+    assert {"case:lc", "smooth:none"} < set(says["bleu_tokenized_lowercased"])
+    assert {"case:mixed", "smooth:none"} < set(says["bleu_paper"])
+    tokenizer = f"tok:sacremoses-{sys.modules['sacremoses'].__version__}-de"
+    assert tokenizer in says["bleu_tokenized_lowercased"]
+    assert tokenizer + "-compounds" in says["bleu_paper"]
+
+
+def test_the_papers_figure_is_plain_bleu_on_moses_tokens_with_compounds_split():
+    hypotheses = ['Er sagt: "Das T-Shirt, z.B. rot, passt."', "Der Hund schläft."]
+    references = ["Er sagt: „Das T-Stück, z.B. rot, passt.“", "Ein Hund schläft."]
+    tokens = (
+        [
+            'Er sagt : " Das T ##AT##-##AT## Shirt , z.B. rot , passt . "',
+            "Der Hund schläft .",
+        ],
+        [
+            'Er sagt : " Das T ##AT##-##AT## Stück , z.B. rot , passt . "',
+            "Ein Hund schläft .",
+        ],
+    )
+    assert values(hypotheses, references, "de")["bleu_paper"] == pytest.approx(plain_bleu(*tokens))
+
+
+def test_the_multi30k_figure_is_plain_bleu_on_lowercased_moses_tokens_with_compounds_whole():
+    hypotheses = ["L'Homme d'affaires porte un t-shirt bleu, dit-on."]
+    references = ["Un homme d\u2019affaires porte un T-shirt rouge, dit-on."]
+    tokens = (
+        ["l' homme d' affaires porte un t-shirt bleu , dit-on ."],
+        ["un homme d' affaires porte un t-shirt rouge , dit-on ."],
+    )
+    assert values(hypotheses, references, "fr")["bleu_tokenized_lowercased"] == pytest.approx(
+        plain_bleu(*tokens)
+    )
+
+
+def test_text_is_lowercased_before_it_is_tokenized():
+    # "Nr." before a number is an abbreviation, and one token; "nr." is not known as one.
+    hypotheses, references = ["Der Bus Nr. 5 hält hier ."], ["der bus nr . 5 hält hier ."]
+    assert values(hypotheses, references, "de")["bleu_tokenized_lowercased"] == pytest.approx(100)
+
+
+def test_punctuation_is_normalized_by_the_rules_of_the_language():
+    hypotheses, references = ["Es kostet 5\u00a0000 Euro ."], ["Es kostet 5,000 Euro ."]
+    assert values(hypotheses, references, "de")["bleu_paper"] == pytest.approx(100)
+
+
+def test_token_figures_are_not_smoothed():
+    scores = values(["a b c x"], ["a b c d"], "en")
+    assert scores["bleu_paper"] == scores["bleu_tokenized_lowercased"] == 0 < scores["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "split"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("well-to-do", "well ##AT##-##AT## to ##AT##-##AT## do"),
+        # What Perl's s///g gives on bytes: matches do not share one, and "à" has two.
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("face-à-face", "face ##AT##-##AT## à ##AT##-##AT## face"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("10 - 12 -x y-", "10 - 12 -x y-"),
+        ("", ""),
+    ],
+)
+def test_compounds_are_split_as_the_authors_did(tokens, split):
+    assert split_compounds(tokens) == split
+
+
+def test_empty_translations_count_as_missing_words():
+    full = ["ein Hund läuft durch den Park .", "eine Katze schläft auf dem Sofa ."]
+    half = values(["", full[1]], full, "de")
+    assert half["bleu_paper"] == pytest.approx(100 * math.exp(1 - 14 / 7))
+    assert set(values(["", ""], full, "de").values()) == {0.0}
+
+
+def test_without_a_language_that_moses_knows_there_are_no_token_figures():
+    for target_lang in (None, "zh", "xx"):
+        assert set(values(["a"], ["a"], target_lang)) == {"bleu", "bleu_lowercased", "chrf"}
+
+
+def test_chinese_is_scored_by_character():
+    scores = translation_scores(["我爱吃苹果。"], ["我爱吃苹果。"], "zh")
+    assert "tok:zh" in scores["bleu"].signature
+    assert scores["bleu"].value == pytest.approx(100)
+
+
+def test_a_language_whose_segmenter_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(UserError, match=r"^cannot score 'ja': .*sacrebleu\[ja\]$"):
+        translation_scores(["猫"], ["猫"], "ja")
+
+
+def test_counts_must_agree():
+    with pytest.raises(UserError, match="found 1 hypotheses and 2 references"):
+        translation_scores(["a"], ["a", "b"])
+
+
+def test_nothing_cannot_be_scored():
+    with pytest.raises(UserError, match="at least one sentence"):
+        translation_scores([], [])
+
+
+def test_scores_print_as_a_table_and_go_to_json():
+    scores = translation_scores(["Ein Hund."], ["Ein Hund."], "de")
+    lines = format_scores(scores).splitlines()
+    assert len(lines) == 5
+    assert len({line.index("nrefs:1") for line in lines}) == 1
+    table = json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in scores.items()}))
+    assert table["chrf"]["label"] == "chrF"
+    assert table["chrf"]["value"] == pytest.approx(100)
+
+
+def test_on_real_german_both_tokenizers_agree_closely(multi30k):
+    references = (multi30k / "test_2016_flickr.de").read_text("utf-8").splitlines()[:200]
+    hypotheses = [line.rsplit(" ", 2)[0] + "." for line in references]
+    scores = values(hypotheses, references, "de")
+    assert scores["bleu_tokenized_lowercased"] == pytest.approx(scores["bleu_lowercased"], abs=0.5)
+    assert scores["bleu_paper"] == pytest.approx(scores["bleu"], abs=0.5)

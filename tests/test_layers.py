@@ -1,0 +1,267 @@
+"""The layers: what each computes, and what all of them must do."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import randomise
+from keras import ops
+from layer_checks import run_layer_test, run_saving_test
+
+from keras_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    PositionalEncoding,
+    TokenEmbedding,
+    causal_mask,
+    padding_mask,
+)
+
+ATTENTION = ["query/kernel", "key/kernel", "value/kernel", "output/kernel"]
+FEED_FORWARD = ["hidden/kernel", "hidden/bias", "output/kernel", "output/bias"]
+NORM = ["gamma", "beta"]
+
+
+def within(name, paths):
+    return [f"{name}/{path}" for path in paths]
+
+
+def block(*sublayers):
+    parts = {"attention": ATTENTION, "forward": FEED_FORWARD}
+    return [
+        path
+        for name in sublayers
+        for path in within(name, parts[name.split("_")[1]]) + within(f"{name}_norm", NORM)
+    ]
+
+
+def stack(num_layers, layer):
+    return [path for i in range(num_layers) for path in within(f"layer_{i}", layer)]
+
+
+ENCODER_LAYER = block("self_attention", "feed_forward")
+DECODER_LAYER = block("self_attention", "memory_attention", "feed_forward")
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2, 5, 8)).astype("float32")
+MEMORY = rng.normal(size=(2, 7, 8)).astype("float32")
+IDS = rng.integers(0, 11, size=(2, 5)).astype("int32")
+X_MASK = np.arange(5) < np.array([5, 3])[:, None, None, None]
+MEMORY_MASK = np.arange(7) < np.array([4, 7])[:, None, None, None]
+
+WIDTHS = {"d_model": 8, "num_heads": 2, "d_k": 3, "d_v": 5}
+BLOCK = {**WIDTHS, "d_ff": 12, "layer_norm_epsilon": 1e-5}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+PRE_NORM = {**BLOCK, **NO_DROPOUT, "pre_norm": True}
+ENCODER_INPUTS = {"x": X, "attention_mask": X_MASK}
+DECODER_INPUTS = {"x": X, "memory": MEMORY, "source_mask": MEMORY_MASK}
+
+LAYERS = {
+    "attention": (
+        MultiHeadAttention,
+        {**WIDTHS, "dropout": 0.1},
+        {"query": X, "value": MEMORY, "attention_mask": MEMORY_MASK},
+        ATTENTION,
+    ),
+    "feed-forward": (
+        FeedForward,
+        {"d_model": 8, "d_ff": 12, "dropout": 0.1},
+        {"x": X},
+        FEED_FORWARD,
+    ),
+    "sinusoids": (PositionalEncoding, {"d_model": 8}, {"x": X}, []),
+    "learned positions": (LearnedPositions, {"d_model": 8, "max_length": 5}, {"x": X}, ["table"]),
+    "embedding": (TokenEmbedding, {"vocab_size": 11, "d_model": 8}, {"ids": IDS}, ["embeddings"]),
+    "encoder layer": (EncoderLayer, BLOCK, ENCODER_INPUTS, ENCODER_LAYER),
+    "encoder layer, pre-norm": (EncoderLayer, PRE_NORM, ENCODER_INPUTS, ENCODER_LAYER),
+    "encoder": (Encoder, {"num_layers": 2, **BLOCK}, ENCODER_INPUTS, stack(2, ENCODER_LAYER)),
+    "encoder, pre-norm": (
+        Encoder,
+        {"num_layers": 2, **PRE_NORM},
+        ENCODER_INPUTS,
+        stack(2, ENCODER_LAYER) + within("norm", NORM),
+    ),
+    "decoder layer": (DecoderLayer, BLOCK, DECODER_INPUTS, DECODER_LAYER),
+    "decoder layer, pre-norm": (DecoderLayer, PRE_NORM, DECODER_INPUTS, DECODER_LAYER),
+    "decoder": (Decoder, {"num_layers": 2, **BLOCK}, DECODER_INPUTS, stack(2, DECODER_LAYER)),
+    "decoder, pre-norm": (
+        Decoder,
+        {"num_layers": 2, **PRE_NORM},
+        DECODER_INPUTS,
+        stack(2, DECODER_LAYER) + within("norm", NORM),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_keeps_what_keras_promises(name):
+    layer_class, init_kwargs, inputs, weights = LAYERS[name]
+    run_layer_test(layer_class, init_kwargs, inputs, X.shape, weights)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_in_a_saved_model_loads(name, tmp_path):
+    layer_class, init_kwargs, inputs, _ = LAYERS[name]
+    run_saving_test(layer_class, init_kwargs, inputs, tmp_path)
+
+
+def built(layer_class, **init_kwargs):
+    layer = layer_class(**init_kwargs)
+    layer.build(X.shape)
+    randomise(layer)
+    return layer
+
+
+# Attention
+
+
+def test_masks_are_true_where_attention_may_look():
+    np.testing.assert_array_equal(
+        padding_mask(np.array([[5, 3, 0], [4, 0, 0]])),
+        [[[[True, True, False]]], [[[True, False, False]]]],
+    )
+    np.testing.assert_array_equal(causal_mask(3)[0, 0], np.tri(3, dtype=bool))
+
+
+def test_attention_weights_of_a_row_sum_to_one_and_are_zero_where_masked():
+    layer = built(MultiHeadAttention, **WIDTHS)
+    keys, _ = layer.keys_and_values(MEMORY)
+    weights = ops.convert_to_numpy(layer.attention_weights(X, keys, MEMORY_MASK))
+    assert weights.shape == (2, 2, 5, 7)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    is_seen = np.broadcast_to(MEMORY_MASK, weights.shape)
+    assert np.all(weights[~is_seen] == 0)
+    assert np.all(weights[is_seen] > 0)
+
+
+def test_attention_is_the_formula():
+    layer = built(MultiHeadAttention, **WIDTHS)
+    q, k, v, o = (w.numpy().astype("float64") for w in layer.weights)
+    heads = []
+    for h in range(2):
+        keys, values = slice(3 * h, 3 * h + 3), slice(5 * h, 5 * h + 5)
+        scores = (X @ q[:, keys]) @ (MEMORY @ k[:, keys]).swapaxes(1, 2) / np.sqrt(3)
+        weights = np.exp(scores) * MEMORY_MASK[:, 0]
+        weights /= weights.sum(-1, keepdims=True)
+        heads.append(weights @ (MEMORY @ v[:, values]))
+    np.testing.assert_allclose(
+        layer(X, MEMORY, attention_mask=MEMORY_MASK), np.concatenate(heads, -1) @ o, atol=1e-5
+    )
+
+
+def test_masked_values_change_nothing():
+    layer = built(MultiHeadAttention, **WIDTHS)
+    other = np.where(MEMORY_MASK[:, 0].swapaxes(1, 2), MEMORY, 100).astype("float32")
+    np.testing.assert_array_equal(
+        layer(X, other, attention_mask=MEMORY_MASK), layer(X, MEMORY, attention_mask=MEMORY_MASK)
+    )
+
+
+def test_attention_with_everything_masked_is_finite():
+    layer = built(MultiHeadAttention, **WIDTHS)
+    output = layer(X, MEMORY, attention_mask=np.zeros((2, 1, 1, 7), bool))
+    assert np.all(np.isfinite(output))
+
+
+def test_a_decoder_layer_does_not_look_ahead():
+    layer = built(DecoderLayer, **BLOCK)
+    changed = X.copy()
+    changed[:, 3] += 1
+    before, after = (ops.convert_to_numpy(layer(x, MEMORY)) for x in (X, changed))
+    np.testing.assert_allclose(after[:, :3], before[:, :3], atol=1e-6)
+    assert np.all(np.abs(after[:, 3:] - before[:, 3:]).max(-1) > 1e-3)
+
+
+# Dropout
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "rates", "inputs"),
+    [
+        (MultiHeadAttention, {**WIDTHS, "dropout": 0.5}, (X, MEMORY)),
+        (FeedForward, {"d_model": 8, "d_ff": 12, "dropout": 0.5}, (X,)),
+        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X,)),
+        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "attention_dropout": 0.5}, (X,)),
+        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "activation_dropout": 0.5}, (X,)),
+        (Encoder, {"num_layers": 1, **BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X,)),
+        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X, MEMORY)),
+        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "attention_dropout": 0.5}, (X, MEMORY)),
+        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "activation_dropout": 0.5}, (X, MEMORY)),
+        (Decoder, {"num_layers": 1, **BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X, MEMORY)),
+    ],
+)
+def test_dropout_drops_in_training_only(layer_class, rates, inputs):
+    layer = layer_class(**rates)
+    quiet = layer(*inputs, training=False)
+    np.testing.assert_array_equal(layer(*inputs), quiet)
+    assert np.any(np.abs(layer(*inputs, training=True) - quiet) > 1e-3)
+
+
+def test_without_dropout_training_changes_nothing():
+    layer = DecoderLayer(**BLOCK, **NO_DROPOUT)
+    np.testing.assert_array_equal(layer(X, MEMORY, training=True), layer(X, MEMORY))
+
+
+# Positions
+
+
+def test_sinusoids_are_the_formula():
+    table = np.empty((50, 8))
+    for position in range(50):
+        for i in range(4):
+            angle = position / 10000 ** (2 * i / 8)
+            table[position, 2 * i : 2 * i + 2] = np.sin(angle), np.cos(angle)
+    layer = PositionalEncoding(8)
+    np.testing.assert_allclose(layer(np.zeros((1, 50, 8), "float32"))[0], table, atol=1e-5)
+    np.testing.assert_allclose(layer(X) - X, np.stack([table[:5]] * 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [PositionalEncoding(8), LearnedPositions(8, max_length=9)])
+def test_positions_may_start_anywhere(layer):
+    x = rng.normal(size=(2, 9, 8)).astype("float32")
+    np.testing.assert_allclose(layer(x[:, 4:], start=4), layer(x)[:, 4:], atol=1e-6)
+    np.testing.assert_allclose(layer(x[:, 4:], start=ops.array(4)), layer(x)[:, 4:], atol=1e-6)
+
+
+def test_learned_positions_are_the_rows_of_the_table_and_the_last_one_beyond():
+    layer = built(LearnedPositions, d_model=8, max_length=3)
+    table = layer.get_weights()[0]
+    np.testing.assert_allclose(layer(X) - X, np.stack([table[[0, 1, 2, 2, 2]]] * 2), atol=1e-6)
+
+
+def test_sinusoids_need_an_even_width():
+    with pytest.raises(ValueError, match=r"d_model must be even.*found 7"):
+        PositionalEncoding(7)
+
+
+# Embedding and feed-forward
+
+
+def test_embeddings_are_rows_times_the_root_of_the_width_and_logits_are_not_scaled():
+    layer = built(TokenEmbedding, vocab_size=11, d_model=8)
+    matrix = layer.get_weights()[0]
+    np.testing.assert_allclose(layer(IDS), matrix[IDS] * np.sqrt(8), atol=1e-6)
+    np.testing.assert_allclose(layer.logits(X), X @ matrix.T, atol=1e-5)
+
+
+def test_feed_forward_is_the_formula():
+    layer = built(FeedForward, d_model=8, d_ff=12)
+    w1, b1, w2, b2 = layer.get_weights()
+    np.testing.assert_allclose(layer(X), np.maximum(0, X @ w1 + b1) @ w2 + b2, atol=1e-5)
+
+
+def test_kernels_start_glorot_uniform_and_embeddings_with_unit_scaled_rows():
+    keras.utils.set_random_seed(0)
+    attention = MultiHeadAttention(256, 4, d_k=32, d_v=128)
+    attention.build((None, None, 256))
+    for kernel in attention.get_weights():
+        bound = np.sqrt(6 / sum(kernel.shape))
+        assert 0.98 * bound < np.abs(kernel).max() <= bound
+        assert abs(kernel.std() - bound / np.sqrt(3)) < 0.02 * bound
+    embedding = TokenEmbedding(1000, 256)
+    embedding.build((None, None))
+    assert abs(embedding.get_weights()[0].std() - 256**-0.5) < 1e-3

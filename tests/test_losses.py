@@ -1,0 +1,163 @@
+"""The loss: against smoothed one-hot targets, blind to padding, the same on all replicas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import run_python
+from keras import ops
+
+from keras_transformer import LabelSmoothedCrossEntropy
+
+rng = np.random.default_rng(0)
+LOGITS = rng.normal(scale=3, size=(3, 4, 7)).astype("float32")
+LABELS = np.array([[3, 5, 2, 0], [6, 2, 0, 0], [4, 4, 1, 2]], "int32")
+
+
+def reference(labels, logits, epsilon):
+    """Cross-entropy against an explicit target, mean over the tokens that are not padding."""
+    vocab_size = logits.shape[-1]
+    one_hot = tf.one_hot(labels, vocab_size, dtype=logits.dtype)
+    target = one_hot * (1 - epsilon) + (1 - one_hot) * epsilon / (vocab_size - 1)
+    losses = -tf.reduce_sum(target * tf.nn.log_softmax(logits), -1)
+    return tf.reduce_mean(losses[labels != 0])
+
+
+def value_and_gradient(loss, logits):
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        value = loss(logits)
+    return value.numpy(), tape.gradient(value, logits).numpy()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.4])
+def test_value_and_gradient_are_those_of_the_smoothed_target(epsilon, jit_compile):
+    loss = LabelSmoothedCrossEntropy(epsilon)
+    compiled = tf.function(lambda logits: loss(LABELS, logits), jit_compile=jit_compile)
+    value, gradient = value_and_gradient(compiled, LOGITS)
+    expected_value, expected_gradient = value_and_gradient(
+        lambda logits: reference(LABELS, logits, epsilon), LOGITS.astype("float64")
+    )
+    np.testing.assert_allclose(value, expected_value, rtol=1e-6)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-7)
+
+
+def test_uniform_logits_cost_the_logarithm_of_the_vocabulary():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    assert float(loss(LABELS, np.zeros((3, 4, 7)))) == pytest.approx(np.log(7))
+
+
+def test_the_least_possible_loss_is_the_entropy_of_the_target():
+    target = np.full((1, 1, 7), 0.1 / 6)
+    target[..., 3] = 0.9
+    value = LabelSmoothedCrossEntropy(0.1)([[3]], np.log(target))
+    assert float(value) == pytest.approx(-np.sum(target * np.log(target)))
+
+
+def test_padding_counts_nothing_and_has_no_gradient():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    other = np.where((LABELS == 0)[..., None], 50.0, LOGITS).astype("float32")
+    wider = np.pad(LABELS, ((0, 1), (0, 2))), np.pad(LOGITS, ((0, 1), (0, 2), (0, 0)))
+    value, gradient = value_and_gradient(lambda logits: loss(LABELS, logits), LOGITS)
+    assert np.all(gradient[LABELS == 0] == 0)
+    assert np.all(np.abs(gradient[LABELS != 0]).max(-1) > 0)
+    assert float(loss(LABELS, other)) == pytest.approx(float(value))
+    assert float(loss(*wider)) == pytest.approx(float(value))
+
+
+def test_another_padding_symbol_can_be_named():
+    labels = np.where(LABELS == 0, 6, np.where(LABELS == 6, 5, LABELS))
+    loss = LabelSmoothedCrossEntropy(0.1, pad_id=6)
+    kept = labels != 6
+    expected = LabelSmoothedCrossEntropy(0.1)(labels[kept][None], LOGITS[kept][None])
+    assert float(loss(labels, LOGITS)) == pytest.approx(float(expected))
+
+
+def test_a_batch_of_padding_only_costs_zero_and_has_no_gradient():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    value, gradient = value_and_gradient(lambda logits: loss(np.zeros((3, 4)), logits), LOGITS)
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_huge_logits_are_finite():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    value, gradient = value_and_gradient(lambda logits: loss(LABELS, logits), LOGITS * 1e4)
+    assert np.isfinite(value) and np.all(np.isfinite(gradient))
+
+
+def test_bfloat16_logits_are_summed_in_float32_and_have_a_bfloat16_gradient():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    rounded = ops.cast(LOGITS, "bfloat16")
+    with tf.GradientTape() as tape:
+        tape.watch(rounded)
+        value = loss(LABELS, rounded)
+    gradient = tape.gradient(value, rounded)
+    expected, expected_gradient = value_and_gradient(
+        lambda logits: reference(LABELS, logits, 0.1), ops.cast(rounded, "float32")
+    )
+    assert value.dtype == tf.float32 and gradient.dtype == tf.bfloat16
+    assert float(value) == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(ops.cast(gradient, "float32"), expected_gradient, atol=1e-3)
+
+
+def test_labels_of_a_large_vocabulary_are_exact():
+    logits = np.zeros((1, 1, 50_000), "float32")
+    logits[..., 49_999] = 100
+    assert float(LabelSmoothedCrossEntropy(0)([[49_999]], logits)) == pytest.approx(0, abs=1e-6)
+    assert float(LabelSmoothedCrossEntropy(0)([[49_998]], logits)) == pytest.approx(100)
+
+
+def test_configuration_gives_back_the_same_loss():
+    loss = LabelSmoothedCrossEntropy(0.2, pad_id=3, name="mine")
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert isinstance(copy, LabelSmoothedCrossEntropy)
+    assert (copy.epsilon, copy.pad_id, copy.name) == (0.2, 3, "mine")
+    assert float(copy(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.0])
+def test_an_impossible_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match=rf"epsilon must be in \[0, 1\): found {epsilon}"):
+        LabelSmoothedCrossEntropy(epsilon)
+
+
+def test_two_replicas_take_the_steps_that_one_takes(tmp_path):
+    """Rows differ in length so that each replica holds another number of tokens."""
+    script = """
+import sys, keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import keras_transformer as kt
+
+rng = np.random.default_rng(0)
+labels = rng.integers(3, 11, size=(8, 6)).astype("int32")
+labels[np.arange(6) >= np.array([6, 5, 6, 1, 2, 1, 6, 1])[:, None]] = 0
+target_ids = np.pad(labels, ((0, 0), (1, 0)), constant_values=1)[:, :-1]
+batches = tf.data.Dataset.from_tensor_slices(
+    ({"source_ids": labels[:, ::-1] + 1, "target_ids": target_ids}, labels)
+).batch(4)
+config = kt.TransformerConfig(
+    vocab_size=12, num_encoder_layers=1, num_decoder_layers=1, d_model=8, d_ff=16, num_heads=2,
+    dropout=0.0)
+
+def trained(strategy):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = kt.Transformer(config)
+        model.build()
+        model.compile(keras.optimizers.SGD(0.5), kt.LabelSmoothedCrossEntropy(0.1),
+                      metrics=[kt.TokenAccuracy(), kt.Perplexity()])
+    history = model.fit(batches, verbose=0).history
+    return model.get_weights(), [history["token_accuracy"][0], history["perplexity"][0]]
+
+one, one_metrics = trained(tf.distribute.get_strategy())
+two, two_metrics = trained(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+for a, b in zip(one, two, strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+np.testing.assert_allclose(one_metrics, two_metrics, rtol=1e-5)
+print("equal")
+"""
+    assert run_python(script).strip().endswith("equal")

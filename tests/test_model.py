@@ -1,0 +1,265 @@
+"""The model: equal to the paper's formulas, blind to padding and to the future, saved as it is."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import run_python, small_model
+from keras import ops
+from numpy_transformer import logits_of
+
+import keras_transformer as kt
+
+# Two sentence pairs in a batch, each side of its own length.
+SOURCES = [[5, 9, 3, 12, 2], [7, 4, 2]]
+TARGETS = [[1, 6, 3], [1, 11, 8, 8, 10]]
+
+VARIANTS = {
+    "base": {},
+    "pre-norm": {"pre_norm": True},
+    "d_k, d_v apart": {"num_heads": 3, "d_k": 5, "d_v": 7},
+    "own projection": {"tie_output": False},
+    "own embeddings": {"share_embeddings": False},
+    "nothing shared, pre-norm": {"share_embeddings": False, "tie_output": False, "pre_norm": True},
+    "learned positions": {"learned_positions": True},
+    "learned positions, pre-norm": {"learned_positions": True, "pre_norm": True},
+    "stacks apart": {"num_encoder_layers": 1, "num_decoder_layers": 3},
+    "coarse epsilon": {"layer_norm_epsilon": 0.1},
+}
+
+
+def padded(rows, length=None):
+    length = length or max(map(len, rows))
+    return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
+
+
+def inputs(sources=SOURCES, targets=TARGETS, source_length=None, target_length=None):
+    return {
+        "source_ids": padded(sources, source_length),
+        "target_ids": padded(targets, target_length),
+    }
+
+
+def logits(model, *args, **kwargs):
+    return ops.convert_to_numpy(model(inputs(*args, **kwargs)))
+
+
+# What it computes
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_are_those_of_the_formulas(name):
+    model = small_model(**VARIANTS[name])
+    batch = logits(model)
+    assert batch.shape == (2, 5, 13)
+    for row, source, target in zip(batch, SOURCES, TARGETS, strict=True):
+        expected = logits_of(model, np.array(source), np.array(target))
+        np.testing.assert_allclose(row[: len(target)], expected, atol=1e-5)
+
+
+def test_dropout_drops_in_training_only():
+    model = small_model(dropout=0.5)
+    np.testing.assert_array_equal(model(inputs()), model(inputs(), training=False))
+    assert np.abs(model(inputs(), training=True) - model(inputs())).max() > 0.1
+
+
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_rate_has_an_effect(rate):
+    model = small_model(**{rate: 0.5})
+    assert np.abs(model(inputs(), training=True) - model(inputs())).max() > 0.1
+
+
+def test_any_other_padding_symbol_will_do():
+    model, other = small_model(), small_model(pad_id=12)
+    other.set_weights(model.get_weights())
+    sources = [[5, 9, 2], [7, 2]]
+    ids = inputs(sources, source_length=3)
+    renamed = {**ids, "source_ids": np.where(ids["source_ids"] == 0, 12, ids["source_ids"])}
+    np.testing.assert_allclose(other(renamed), model(ids), atol=1e-5)
+
+
+# Table 3, last column: parameters in millions, where the paper gives them or where a row has the
+# weights of the base model. Row E adds its position tables to the base model's.
+PARAMETERS = {
+    **dict.fromkeys(["base", "A-h1", "A-h4", "A-h16", "A-h32"], 65),
+    **dict.fromkeys(["D-drop0.0", "D-drop0.2", "D-ls0.0", "D-ls0.2"], 65),
+    "B-dk16": 58,
+    "B-dk32": 60,
+    "C-N2": 36,
+    "C-N4": 50,
+    "C-N8": 80,
+    "C-d256": 28,
+    "C-d1024": 168,
+    "C-ff1024": 53,
+    "C-ff4096": 90,
+    "big": 213,
+}
+
+
+@pytest.mark.parametrize("preset", PARAMETERS)
+def test_a_preset_has_as_many_parameters_as_in_table_3(preset):
+    vocab_size = 37_000 if preset == "big" else 40_960
+    # In this scope weights have shapes and no values: nothing large is made.
+    with keras.StatelessScope(initialize_variables=False):
+        model = kt.Transformer(kt.TransformerConfig.from_preset(preset, vocab_size=vocab_size))
+        model.build()
+        count = model.count_params()
+    assert count / 1e6 == pytest.approx(PARAMETERS[preset], rel=0.01)
+
+
+# What it must not see
+
+
+@pytest.mark.parametrize("name", ["base", "pre-norm", "learned positions"])
+def test_a_target_token_changes_the_logits_from_its_position_on_and_none_before(name):
+    model = small_model(**VARIANTS[name])
+    target = TARGETS[1]
+    before = logits(model, SOURCES[1:], [target])[0]
+    for t in range(len(target)):
+        changed = [*target]
+        changed[t] = 5
+        difference = np.abs(logits(model, SOURCES[1:], [changed])[0] - before).max(-1)
+        assert np.all(difference[:t] <= 1e-6)
+        assert np.all(difference[t:] > 1e-3)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_padding_and_other_rows_change_no_logits(name):
+    model = small_model(**VARIANTS[name])
+    rows = logits(model, [*SOURCES, []], [*TARGETS, []], source_length=11, target_length=9)
+    assert np.all(np.isfinite(rows))  # even the row of nothing but padding
+    for row, source, target in zip(rows, SOURCES, TARGETS, strict=False):
+        alone = logits(model, [source], [target])[0]
+        np.testing.assert_allclose(row[: len(target)], alone, atol=1e-5)
+
+
+def test_every_source_token_is_seen_from_every_target_position():
+    model = small_model()
+    before = logits(model)[0, :3]
+    for t in range(len(SOURCES[0])):
+        changed = [*SOURCES[0]]
+        changed[t] = 10
+        after = logits(model, [changed, SOURCES[1]])[0, :3]
+        assert np.all(np.abs(after - before).max(-1) > 1e-4)
+
+
+# One position after the other
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
+    model = small_model(**VARIANTS[name])
+    beams = np.random.default_rng(0).integers(1, 13, size=(2, 3, 6)).astype("int32")
+    source_ids = padded(SOURCES)
+    memory, source_mask = model.encode(source_ids)
+    memory = model.decoder.memory_keys_and_values(memory)
+    cache = model.decoder.new_cache(2, 3, 8)
+    whole = [model({"source_ids": source_ids, "target_ids": beams[:, i]}) for i in range(3)]
+    for position in range(6):
+        step, cache = model.decode_step(
+            beams[:, :, position], ops.array(position), cache, memory, source_mask
+        )
+        for beam in range(3):
+            np.testing.assert_allclose(step[:, beam], whole[beam][:, position], atol=1e-5)
+
+
+# Training, saving, precision
+
+
+def compiled(model):
+    schedule = kt.InverseSquareRootSchedule(16, warmup_steps=10)
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
+        loss=kt.LabelSmoothedCrossEntropy(0.1),
+        metrics=[kt.TokenAccuracy(), kt.Perplexity()],
+    )
+    return model
+
+
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+LABELS = padded([[6, 3, 2], [11, 8, 8, 10, 2]])
+
+
+def test_a_step_of_training_moves_every_weight():
+    model = compiled(small_model(**ONE_LAYER, **VARIANTS["nothing shared, pre-norm"]))
+    before = model.get_weights()
+    model.fit(inputs(), LABELS, verbose=0)
+    for weight, old in zip(model.weights, before, strict=True):
+        assert np.any(weight.numpy() != old), weight.path
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_saved_model_is_loaded_as_it_was(name, tmp_path):
+    model = small_model(**VARIANTS[name])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is kt.Transformer
+    assert loaded.config == model.config
+    np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
+
+
+def test_a_compiled_model_goes_on_training_after_loading_as_it_would_have(tmp_path):
+    model = compiled(small_model(**ONE_LAYER))
+    model.fit(inputs(), LABELS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.iterations == 1
+    assert loaded.loss.get_config() == model.loss.get_config()
+    results = [m.fit(inputs(), LABELS, verbose=0).history for m in (loaded, model)]
+    assert results[0] == results[1]
+    assert results[0].keys() == {"loss", "token_accuracy", "perplexity"}
+    for ours, theirs in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_saved_model_loads_in_a_process_that_only_imports_the_package(tmp_path):
+    model = compiled(small_model(**ONE_LAYER, num_heads=3, d_k=5, d_v=7))
+    model.fit(inputs(), LABELS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "inputs.npz", **inputs())
+    script = """
+import sys, keras, numpy as np
+import keras_transformer
+folder = sys.argv[1]
+model = keras.saving.load_model(folder + "/model.keras")
+np.save(folder + "/logits.npy", model(dict(np.load(folder + "/inputs.npz"))))
+"""
+    run_python(script, tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits(model), atol=1e-6)
+
+
+def test_weights_alone_can_be_saved_and_loaded(tmp_path):
+    model, other = small_model(seed=0), small_model(seed=1)
+    assert np.abs(logits(model) - logits(other)).max() > 0.1
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(logits(other), logits(model))
+
+
+@pytest.mark.parametrize("name", ["base", "nothing shared, pre-norm", "learned positions"])
+def test_in_mixed_precision_weights_are_float32_and_logits_are_near(name):
+    model = small_model(**VARIANTS[name])
+    mixed = small_model(**VARIANTS[name], dtype="mixed_bfloat16")
+    mixed.set_weights(model.get_weights())
+    assert {weight.dtype for weight in mixed.weights} == {"float32"}
+    output = mixed(inputs())
+    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
+    difference = np.abs(ops.cast(output, "float32") - model(inputs()))
+    assert 0 < difference.mean() < 0.01 * np.abs(model(inputs())).max()
+
+
+def test_a_model_in_mixed_precision_trains_and_loads_as_one(tmp_path):
+    model = compiled(small_model(**ONE_LAYER, dtype="mixed_bfloat16"))
+    losses = model.fit(inputs(), LABELS, epochs=5, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.dtype_policy.name == "mixed_bfloat16"
+    np.testing.assert_array_equal(
+        ops.cast(loaded(inputs()), "float32"), ops.cast(model(inputs()), "float32")
+    )
+
+
+def test_a_batch_of_any_size_runs_in_one_graph():
+    model = small_model(**ONE_LAYER)
+    predicted = model.predict(inputs(), batch_size=1, verbose=0)
+    np.testing.assert_allclose(predicted, logits(model), atol=1e-5)

@@ -1,0 +1,155 @@
+"""Sources of sentence pairs: what is read, and what is refused before training starts."""
+
+import gzip
+
+import pytest
+import tensorflow as tf
+
+from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
+from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.errors import UserError
+
+
+def write(path, content):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def read(pairs):
+    return [(s.decode(), t.decode()) for s, t in pairs.dataset().as_numpy_iterator()]
+
+
+def test_line_n_translates_line_n(tmp_path):
+    source = write(tmp_path / "a.en", b"one\ntwo\n\nfour")
+    target = write(tmp_path / "a.de", "eins\nzwei\ndrei\nfünf\n".encode())
+    pairs = TextPairs(source, target)
+    assert read(pairs) == [("one", "eins"), ("two", "zwei"), ("", "drei"), ("four", "fünf")]
+    assert pairs.check() == 4
+    assert set(pairs.sentences()) == {"one", "two", "", "four", "eins", "zwei", "drei", "fünf"}
+    assert pairs.description == f"{source}, {target}"
+
+
+def test_several_files_follow_one_another_plain_or_compressed(tmp_path):
+    sources = [write(tmp_path / "a.en", b"one\n"), write(tmp_path / "b.en.gz", b"two\nthree")]
+    targets = [write(tmp_path / "a.de.gz", b"eins"), write(tmp_path / "b.de", b"zwei\ndrei\n")]
+    pairs = TextPairs(sources, targets)
+    assert read(pairs) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+    assert pairs.check() == 3
+
+
+@pytest.mark.parametrize("separator", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_a_newline_ends_a_line(tmp_path, separator):
+    source = write(tmp_path / "a.en", f"one{separator}more\r\ntwo\r\n".encode())
+    pairs = TextPairs(source, write(tmp_path / "a.de", b"eins\nzwei\n"))
+    assert pairs.check() == len(read(pairs)) == 2
+    assert read(pairs)[1] == ("two", "zwei")
+
+
+def test_unequal_line_counts_are_refused(tmp_path):
+    pairs = TextPairs(write(tmp_path / "a.en", b"1\n2\n3\n"), write(tmp_path / "a.de", b"1\n2\n"))
+    with pytest.raises(UserError, match=r"found 3 in .*a\.en and 2 in .*a\.de"):
+        pairs.check()
+
+
+def test_unequal_line_counts_of_two_files_do_not_make_up_for_each_other(tmp_path):
+    one, two = write(tmp_path / "one", b"1\n"), write(tmp_path / "two", b"1\n2\n")
+    with pytest.raises(UserError, match=r"found 1 in .*one and 2 in .*two"):
+        TextPairs([one, two], [two, one]).check()
+
+
+def test_each_source_file_needs_its_target_file(tmp_path):
+    with pytest.raises(UserError, match="1 source and 2 target files"):
+        TextPairs("a.en", ["a.de", "b.de"])
+
+
+@pytest.mark.parametrize("name", ["a.de", "a.de.gz"])
+def test_text_that_is_not_utf_8_is_named_by_file_and_line(tmp_path, name):
+    pairs = TextPairs(write(tmp_path / "a.en", b"1\n2\n"), write(tmp_path / name, b"1\n\xe9\n"))
+    with pytest.raises(UserError, match=rf"{name}:2: expected UTF-8"):
+        pairs.check()
+
+
+def test_missing_file_is_named(tmp_path):
+    source = write(tmp_path / "a.en", b"1\n")
+    for missing in (tmp_path / "missing.de", tmp_path / "missing.de.gz"):
+        with pytest.raises(UserError, match=r"missing\.de.*No such file"):
+            TextPairs(source, missing).check()
+
+
+def test_truncated_or_plain_file_named_gz_is_refused(tmp_path):
+    source = write(tmp_path / "a.en", b"1\n")
+    whole = gzip.compress(b"\n".join(b"%d" % n for n in range(1000)))
+    for content in (whole[:-9], whole[:50], b"plain text"):
+        (tmp_path / "a.de.gz").write_bytes(content)
+        with pytest.raises(UserError, match=r"a\.de\.gz:\d+: expected a whole gzip file"):
+            TextPairs(source, tmp_path / "a.de.gz").check()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in {
+        "en.train.txt": "one\ntwo\nthree",
+        "de.train.txt": "eins\nzwei\ndrei",
+        "en.test.txt": "four",
+        "de.test.txt": "vier",
+    }.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_tfds_folder_gives_the_pairs_of_its_split(folder):
+    pairs = TfdsPairs(folder, "train", "en", "de")
+    assert read(pairs) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+    assert pairs.check() == 3
+    assert list(pairs.sentences()) == ["one", "two", "three", "eins", "zwei", "drei"]
+    assert read(TfdsPairs(folder, "test", "de", "en")) == [("vier", "four")]
+
+
+def test_tfds_builder_is_taken_as_it_is(folder):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.folder_dataset.TranslateFolder(str(folder))
+    assert TfdsPairs(builder, "test", "en", "de").check() == 1
+
+
+def test_tfds_data_set_by_name():
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    def two_pairs(*_, **__):
+        text = tf.data.Dataset.from_tensor_slices({"en": ["one", "two"], "de": ["eins", "zwei"]})
+        return text.apply(tf.data.experimental.assert_cardinality(2))
+
+    with tfds.testing.mock_data(as_dataset_fn=two_pairs):
+        pairs = TfdsPairs("wmt14_translate/de-en", "train", "en", "de")
+        assert read(pairs) == [("one", "eins"), ("two", "zwei")]
+        assert pairs.check() == 2
+    assert pairs.description.startswith("wmt14_translate/de-en")
+
+
+def test_tfds_does_not_download_unasked(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path)
+    with pytest.raises(UserError, match=r"expected prepared data in .*download"):
+        TfdsPairs(builder, "train", "en", "de").check()
+
+
+def test_unknown_data_set_language_or_split_is_refused(folder):
+    with pytest.raises(UserError, match="no_such_data_set"):
+        TfdsPairs("no_such_data_set", "train", "en", "de")
+    with pytest.raises(UserError, match="expected a language of de, en, found fr"):
+        TfdsPairs(folder, "train", "en", "fr")
+    with pytest.raises(UserError, match="nope"):
+        TfdsPairs(folder, "nope", "en", "de").check()
+
+
+def test_folder_of_unequal_files_is_refused(folder):
+    (folder / "en.train.txt").write_text("one")
+    with pytest.raises(UserError, match="do not match"):
+        TfdsPairs(folder, "train", "en", "de")
+
+
+def test_built_in_pairs_are_those_of_the_grammar():
+    pairs = BuiltinPairs("validation", num_pairs=20, seed=3)
+    assert read(pairs) == list(builtin_pairs("validation", 20, 3))
+    assert pairs.check() == 20
+    with pytest.raises(UserError, match="nope"):
+        BuiltinPairs("nope", 20).check()

@@ -1,0 +1,194 @@
+"""A subword vocabulary: any text to ids and back, in-graph; wrong input fails in one line."""
+
+import gzip
+
+import keras
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SubwordTokenizer
+
+SENTENCES = [
+    "A man rides a brown horse.",
+    "Ein Mann reitet auf einem braunen Pferd.",
+    "Two women are riding horses along the river.",
+    "Zwei Frauen reiten am Fluss entlang.",
+] * 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(SENTENCES, vocab_size=350)
+
+
+def round_trip(tokenizer, text):
+    return tokenizer.detokenize(tokenizer.tokenize([text]))[0].numpy().decode()
+
+
+def test_ids_are_a_row_a_sentence_without_special_symbols(tokenizer):
+    ids = tokenizer.tokenize(tf.constant([SENTENCES[0], "", SENTENCES[2]]))
+    assert isinstance(ids, tf.RaggedTensor) and ids.dtype == tf.int32 and ids.shape == (3, None)
+    assert ids[1].shape == (0,)
+    assert tf.reduce_min(ids.flat_values) > UNKNOWN_ID
+    assert tf.reduce_max(ids.flat_values) < tokenizer.vocab_size == 350
+
+
+def test_frequent_words_are_one_subword(tokenizer):
+    assert len(tokenizer.tokenize(["horse"])[0]) < len("horse")
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A man rides a brown horse.",
+        "emoji 😀👩‍🚀, old Slavonic ꙮ, runes ᚠᚢ, Chinese 马, Arabic حصان",
+        "<s> </s> <unk> <pad> <0x41> are plain text",
+        "e\u0301 is \u00e9",
+    ],
+)
+def test_any_text_survives(model_type, text):
+    tokenizer = SubwordTokenizer.train_from_sentences(SENTENCES, 300, model_type)
+    assert round_trip(tokenizer, text) == tokenizer.normalize(text)
+    assert UNKNOWN_ID not in tokenizer.tokenize([text]).flat_values
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text())
+def test_any_characters_survive(tokenizer, text):
+    assert round_trip(tokenizer, text) == tokenizer.normalize(text)
+
+
+def test_normal_form_is_nfkc_with_single_spaces(tokenizer):
+    assert tokenizer.normalize(" \ufeffone\ttwo \u00a0three\u2028\ufb01 ") == "one two three fi"
+    assert tokenizer.normalize("") == ""
+
+
+def test_bytes_that_are_not_utf_8_become_replacement_characters(tokenizer):
+    assert round_trip(tokenizer, b"a \xff\xc3 horse") == "a \ufffd\ufffd horse"
+
+
+def test_text_ends_at_the_first_end_symbol_and_special_symbols_are_left_out(tokenizer):
+    horse = tokenizer.tokenize(["horse"])[0].numpy().tolist()
+    rows = [
+        [START_ID, *horse, END_ID, *horse],
+        [*horse, END_ID, END_ID, PAD_ID],
+        [PAD_ID, *horse, PAD_ID],
+        [END_ID, *horse],
+        [],
+    ]
+    expected = [b"horse", b"horse", b"horse", b"", b""]
+    ragged = tf.ragged.constant(rows, dtype=tf.int32)
+    assert tokenizer.detokenize(ragged).numpy().tolist() == expected
+    assert tokenizer.detokenize(ragged.to_tensor(PAD_ID)).numpy().tolist() == expected
+
+
+def test_no_sentences_give_no_sentences(tokenizer):
+    ids = tokenizer.tokenize(tf.zeros([0], tf.string))
+    assert ids.shape == (0, None)
+    assert tokenizer.detokenize(ids).shape == (0,)
+
+
+def test_tokenizer_outlives_a_new_random_seed_and_a_cleared_session(tokenizer):
+    dataset = tf.data.Dataset.from_tensors(["horse"]).map(tokenizer.tokenize)
+    before = tokenizer.tokenize(["horse"]).to_list()
+    keras.utils.set_random_seed(2)
+    keras.utils.clear_session()
+    assert tokenizer.tokenize(["horse"]).to_list() == next(iter(dataset)).to_list() == before
+
+
+def test_two_vocabularies_do_not_mix(tokenizer):
+    before = tokenizer.tokenize(["horse"]).to_list()
+    other = SubwordTokenizer.train_from_sentences(["other words"], 275)
+    assert other.tokenize(["horse"]).to_list() != before == tokenizer.tokenize(["horse"]).to_list()
+
+
+def test_exported_function_needs_no_files(tokenizer, tmp_path):
+    class RoundTrip(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = tokenizer
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def __call__(self, text):
+            return self.tokenizer.detokenize(self.tokenizer.tokenize(text))
+
+    tf.saved_model.save(RoundTrip(), str(tmp_path / "export"))
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    assert exported(tf.constant(["A horse 😀."])).numpy().tolist() == ["A horse 😀.".encode()]
+
+
+def test_bpe_dropout_splits_anew_in_each_epoch_and_loses_nothing(tokenizer):
+    text = tf.data.Dataset.from_tensors([SENTENCES[0]])
+    ids = text.map(lambda t: tokenizer.tokenize(t, bpe_dropout=0.3))
+    epochs = [next(iter(ids)) for _ in range(10)]
+    assert len({tuple(e[0].numpy()) for e in epochs}) > 1
+    assert {tokenizer.detokenize(e)[0].numpy().decode() for e in epochs} == {SENTENCES[0]}
+
+
+def test_dropping_every_merge_leaves_characters(tokenizer):
+    assert tokenizer.tokenize(["horse"], bpe_dropout=1.0).row_lengths()[0] == len(" horse")
+
+
+def test_bpe_dropout_is_a_share_and_needs_merges(tokenizer):
+    with pytest.raises(UserError, match="bpe_dropout from 0 to 1, found 2"):
+        tokenizer.tokenize(["horse"], bpe_dropout=2)
+    unigram = SubwordTokenizer.train_from_sentences(SENTENCES, 300, "unigram")
+    with pytest.raises(UserError, match="bpe"):
+        unigram.tokenize(["horse"], bpe_dropout=0.1)
+
+
+def test_saved_and_loaded_vocabulary_is_the_same(tokenizer, tmp_path):
+    path = tmp_path / "vocabulary.model"
+    tokenizer.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["vocabulary.model"]
+    assert SubwordTokenizer.load(path).model == tokenizer.model
+
+
+def test_training_again_gives_the_same_vocabulary(tokenizer):
+    assert SubwordTokenizer.train_from_sentences(SENTENCES, 350).model == tokenizer.model
+
+
+def test_files_plain_or_compressed_give_the_vocabulary_of_their_sentences(tokenizer, tmp_path):
+    half = len(SENTENCES) // 2
+    plain, compressed = tmp_path / "a.txt", tmp_path / "b.txt.gz"
+    plain.write_text("\n".join(SENTENCES[:half]), encoding="utf-8")
+    compressed.write_bytes(gzip.compress("\n".join(SENTENCES[half:]).encode()))
+    assert SubwordTokenizer.train([plain, compressed], 350).model == tokenizer.model
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_wrong_size_names_the_limit_and_the_limit_works(model_type):
+    for wrong, limit in ((100_000, "at most"), (10, "at least")):
+        with pytest.raises(UserError, match=rf"{limit} \d+.* found {wrong}$") as error:
+            SubwordTokenizer.train_from_sentences(SENTENCES, wrong, model_type)
+        size = int(str(error.value).split(limit)[1].split()[0].strip(",:"))
+        trained = SubwordTokenizer.train_from_sentences(SENTENCES, size, model_type)
+        assert trained.vocab_size == size
+
+
+def test_training_needs_sentences():
+    with pytest.raises(UserError, match="found none"):
+        SubwordTokenizer.train_from_sentences([], 300)
+
+
+def test_training_names_the_file_and_line_that_cannot_be_read(tmp_path):
+    path = tmp_path / "train.en"
+    path.write_bytes(b"fine\n\xff\n")
+    with pytest.raises(UserError, match=r"train\.en:2: expected UTF-8"):
+        SubwordTokenizer.train([path], 300)
+    with pytest.raises(UserError, match=r"missing\.en: "):
+        SubwordTokenizer.train([tmp_path / "missing.en", path], 300)
+
+
+def test_missing_damaged_or_foreign_vocabulary_is_refused(tokenizer, tmp_path):
+    path = tmp_path / "vocabulary.model"
+    with pytest.raises(UserError, match=r"vocabulary\.model: .*No such file"):
+        SubwordTokenizer.load(path)
+    for content in (b"", b"not a model", tokenizer.model[:1000], tokenizer.model[:-3]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"vocabulary\.model: expected a SentencePiece model"):
+            SubwordTokenizer.load(path)

@@ -1,0 +1,98 @@
+"""Trains a Transformer: on your text files, on a TFDS data set, or on the built-in corpus.
+
+  python train.py
+  python train.py --train_source=train.en --train_target=train.de \
+      --valid_source=valid.en --valid_target=valid.de --preset=tiny --model_dir=runs/en-de
+  python train.py --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
+      --preset=base --model_dir=runs/wmt14
+
+Started again with the same flags, it goes on from the last checkpoint.
+"""
+
+import os
+import shlex
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import flags
+
+from keras_transformer.command_line import define_record_flags, given_fields, run
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
+from keras_transformer.errors import UserError
+from keras_transformer.presets import PRESETS
+from keras_transformer.training import TrainingOptions, train
+
+FILES = ("train_source", "train_target", "valid_source", "valid_target")
+BUILTIN_PAIRS = 100_000
+
+flags.DEFINE_string("model_dir", "runs/demo", "folder of the model; holds all that it needs")
+flags.DEFINE_string(
+    "preset", None, f"one of {', '.join(PRESETS)}; default: demo on the built-in corpus, else base"
+)
+flags.DEFINE_list("train_source", None, "text files to learn from, a sentence a line; .gz too")
+flags.DEFINE_list("train_target", None, "their translations, line by line")
+flags.DEFINE_list("valid_source", None, "text files to judge the model by as it learns")
+flags.DEFINE_list("valid_target", None, "their translations, line by line")
+flags.DEFINE_string(
+    "tfds", None, "TFDS data set, or a folder with en.train.txt, de.train.txt and so on"
+)
+flags.DEFINE_bool("download", False, "let TFDS download the data set")
+flags.DEFINE_string("source_lang", None, "two-letter code of the source language")
+flags.DEFINE_string("target_lang", None, "two-letter code of the target language")
+flags.DEFINE_enum(
+    "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
+)
+define_record_flags(TransformerConfig)
+define_record_flags(TrainingOptions)
+FLAGS = flags.FLAGS
+
+
+def main():
+    train_pairs, valid_pairs, test_pairs = sentence_pairs()
+    is_builtin = isinstance(train_pairs, BuiltinPairs)
+    preset = FLAGS.preset or ("demo" if is_builtin else "base")
+    config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
+    train(
+        FLAGS.model_dir,
+        config,
+        TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)}),
+        train_pairs,
+        valid_pairs,
+        test_pairs,
+        model_type=FLAGS.vocab_type,
+        target_lang="de" if is_builtin else FLAGS.target_lang,
+        command=shlex.join(sys.argv),
+    )
+
+
+def sentence_pairs():
+    """What to learn from, what to judge by meanwhile, and what at the end (None: the same)."""
+    given = [name for name in FILES if FLAGS[name].value]
+    if FLAGS.tfds and given:
+        raise UserError(f"expected --tfds or --{given[0]}, found both")
+    if FLAGS.tfds:
+        if not (FLAGS.source_lang and FLAGS.target_lang):
+            raise UserError("--tfds needs --source_lang and --target_lang")
+        return (
+            TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
+            for split in ("train", "validation", "test")
+        )
+    if not given:
+        return (
+            BuiltinPairs("train", BUILTIN_PAIRS),
+            BuiltinPairs("validation", 500),
+            BuiltinPairs("test", 1000),
+        )
+    for name, other in (FILES[:2], FILES[2:]):
+        if bool(FLAGS[name].value) != bool(FLAGS[other].value):
+            raise UserError(f"--{name} and --{other} go together: found only one of them")
+    if not FLAGS.train_source:
+        raise UserError("expected --train_source and --train_target, found only --valid_*")
+    valid = TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
+    return TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+
+
+if __name__ == "__main__":
+    run(main)
