@@ -8,12 +8,10 @@ Moses tokens, as the paper and the Multi30k literature report it.
 
 import dataclasses
 import json
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import flags
 
+import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import run
 from keras_transformer.data import TextPairs, pair_batches
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
@@ -38,8 +36,8 @@ def main():
     pairs = TextPairs(FLAGS.source, FLAGS.reference)
     pairs.check()
     model_dir = ModelDir(FLAGS.model_dir)
-    tokenizer = model_dir.load_tokenizer()
     model = model_dir.load_model(FLAGS.average)
+    tokenizer = model_dir.load_tokenizer()
     translator = Translator(model, tokenizer, FLAGS.beam_size, FLAGS.alpha)
     hypotheses = translator(list(read_lines(FLAGS.source)))
     if FLAGS.output:

@@ -9,14 +9,12 @@
 Started again with the same flags, it goes on from the last checkpoint.
 """
 
-import os
 import shlex
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 from absl import flags
 
+import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import define_record_flags, given_fields, run
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
@@ -27,7 +25,7 @@ from keras_transformer.training import TrainingOptions, train
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 BUILTIN_PAIRS = 100_000
 
-flags.DEFINE_string("model_dir", "runs/demo", "folder of the model; holds all that it needs")
+flags.DEFINE_string("model_dir", None, "folder of the model; default: runs/ and the preset's name")
 flags.DEFINE_string(
     "preset", None, f"one of {', '.join(PRESETS)}; default: demo on the built-in corpus, else base"
 )
@@ -38,6 +36,9 @@ flags.DEFINE_list("valid_target", None, "their translations, line by line")
 flags.DEFINE_string(
     "tfds", None, "TFDS data set, or a folder with en.train.txt, de.train.txt and so on"
 )
+flags.DEFINE_string("train_split", "train", "part of the TFDS data set to learn from")
+flags.DEFINE_string("valid_split", "validation", "part to judge by meanwhile; empty for none")
+flags.DEFINE_string("test_split", "test", "part to judge by at the end; empty for none")
 flags.DEFINE_bool("download", False, "let TFDS download the data set")
 flags.DEFINE_string("source_lang", None, "two-letter code of the source language")
 flags.DEFINE_string("target_lang", None, "two-letter code of the target language")
@@ -55,7 +56,7 @@ def main():
     preset = FLAGS.preset or ("demo" if is_builtin else "base")
     config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     train(
-        FLAGS.model_dir,
+        FLAGS.model_dir or f"runs/{preset}",
         config,
         TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)}),
         train_pairs,
@@ -76,8 +77,9 @@ def sentence_pairs():
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
-            TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
-            for split in ("train", "validation", "test")
+            split
+            and TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
+            for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
     if not given:
         return (

@@ -4,13 +4,11 @@ python translate.py --model_dir=runs/en-de < test.en > test.de
 """
 
 import itertools
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import flags
 
+import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import run
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator

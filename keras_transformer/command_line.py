@@ -47,12 +47,14 @@ def _run(main, arguments):
         main()
     except UserError as error:
         sys.exit(_fail(script, str(error), 2))
-    except KeyboardInterrupt:
-        sys.exit(_fail(script, "interrupted", 130))
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not try to flush to them at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        sys.exit(_fail(script, f"{error.filename or 'input or output'}: {error.strerror}", 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail(script, "interrupted", 130))
 
 
 def _fail(script, message, status):

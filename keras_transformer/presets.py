@@ -73,12 +73,12 @@ PRESETS: dict[str, Preset] = {
             "vocab_size": 1000,
         },
         {
-            "steps": 1500,
-            "warmup_steps": 500,
+            "steps": 900,
+            "warmup_steps": 400,
             "learning_rate": 0.005,
-            "checkpoint_steps": 100,
-            "validation_steps": 500,
-            "average_checkpoints": 5,
+            "jit_compile": False,  # compiling would take longer than it saves
+            "checkpoint_steps": 50,
+            "validation_steps": 300,
         },
     ),
 }

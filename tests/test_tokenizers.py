@@ -3,6 +3,7 @@
 import gzip
 
 import keras
+import keras_nlp
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -192,3 +193,10 @@ def test_missing_damaged_or_foreign_vocabulary_is_refused(tokenizer, tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"vocabulary\.model: expected a SentencePiece model"):
             SubwordTokenizer.load(path)
+
+
+def test_keras_nlp_reads_the_vocabulary_and_agrees(tokenizer):
+    theirs = keras_nlp.tokenizers.SentencePieceTokenizer(proto=tokenizer.model)
+    ids = tokenizer.tokenize(SENTENCES)
+    assert theirs.tokenize(tf.constant(SENTENCES)).to_list() == ids.to_list()
+    assert theirs.detokenize(ids).numpy().tolist() == tokenizer.detokenize(ids).numpy().tolist()

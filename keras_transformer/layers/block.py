@@ -69,7 +69,7 @@ class TransformerBlock(keras.layers.Layer):
     def get_config(self):
         return {**super().get_config(), **self.block_config()}
 
-    def compute_output_shape(self, x_shape, memory_shape=None):
+    def compute_output_shape(self, x_shape):
         return x_shape
 
     def new_attention(self, name):

@@ -41,7 +41,8 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, ids):
         # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
-        rows = ops.take(self.embeddings.value, ids, axis=0)
+        # Cast the ids: under a strategy Keras builds with the mean of the replicas' batches.
+        rows = ops.take(self.embeddings.value, ops.cast(ids, "int32"), axis=0)
         return ops.cast(rows, self.compute_dtype) * self.d_model**0.5
 
     def logits(self, x):

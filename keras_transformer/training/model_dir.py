@@ -90,20 +90,23 @@ class ModelDir:
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
-            average: number of checkpoints; default: what training was told to average. Where
-                there are fewer, all of them.
+            average: number of checkpoints; default: what training was told to average, or all
+                where there are fewer.
 
         Raises:
-            UserError: there is no checkpoint, or one is damaged.
+            UserError: there are fewer checkpoints than asked for, or one is damaged.
         """
         config = self.load_config()
         steps = self.checkpoints.steps()
         if not steps:
             raise UserError(f"{self.checkpoints.folder}: expected a checkpoint, found none")
         if average is None:
-            average = self.load_training()["options"]["average_checkpoints"]
-        if average < 1:
-            raise UserError(f"expected to average at least 1 checkpoint, found {average}")
+            average = min(len(steps), self.load_training()["options"]["average_checkpoints"])
+        if not 1 <= average <= len(steps):
+            raise UserError(
+                f"{self.checkpoints.folder}: expected to average 1 to {len(steps)} checkpoints, "
+                f"found {average}"
+            )
         model = Transformer(config, name="transformer")
         model.build()
         average_weights(model, self.checkpoints, steps[-average:])

@@ -1,0 +1,209 @@
+"""Checkpoints: whole, verified, exact; and their mean (paper, section 6.1)."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import randomise, small_model
+
+from keras_transformer.errors import UserError
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training import Checkpoints, average_weights
+
+LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
+def new_model(seed=0, **fields):
+    return small_model(seed, **{**LAYERS, **fields})
+
+
+def compiled_model(seed=0):
+    model = new_model(seed)
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-9),
+        loss=LabelSmoothedCrossEntropy(0.1),
+        jit_compile=False,
+    )
+    return model
+
+
+def train(model, steps):
+    """Some updates; the batch of each follows from the number of updates already made."""
+    for _ in range(steps):
+        rng = np.random.default_rng(int(model.optimizer.iterations))
+        ids = rng.integers(3, 13, size=(3, 4, 6))
+        model.train_on_batch({"source_ids": ids[0], "target_ids": ids[1]}, ids[2])
+
+
+def state(model):
+    """Weights and, of a compiled model, the optimizer's state."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.weights, *(optimizer.variables if optimizer else [])]
+    return [variable.numpy() for variable in variables]
+
+
+def assert_same(found, expected):
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(tmp_path / "checkpoints")
+
+
+def test_checkpoints_are_listed_by_step(checkpoints):
+    assert checkpoints.steps() == []
+    for step in (1000, 20, 123_456_789):
+        checkpoints.save(new_model(), step)
+    assert checkpoints.steps() == [20, 1000, 123_456_789]
+
+
+def test_weights_alone_are_restored(checkpoints):
+    saved, restored = new_model(seed=1), new_model(seed=2)
+    checkpoints.save(saved, 7)
+    checkpoints.restore(restored, 7)
+    assert_same(state(restored), state(saved))
+
+
+def test_going_on_from_a_checkpoint_equals_not_stopping(checkpoints):
+    undisturbed, restarted = compiled_model(seed=1), compiled_model(seed=2)
+    train(undisturbed, 2)
+    checkpoints.save(undisturbed, 2)
+    at_step_2 = state(undisturbed)
+    checkpoints.restore(restarted, 2)
+    assert int(restarted.optimizer.iterations) == 2
+    assert_same(state(restarted), at_step_2)
+
+    train(undisturbed, 2)
+    train(restarted, 2)
+    assert any(np.any(a != b) for a, b in zip(state(undisturbed), at_step_2, strict=True))
+    for found, expected in zip(state(restarted), state(undisturbed), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_trained_checkpoint_serves_a_model_without_an_optimizer(checkpoints):
+    trained, served = compiled_model(seed=1), new_model(seed=2)
+    train(trained, 1)
+    checkpoints.save(trained, 1)
+    checkpoints.restore(served, 1)
+    assert_same(state(served), [weight.numpy() for weight in trained.weights])
+
+
+def test_failure_while_saving_leaves_the_old_checkpoint_and_nothing_else(checkpoints, monkeypatch):
+    model = new_model(seed=1)
+    checkpoints.save(model, 1)
+
+    def save_half(path):
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(model, "save_weights", save_half)
+    for step in (1, 2):
+        with pytest.raises(OSError, match="No space left"):
+            checkpoints.save(model, step)
+    assert list(checkpoints.folder.iterdir()) == [checkpoints.path(1)]
+    restored = new_model(seed=2)
+    checkpoints.restore(restored, 1)
+    assert_same(state(restored), state(model))
+
+
+def test_the_same_step_is_saved_anew(checkpoints):
+    model, restored = new_model(seed=1), new_model()
+    checkpoints.save(model, 1)
+    randomise(model, seed=5)
+    checkpoints.save(model, 1)
+    checkpoints.restore(restored, 1)
+    assert_same(state(restored), state(model))
+
+
+def test_only_the_last_ones_are_kept(checkpoints):
+    for step in (9, 10, 100, 1000):
+        checkpoints.save(new_model(), step)
+    checkpoints.prune(keep=5)
+    assert checkpoints.steps() == [9, 10, 100, 1000]
+    checkpoints.prune(keep=2)
+    assert checkpoints.steps() == [100, 1000]
+
+
+def test_the_average_is_the_plain_mean(checkpoints):
+    saved = {step: new_model(seed=step) for step in (1, 2, 3, 4)}
+    for step, model in saved.items():
+        checkpoints.save(model, step)
+    model = new_model()
+    average_weights(model, checkpoints, [2, 3, 4])
+    for index, weight in enumerate(model.weights):
+        mean = np.mean([saved[step].weights[index].numpy() for step in (2, 3, 4)], axis=0)
+        np.testing.assert_allclose(weight.numpy(), mean, rtol=1e-6, atol=1e-7)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit])
+@pytest.mark.parametrize("restore", [Checkpoints.restore, "average"])
+def test_damaged_weights_are_refused(checkpoints, damage, restore):
+    model = new_model(seed=1)
+    checkpoints.save(model, 1)
+    damage(checkpoints.path(1) / "model.weights.h5")
+    before = state(model)
+    with pytest.raises(UserError, match=r"step-00000001/model\.weights\.h5: .*damaged"):
+        if restore == "average":
+            average_weights(model, checkpoints, [1])
+        else:
+            restore(checkpoints, model, 1)
+    assert_same(state(model), before)
+
+
+@pytest.mark.parametrize("missing", ["manifest.json", "model.weights.h5"])
+def test_checkpoint_without_one_of_its_files_is_refused(checkpoints, missing):
+    checkpoints.save(new_model(), 1)
+    (checkpoints.path(1) / missing).unlink()
+    with pytest.raises(UserError, match=r"step-00000001: expected a checkpoint"):
+        checkpoints.restore(new_model(), 1)
+
+
+@pytest.mark.parametrize("manifest", ["", "{}", '{"model.weights'])
+def test_damaged_manifest_is_refused(checkpoints, manifest):
+    checkpoints.save(new_model(), 1)
+    (checkpoints.path(1) / "manifest.json").write_text(manifest)
+    with pytest.raises(UserError, match=r"step-00000001: expected a checkpoint"):
+        checkpoints.restore(new_model(), 1)
+
+
+def test_checkpoint_that_is_not_there_is_named(checkpoints):
+    with pytest.raises(UserError, match=r"step-00000003: expected a checkpoint"):
+        checkpoints.restore(new_model(), 3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"d_model": 32},
+        {"num_encoder_layers": 2},
+        {"tie_output": False},
+    ],
+)
+def test_weights_of_another_model_are_refused(checkpoints, fields):
+    small, other = new_model(), new_model(**fields)
+    checkpoints.save(small, 1)
+    checkpoints.save(other, 2)
+    for model, step in ((other, 1), (small, 2)):
+        with pytest.raises(UserError, match=rf"step-0000000{step}: weights of another model") as e:
+            checkpoints.restore(model, step)
+        assert "\n" not in str(e.value)
+
+
+def test_other_files_beside_the_checkpoints_do_no_harm(checkpoints):
+    checkpoints.save(new_model(), 1)
+    (checkpoints.folder / "step-00000001.backup").mkdir()
+    (checkpoints.folder / "notes.txt").write_text("mine")
+    assert checkpoints.steps() == [1]
+    checkpoints.prune(keep=1)
+    assert len(list(checkpoints.folder.iterdir())) == 3

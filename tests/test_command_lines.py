@@ -1,0 +1,433 @@
+"""The command lines: from text files to a translation, and what they refuse, in one line."""
+
+import io
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from helpers import ROOT, randomise
+
+from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.errors import UserError
+from keras_transformer.training import Checkpoints, ModelDir
+
+TINY_MODEL = {
+    "preset": "tiny",
+    "vocab_size": 340,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 16,
+    "num_heads": 2,
+}
+FEW_STEPS = {
+    "steps": 2,
+    "tokens_per_batch": 256,
+    "max_length": 60,
+    "checkpoint_steps": 1,
+    "jit_compile": False,
+}
+
+
+def arguments(options):
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def run(script, **options):
+    """Runs a command line in this process; what its `main` raises passes."""
+    known = set(flags.FLAGS)
+    try:
+        main = runpy.run_path(str(ROOT / script))["main"]
+        flags.FLAGS([script, *arguments(options)])
+        main()
+    finally:
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+
+
+def run_process(script, *extra, stdin=b"", **options):
+    """Runs a command line in a process of its own, as a person does."""
+    command = [sys.executable, ROOT / script, *arguments(options), *extra]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=300)
+
+
+def refused(script, **options):
+    """The one line with which a command line refuses its flags."""
+    with pytest.raises(UserError) as error:
+        run(script, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture(autouse=True)
+def scripts_import_what_is_beside_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def write_pairs(folder, names, split, count):
+    for name, side in zip(names, zip(*builtin_pairs(split, count), strict=True), strict=True):
+        (folder / name).write_text("".join(f"{line}\n" for line in side))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    write_pairs(folder, ("train.en", "train.de"), "train", 200)
+    write_pairs(folder, ("test.en", "test.de"), "test", 5)
+    return folder
+
+
+@pytest.fixture
+def training(corpus, tmp_path):
+    """Flags that train a tiny model."""
+    sides = {"train_source": corpus / "train.en", "train_target": corpus / "train.de"}
+    return {**sides, **TINY_MODEL, **FEW_STEPS, "model_dir": tmp_path / "runs"}
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """A model_dir made by `train.py`, and the process that made it."""
+    model_dir = tmp_path_factory.mktemp("runs") / "en-de"
+    process = run_process(
+        "train.py",
+        train_source=corpus / "train.en",
+        train_target=corpus / "train.de",
+        valid_source=corpus / "test.en",
+        valid_target=corpus / "test.de",
+        target_lang="de",
+        model_dir=model_dir,
+        **TINY_MODEL,
+        **FEW_STEPS,
+    )
+    return model_dir, process
+
+
+@pytest.fixture(scope="module")
+def lively(trained, tmp_path_factory):
+    """A model_dir whose model says something else about each sentence."""
+    model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "lively")
+    shutil.copytree(trained[0], model_dir.path)
+    model = model_dir.load_model()
+    randomise(model, seed=1)
+    for step in (3, 4):
+        model_dir.checkpoints.save(model, step)
+    return model_dir.path
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# From text files to a translation.
+
+
+def test_train_writes_a_model_dir_and_says_so(trained):
+    model_dir, process = trained
+    assert process.returncode == 0
+    assert process.stderr == b""
+    lines = process.stdout.decode().splitlines()
+    assert lines[0].startswith("Training a model of ")
+    assert lines[0].endswith(f"2 steps of 256 tokens on 1 device, in {model_dir}")
+    assert "sacreBLEU" in process.stdout.decode()
+    assert Checkpoints(model_dir / "checkpoints").steps() == [1, 2]
+    [command] = json.loads((model_dir / "training.json").read_text())["commands"]
+    assert command.startswith(f"{ROOT / 'train.py'} --train_source=")
+
+
+def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
+    process = run_process(
+        "evaluate.py",
+        model_dir=trained[0],
+        source=corpus / "test.en",
+        reference=corpus / "test.de",
+        output=tmp_path / "out.de",
+        json=tmp_path / "scores.json",
+    )
+    assert process.returncode == 0
+    assert process.stderr == b""
+    assert len((tmp_path / "out.de").read_bytes().split(b"\n")) == 6
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    printed = process.stdout.decode()
+    # On tokens too: the target language is known from training.
+    for name in ("bleu", "bleu_lowercased", "bleu_tokenized_lowercased", "bleu_paper", "chrf"):
+        assert f"{figures[name]['value']:6.2f}  {figures[name]['label']}" in printed
+        assert figures[name]["signature"] in printed
+    assert f"{figures['perplexity']:6.2f}  perplexity" in printed
+    assert 1 < figures["perplexity"] < 10_000
+    assert figures["loss"] > 0
+
+
+STRANGE_INPUT = b"\n".join(
+    [
+        b"He will not buy a small lamp.",
+        b"",
+        b"caf\xe9 \xff\xfe\xc3",
+        b"   \t",
+        b"house " * 5000,
+        b"The girls sleep.\r",
+        b"\r",
+        "\u4f60\u597d \U0001f600 \u2028 \x0b \x85 \x00".encode(),
+        b"The girls sleep.",
+    ]
+)
+
+
+def test_translate_writes_as_many_lines_as_it_reads(lively):
+    process = run_process("translate.py", model_dir=lively, average=2, stdin=STRANGE_INPUT)
+    assert process.returncode == 0
+    assert process.stderr == b""
+    assert process.stdout.endswith(b"\n")
+    lines = process.stdout.decode().split("\n")[:-1]
+    assert len(lines) == 9
+    assert lines[1] == lines[3] == lines[6] == ""
+    assert lines[5] == lines[8] != ""
+
+
+# The same in this process, for speed.
+
+
+def translate(monkeypatch, capfd, stdin, **options):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    run("translate.py", **options)
+    return capfd.readouterr().out.split("\n")
+
+
+@pytest.mark.parametrize("lines_at_once", [1, 4])
+def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, capfd, lines_at_once):
+    options = {"model_dir": lively, "average": 2, "beam_size": 1}
+    text = b"The girls sleep.\n\nYes\nA small lamp and a house.\nHe will help.\n"
+    together = translate(monkeypatch, capfd, text, **options)
+    assert len(together) == 6
+    assert len(set(together)) == 5
+    assert translate(monkeypatch, capfd, text, lines_at_once=lines_at_once, **options) == together
+
+
+def test_no_lines_in_no_lines_out(trained, monkeypatch, capfd):
+    assert translate(monkeypatch, capfd, b"", model_dir=trained[0]) == [""]
+
+
+def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
+    for name in ("source", "reference"):
+        (tmp_path / name).write_text("\nYes.\n \n")
+    files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
+    run("evaluate.py", model_dir=trained[0], beam_size=1, output=tmp_path / "output", **files)
+    assert "perplexity" in capsys.readouterr().out
+    lines = (tmp_path / "output").read_text().split("\n")
+    assert (len(lines), lines[0], lines[2]) == (4, "", "")
+
+
+def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
+    pytest.importorskip("tensorflow_datasets")
+    folder = tmp_path / "en-de"
+    folder.mkdir()
+    for split, name, count in (
+        ("train", "train", 200),
+        ("validation", "validation", 5),
+        ("test", "test", 5),
+    ):
+        write_pairs(folder, (f"en.{name}.txt", f"de.{name}.txt"), split, count)
+    del training["train_source"], training["train_target"]
+    run("train.py", tfds=folder, source_lang="en", target_lang="de", **training)
+    printed = capsys.readouterr().out
+    assert "step 2: validation loss" in printed
+    assert "(test, en to de)" in printed
+    assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
+
+
+def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, tmp_path, capsys):
+    pytest.importorskip("tensorflow_datasets")
+    folder = tmp_path / "en-de"
+    folder.mkdir()
+    write_pairs(folder, ("en.train.txt", "de.train.txt"), "train", 200)
+    del training["train_source"], training["train_target"]
+    languages = {"source_lang": "en", "target_lang": "de"}
+    run("train.py", tfds=folder, valid_split="", test_split="", **languages, **training)
+    assert "validation" not in capsys.readouterr().out
+    assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
+
+
+# What is refused, before anything is written.
+
+
+def test_missing_file(training, tmp_path):
+    missing = tmp_path / "missing.de"
+    message = refused("train.py", **{**training, "train_target": missing})
+    assert message == f"{missing}: expected a readable file: No such file or directory"
+    assert not training["model_dir"].exists()
+
+
+def test_unequal_line_counts(training, corpus):
+    message = refused("train.py", **{**training, "train_target": corpus / "test.de"})
+    assert "found 200 in " in message
+    assert f"{corpus / 'train.en'} and 5 in {corpus / 'test.de'}" in message
+    assert not training["model_dir"].exists()
+
+
+def test_unequal_line_counts_of_the_validation_files(training, corpus):
+    sides = {"valid_source": corpus / "test.en", "valid_target": corpus / "train.de"}
+    message = refused("train.py", **training, **sides)
+    assert f"found 5 in {corpus / 'test.en'} and 200 in {corpus / 'train.de'}" in message
+    assert not training["model_dir"].exists()
+
+
+def test_text_that_is_not_utf_8(training, tmp_path):
+    text = tmp_path / "latin.de"
+    text.write_bytes(b"ja\n" * 10 + b"K\xe4se\n" + b"ja\n" * 189)
+    message = refused("train.py", **{**training, "train_target": text})
+    assert message.startswith(f"{text}:11: expected UTF-8 text")
+    assert not training["model_dir"].exists()
+
+
+def test_unknown_preset(training):
+    message = refused("train.py", **{**training, "preset": "huge"})
+    assert message.startswith("unknown preset 'huge': expected one of base, big, ")
+    assert not training["model_dir"].exists()
+
+
+def test_impossible_field_and_option(training):
+    message = refused("train.py", **{**training, "num_heads": 3})
+    assert "d_model=16, num_heads=3" in message
+    message = refused("train.py", **{**training, "steps": 0})
+    assert message == "steps must be at least 1: found 0"
+    assert not training["model_dir"].exists()
+
+
+def test_vocabulary_larger_than_the_text_allows(training):
+    message = refused("train.py", **{**training, "vocab_size": 1_000_000})
+    largest = int(message.partition("at most ")[2].partition(",")[0])
+    assert message.endswith("found 1000000")
+    assert not training["model_dir"].exists()
+    # The largest is the largest: one more is refused for the same reason.
+    assert f"at most {largest}," in refused("train.py", **{**training, "vocab_size": largest + 1})
+
+
+@pytest.mark.parametrize("side", ["train_source", "train_target", "valid_source", "valid_target"])
+def test_one_side_without_the_other(corpus, tmp_path, side):
+    message = refused("train.py", **{side: corpus / "train.en"}, model_dir=tmp_path / "runs")
+    partner = side.replace("source", "x").replace("target", "source").replace("x", "target")
+    assert f"--{side}" in message
+    assert f"--{partner}" in message
+    assert not (tmp_path / "runs").exists()
+
+
+def test_validation_files_without_training_files(corpus, tmp_path):
+    sides = {"valid_source": corpus / "test.en", "valid_target": corpus / "test.de"}
+    message = refused("train.py", **sides, model_dir=tmp_path / "runs")
+    assert "expected --train_source and --train_target" in message
+
+
+def test_as_many_source_as_target_files(training, corpus):
+    twice = f"{corpus / 'train.en'},{corpus / 'train.en'}"
+    message = refused("train.py", **{**training, "train_source": twice})
+    assert "found 2 source and 1 target files" in message
+
+
+def test_tfds_and_files(training):
+    message = refused("train.py", tfds="wmt14_translate/de-en", **training)
+    assert message == "expected --tfds or --train_source, found both"
+
+
+@pytest.mark.parametrize("given", [{}, {"source_lang": "en"}, {"target_lang": "de"}])
+def test_tfds_without_languages(given):
+    message = refused("train.py", tfds="wmt14_translate/de-en", **given)
+    assert message == "--tfds needs --source_lang and --target_lang"
+
+
+def test_unknown_tfds_data_set(tmp_path):
+    pytest.importorskip("tensorflow_datasets")
+    options = {"source_lang": "en", "target_lang": "de", "model_dir": tmp_path / "runs"}
+    assert "no_such_data_set" in refused("train.py", tfds="no_such_data_set", **options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_model_dir_of_another_configuration(trained, training):
+    model_dir, _ = trained
+    before = files_of(model_dir)
+    message = refused("train.py", **{**training, "model_dir": model_dir, "d_ff": 32})
+    assert f"model_dir {model_dir} " in message
+    assert message.endswith(": d_ff=16 (now 32)")
+    assert files_of(model_dir) == before
+
+
+def test_model_dir_that_is_another_folder(training, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    message = refused("train.py", **{**training, "model_dir": tmp_path})
+    assert message.startswith(f"model_dir {tmp_path}: expected a model, or an empty or new folder")
+    assert files_of(tmp_path) == {tmp_path / "thesis.tex": b"mine"}
+
+
+def test_damaged_checkpoint(trained, training, corpus):
+    shutil.copytree(trained[0], training["model_dir"])
+    weights = training["model_dir"] / "checkpoints" / "step-00000002" / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
+    for script, options in (
+        ("translate.py", {}),
+        ("evaluate.py", judge),
+        ("train.py", {**training, "steps": 4}),
+    ):
+        message = refused(script, **{**options, "model_dir": training["model_dir"]})
+        assert message.startswith(f"{weights}: the checkpoint is damaged")
+
+
+@pytest.mark.parametrize("script", ["evaluate.py", "translate.py"])
+def test_no_model_and_too_many_checkpoints(trained, corpus, script):
+    judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
+    options = judge if script == "evaluate.py" else {}
+    message = refused(script, model_dir=corpus, **options)
+    assert f"{corpus / 'config.json'}: expected the folder of a trained model" in message
+    message = refused(script, model_dir=trained[0], average=3, **options)
+    assert message.endswith("expected to average 1 to 2 checkpoints, found 3")
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 0}, {"alpha": -1.0}])
+def test_search_option_out_of_range(trained, monkeypatch, options):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
+    [name] = options
+    assert refused("translate.py", model_dir=trained[0], **options).startswith(f"{name}: expected")
+
+
+def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):
+    judge = {"source": corpus / "test.en", "reference": corpus / "train.de"}
+    message = refused("evaluate.py", model_dir=trained[0], output=tmp_path / "out.de", **judge)
+    assert f"found 5 in {corpus / 'test.en'} and 200 in {corpus / 'train.de'}" in message
+    assert not (tmp_path / "out.de").exists()
+
+
+def test_evaluate_refuses_a_test_set_of_nothing(trained, tmp_path):
+    for name in ("source", "reference"):
+        (tmp_path / name).write_text("")
+    files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
+    assert "found none" in refused("evaluate.py", model_dir=trained[0], **files)
+
+
+# How it is refused: a process of its own each.
+
+
+def test_a_mistake_of_the_user_is_one_line_and_status_2(tmp_path):
+    process = run_process("translate.py", model_dir=tmp_path / "nothing")
+    assert process.returncode == 2
+    assert process.stdout == b""
+    [line] = process.stderr.decode().splitlines()
+    assert line.startswith(f"translate.py: {tmp_path / 'nothing' / 'config.json'}: expected")
+
+
+def test_an_unknown_flag_is_refused_without_a_traceback(tmp_path):
+    process = run_process("train.py", model_dir=tmp_path / "runs", num_head=4)
+    assert process.returncode not in (0, None)
+    assert b"Traceback" not in process.stdout + process.stderr
+    assert b"num_head" in process.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_argument_that_is_no_flag_is_refused(tmp_path):
+    process = run_process("train.py", "train.en", model_dir=tmp_path / "runs")
+    assert process.returncode == 2
+    [line] = process.stderr.decode().splitlines()
+    assert line.startswith("train.py: expected flags only, found 'train.en'")
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,130 @@
+"""The folder of a model: what is in it, and what is refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir, TrainingOptions
+
+SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
+TRAINING = {"options": dataclasses.asdict(TrainingOptions(average_checkpoints=2)), "commands": []}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(SENTENCES, 300)
+
+
+def new_model(seed=0):
+    return small_model(seed, vocab_size=300, num_encoder_layers=1, num_decoder_layers=1)
+
+
+@pytest.fixture
+def model_dir(tmp_path, tokenizer):
+    model_dir = ModelDir(tmp_path / "runs" / "demo")
+    model_dir.create(new_model().config, tokenizer, TRAINING)
+    return model_dir
+
+
+def test_what_was_created_is_read_back(model_dir, tokenizer):
+    again = ModelDir(str(model_dir.path))
+    assert again.exists()
+    assert again.load_config() == new_model().config
+    assert again.load_training() == TRAINING
+    ids = again.load_tokenizer().tokenize(tf.constant(SENTENCES))
+    assert ids.to_list() == tokenizer.tokenize(tf.constant(SENTENCES)).to_list()
+    files = sorted(path.name for path in model_dir.path.iterdir())
+    assert files == ["config.json", "training.json", "vocabulary.model"]
+
+
+def test_new_or_empty_folder_holds_no_model(tmp_path):
+    assert not ModelDir(tmp_path / "new").exists()
+    assert not ModelDir(tmp_path).exists()
+
+
+def test_other_content_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    for path in (tmp_path, tmp_path / "thesis.tex"):
+        with pytest.raises(UserError, match=f"{path}: expected a model, or an empty or new folder"):
+            ModelDir(path).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_failure_before_the_configuration_leaves_no_model(tmp_path, tokenizer, monkeypatch):
+    model_dir = ModelDir(tmp_path)
+
+    def fail(training):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(model_dir, "save_training", fail)
+    with pytest.raises(OSError, match="No space left"):
+        model_dir.create(new_model().config, tokenizer, TRAINING)
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_difference_of_configuration_is_named(model_dir):
+    config = model_dir.load_config()
+    model_dir.check_same(dataclasses.replace(config))
+    other = dataclasses.replace(config, d_ff=99, dropout=0.25)
+    with pytest.raises(UserError, match=r"d_ff=24 \(now 99\), dropout=0\.0 \(now 0\.25\)$"):
+        model_dir.check_same(other)
+
+
+@pytest.mark.parametrize(
+    ("average", "averaged"), [(None, (3, 4)), (1, (4,)), (3, (2, 3, 4)), (4, (1, 2, 3, 4))]
+)
+def test_the_model_is_the_mean_of_the_last_checkpoints(model_dir, average, averaged):
+    models = {step: new_model(seed=step) for step in (1, 2, 3, 4)}
+    for step, model in models.items():
+        model_dir.checkpoints.save(model, step)
+    loaded = model_dir.load_model(average)
+    for index, weight in enumerate(loaded.weights):
+        mean = np.mean([models[step].weights[index].numpy() for step in averaged], axis=0)
+        np.testing.assert_allclose(weight.numpy(), mean, rtol=1e-6, atol=1e-7)
+
+
+def test_one_checkpoint_is_enough_where_no_number_is_asked_for(model_dir):
+    model = new_model(seed=3)
+    model_dir.checkpoints.save(model, 1)
+    loaded = model_dir.load_model()
+    for found, expected in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("average", [0, -1, 3])
+def test_more_checkpoints_than_there_are_are_refused(model_dir, average):
+    for step in (1, 2):
+        model_dir.checkpoints.save(new_model(), step)
+    with pytest.raises(UserError, match=f"expected to average 1 to 2 checkpoints, found {average}"):
+        model_dir.load_model(average)
+
+
+def test_model_without_a_checkpoint_is_refused(model_dir):
+    with pytest.raises(UserError, match=r"demo/checkpoints: expected a checkpoint, found none"):
+        model_dir.load_model()
+
+
+@pytest.mark.parametrize("read", ["load_model", "load_config", "load_tokenizer", "load_training"])
+def test_folder_without_a_model_is_named(tmp_path, read):
+    with pytest.raises(UserError, match=rf"{tmp_path}/no_model/\S+: expected"):
+        getattr(ModelDir(tmp_path / "no_model"), read)()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("config.json", "load_config"), ("training.json", "load_training")]
+)
+def test_damaged_file_is_named(model_dir, name, read):
+    (model_dir.path / name).write_text('{\n  "vocab_size": ,')
+    with pytest.raises(UserError, match=rf"{name}:2: not JSON"):
+        getattr(model_dir, read)()
+
+
+def test_training_is_recorded_anew(model_dir):
+    model_dir.save_training({**TRAINING, "commands": ["train.py"]})
+    assert json.loads((model_dir.path / "training.json").read_text())["commands"] == ["train.py"]

@@ -1,0 +1,165 @@
+"""Search over a model: against enumeration, against an argmax loop, and blind to the batch."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+from keras import ops
+
+from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer.decoding import search
+from keras_transformer.errors import UserError
+
+START, END = 1, 2
+SOURCES = [[5, 4, 3, 3, 6, 5, 2], [4, 2], [3, 5, 2], [6, 6, 4, 2]]
+
+
+def padded(rows, length=None):
+    length = length or max(map(len, rows))
+    return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
+
+
+VARIANTS = {"post-norm": {}, "pre-norm": {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def model(request):
+    """Has half learned to write a sentence backwards: of many minds, and most of them end."""
+    model = small_model(
+        **VARIANTS[request.param], vocab_size=7, num_encoder_layers=1, num_decoder_layers=1
+    )
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(3, 7, size=rng.integers(1, 8)).tolist() for _ in range(3200)]
+    model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(0.2), jit_compile=True)
+    model.fit(
+        {
+            "source_ids": padded([[*row, END] for row in rows], 8),
+            "target_ids": padded([[START, *row[::-1]] for row in rows], 8),
+        },
+        padded([[*row[::-1], END] for row in rows], 8),
+        epochs=2,
+        verbose=0,
+    )
+    return model
+
+
+def log_probs(model, source, hypotheses):
+    """Log-probabilities (n, length) of each symbol of hypotheses that are equally long."""
+    hypotheses = np.array(hypotheses, "int32")
+    target_ids = np.pad(hypotheses[:, :-1], ((0, 0), (1, 0)), constant_values=START)
+    source_ids = np.repeat(padded([source]), len(hypotheses), axis=0)
+    logits = model({"source_ids": source_ids, "target_ids": target_ids})
+    every = ops.convert_to_numpy(ops.log_softmax(ops.cast(logits, "float32")))
+    return np.take_along_axis(every, hypotheses[..., None], -1)[..., 0]
+
+
+def score(model, source, hypothesis, alpha):
+    return log_probs(model, source, [hypothesis]).sum() / ((5 + len(hypothesis)) / 6) ** alpha
+
+
+def until_end(row):
+    """The symbols of a row of ids, up to the end symbol if there is one."""
+    row = row.tolist()
+    return row[: row.index(END) + 1] if END in row else row
+
+
+def found(model, sources, **options):
+    result = search(model, padded(sources), **options)
+    return ops.convert_to_numpy(result.ids), ops.convert_to_numpy(result.scores)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_hypotheses(model, alpha):
+    sources = [[4, 2], [3, 5, 2]]
+    ids, scores = found(model, sources, beam_size=1512, alpha=alpha, extra_length=1, n_best=20)
+    for row, row_scores, source in zip(ids, scores, sources, strict=True):
+        ranked = []
+        for length in range(1, len(source) + 2):
+            others = [symbol for symbol in range(7) if symbol != END]
+            hypotheses = [[*h, END] for h in itertools.product(others, repeat=length - 1)]
+            totals = log_probs(model, source, hypotheses).sum(1) / ((5 + length) / 6) ** alpha
+            ranked += zip(totals, hypotheses, strict=True)
+        ranked.sort(reverse=True)
+        assert [until_end(r) for r in row] == [hypothesis for _, hypothesis in ranked[:20]]
+        np.testing.assert_allclose(row_scores, [total for total, _ in ranked[:20]], atol=1e-4)
+
+
+def test_one_beam_is_the_argmax_of_full_passes(model):
+    ids, _ = found(model, SOURCES, beam_size=1, extra_length=1)
+    assert END in ids
+    for row, source in zip(ids[:, 0], SOURCES, strict=True):
+        target = [START]
+        while target[-1] != END and len(target) <= len(source) + 1:
+            logits = model({"source_ids": padded([source]), "target_ids": np.array([target])})
+            target.append(int(np.argmax(logits[0, -1])))
+        assert row.tolist() == target[1:] + [0] * (len(row) - len(target) + 1)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_alone_is_translated_as_in_any_batch(model, beam_size):
+    options = {"beam_size": beam_size, "extra_length": 3, "n_best": beam_size}
+    ids, scores = found(model, SOURCES, **options)
+    wider_ids, wider_scores = found(model, [*SOURCES, [3] * 9 + [END], []], **options)
+    np.testing.assert_allclose(wider_scores[: len(SOURCES)], scores, rtol=1e-5)
+    for i, source in enumerate(SOURCES):
+        alone_ids, alone_scores = found(model, [source], **options)
+        np.testing.assert_allclose(alone_scores[0], scores[i], rtol=1e-5)
+        width = alone_ids.shape[-1]
+        for batched in (ids[i], wider_ids[i]):
+            np.testing.assert_array_equal(batched[:, :width], alone_ids[0])
+            assert np.all(batched[:, width:] == 0)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_the_score_is_that_of_the_ids_under_full_passes(model, alpha):
+    ids, scores = found(model, SOURCES, beam_size=4, alpha=alpha, extra_length=1, n_best=4)
+    for row, row_scores, source in zip(ids, scores, SOURCES, strict=True):
+        assert len({tuple(hypothesis) for hypothesis in row.tolist()}) == 4
+        for hypothesis, value in zip(row, row_scores, strict=True):
+            symbols = until_end(hypothesis)[: len(source) + 1]
+            assert score(model, source, symbols, alpha) == pytest.approx(value, abs=1e-4)
+
+
+def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
+    model = small_model(tie_output=False)
+    last = model.decoder.layers[-1].feed_forward_norm
+    last.set_weights([np.zeros(16), np.ones(16)])  # it gives ones for whatever comes in
+    # So that at each step all symbols are alike, but for the end, which is out of the question.
+    model.output_projection.set_weights([np.tile(np.where(np.arange(13) == END, -9, 0), (16, 1))])
+    lengths = np.array([10, 5, 6, 7])
+    for beam_size in (1, 3):
+        ids, scores = found(model, SOURCES, beam_size=beam_size, alpha=0.0, extra_length=3)
+        assert ids.shape == (4, 1, 10)
+        np.testing.assert_allclose(scores[:, 0], -lengths * np.log(12), rtol=1e-5)
+
+
+def test_search_runs_in_mixed_precision():
+    model = small_model(dtype="mixed_bfloat16")
+    ids, scores = found(model, SOURCES, extra_length=3)
+    assert ids.shape == (4, 1, 10) and scores.dtype == "float32"
+    assert np.all(np.isfinite(scores))
+
+
+def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
+    signature = [tf.TensorSpec((None, None), tf.int32)]
+    graph = tf.function(lambda ids: search(model, ids, extra_length=6), input_signature=signature)
+    for sources in (SOURCES, SOURCES[1:2]):
+        result = graph(padded(sources))
+        ids, scores = found(model, sources, extra_length=6)
+        np.testing.assert_array_equal(result.ids, ids)
+        np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
+
+
+def test_no_sentences_give_no_translations():
+    assert search(small_model(), np.zeros((0, 3), "int32"), extra_length=2).ids.shape == (0, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"beam_size": 0}, {"alpha": -1.0}, {"n_best": 5}, {"n_best": 0}]
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(UserError, match=next(iter(options))):
+        search(small_model(), padded(SOURCES), **options)

@@ -1,0 +1,270 @@
+"""Training: what a model_dir holds after it, what it says, and how it goes on."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+from tensorflow.core.util import event_pb2
+
+from keras_transformer import TransformerConfig
+from keras_transformer.data import BuiltinPairs, TextPairs, count_pairs, pair_batches
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import ReferenceLoss
+from keras_transformer.training import ModelDir, TrainingOptions, train
+
+CONFIG = TransformerConfig(
+    vocab_size=340,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    d_model=16,
+    d_ff=16,
+    num_heads=2,
+    dropout=0.0,
+)
+OPTIONS = TrainingOptions(
+    steps=6,
+    tokens_per_batch=256,
+    max_length=60,
+    warmup_steps=10,
+    jit_compile=False,
+    report_steps=2,
+    validation_steps=3,
+    checkpoint_steps=2,
+    keep_checkpoints=2,
+    average_checkpoints=2,
+)
+TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
+
+
+def run(path, options=OPTIONS, train_pairs=TRAIN, **arguments):
+    return train(path, CONFIG, options, train_pairs, **arguments)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model_dir of 6 steps, what training printed, and the model that it returned."""
+    path = tmp_path_factory.mktemp("runs") / "trained"
+    with pytest.MonkeyPatch.context() as patch:
+        lines = []
+        patch.setattr(
+            "builtins.print", lambda text, **_: lines.extend(text.strip("\n").split("\n"))
+        )
+        model = run(path, valid_pairs=VALID, target_lang="de", command="train.py --steps=6")
+    return ModelDir(path), lines, model
+
+
+def scalars(folder):
+    """What TensorBoard would show: {name: {step: value}}."""
+    found = {}
+    for path in folder.glob("events.out.tfevents.*"):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            event = event_pb2.Event.FromString(record)
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                found.setdefault(value.tag, {})[event.step] = number
+    return found
+
+
+def test_the_model_dir_holds_all_about_the_model(trained):
+    model_dir, _, model = trained
+    assert model_dir.load_config() == CONFIG
+    assert model_dir.load_tokenizer().vocab_size == CONFIG.vocab_size
+    assert model_dir.load_training() == {
+        "options": dataclasses.asdict(OPTIONS),
+        "data": TRAIN.description,
+        "target_lang": "de",
+        "commands": ["train.py --steps=6"],
+    }
+    for found, expected in zip(model_dir.load_model().weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_only_the_last_checkpoints_are_kept(trained):
+    assert trained[0].checkpoints.steps() == [4, 6]
+
+
+def test_training_says_what_it_does(trained):
+    model_dir, lines, model = trained
+    counts = count_pairs(TRAIN, model_dir.load_tokenizer(), OPTIONS.max_length)
+    assert lines[0] == (
+        f"Training a model of {model.count_params():,} parameters on {counts.kept} pairs of the "
+        "built-in English-German corpus (train): 6 steps of 256 tokens on 1 device, in "
+        f"{model_dir.path}"
+    )
+    reports = [line.split()[1] for line in lines if " loss " in line and " rate " in line]
+    assert reports == ["2/6", "4/6", "6/6"]
+    assert [line.split(": ")[0] for line in lines if "validation loss" in line] == [
+        "step 3",
+        "step 6",
+    ]
+    assert f"Mean of the last 2 checkpoints on {VALID.description}:" in lines
+
+
+def test_pairs_left_out_are_counted(trained):
+    model_dir, lines, _ = trained
+    tokenizer = model_dir.load_tokenizer()
+    sides = [tokenizer.tokenize(side) for side in next(iter(TRAIN.dataset().batch(300)))]
+    longest = np.maximum(*(side.row_lengths().numpy() + 1 for side in sides))
+    too_long = np.sum(longest > OPTIONS.max_length)
+    assert 0 < too_long < 300
+    assert lines[1] == (
+        f"Left out 0 pairs with an empty side and {too_long} with a side of more than 60 tokens"
+    )
+    assert f" on {300 - too_long} pairs " in lines[0]
+
+
+def test_figures_are_written_for_tensorboard(trained):
+    figures = scalars(trained[0].logs)
+    assert {name: sorted(values) for name, values in figures.items()} == {
+        "train/loss": [2, 4, 6],
+        "train/perplexity": [2, 4, 6],
+        "train/learning_rate": [2, 4, 6],
+        "train/tokens_per_second": [2, 4, 6],
+        "validation/loss": [3, 6],
+        "validation/perplexity": [3, 6],
+        "validation/BLEU": [3, 6],
+    }
+    assert figures["train/loss"][6] < figures["train/loss"][2]
+    for step, rate in figures["train/learning_rate"].items():
+        # The rate of the update that follows (section 5.3).
+        assert rate == pytest.approx(16**-0.5 * (step + 1) * 10**-1.5)
+
+
+def test_validation_is_that_of_the_model_at_its_step(trained):
+    model_dir, _, _ = trained
+    tokenizer = model_dir.load_tokenizer()
+    batches = pair_batches(VALID, tokenizer, max_length=OPTIONS.max_length, shuffle_buffer=0)
+    expected = ReferenceLoss(model_dir.load_model(average=1), batches)()
+    figures = scalars(model_dir.logs)
+    for name in ("loss", "perplexity"):
+        assert figures[f"validation/{name}"][6] == pytest.approx(expected[name], rel=1e-4)
+
+
+def test_loss_and_perplexity_of_references_are_those_of_the_logits():
+    model = small_model(vocab_size=13, label_smoothing=0.2)
+    rng = np.random.default_rng(0)
+    batches, losses, log_likelihoods = [], [], []
+    for rows, length in ((1, 4), (3, 7), (2, 5)):
+        source_ids, target_ids, labels = rng.integers(3, 13, size=(3, rows, length), dtype="int32")
+        labels[0, 2:] = source_ids[-1, 3:] = 0
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        batches.append((inputs, labels))
+        logits = model(inputs).numpy().astype("float64")
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        for row, column in zip(*np.nonzero(labels), strict=True):
+            of_label = log_probs[row, column, labels[row, column]]
+            of_others = log_probs[row, column].sum() - of_label
+            losses.append(-0.8 * of_label - 0.2 / 12 * of_others)
+            log_likelihoods.append(of_label)
+    found = ReferenceLoss(model, batches)()
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(np.exp(-np.mean(log_likelihoods)), rel=1e-5)
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(trained, tmp_path, capsys):
+    first = dataclasses.replace(OPTIONS, steps=3)
+    run(tmp_path / "runs", first, command="train.py --steps=3")
+    capsys.readouterr()
+    run(tmp_path / "runs", command="train.py --steps=6")
+    assert "Going on from step 3" in capsys.readouterr().out.splitlines()
+
+    model_dir = ModelDir(tmp_path / "runs")
+    assert model_dir.checkpoints.steps() == [4, 6]
+    assert model_dir.load_training()["commands"] == ["train.py --steps=3", "train.py --steps=6"]
+    assert sorted(scalars(model_dir.logs)["train/loss"]) == [2, 3, 4, 6]
+    undisturbed = trained[0].load_model(average=1)
+    for found, expected in zip(
+        model_dir.load_model(average=1).weights, undisturbed.weights, strict=True
+    ):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_finished_run_is_not_trained_again(trained, tmp_path, capsys):
+    done, _, model = trained
+    model_dir = ModelDir(shutil.copytree(done.path, tmp_path / "again"))
+    before = {path: path.stat().st_mtime_ns for path in model_dir.checkpoints.folder.rglob("*")}
+    again = run(model_dir.path)
+    after = {path: path.stat().st_mtime_ns for path in model_dir.checkpoints.folder.rglob("*")}
+    assert after == before
+    for found, expected in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    printed = capsys.readouterr().out
+    assert "step 6" in printed
+    assert " loss " not in printed
+
+
+def lines_of(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def files_of(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_another_configuration_is_refused_and_nothing_changed(trained):
+    model_dir, _, _ = trained
+    before = files_of(model_dir.path)
+    with pytest.raises(UserError, match=r"d_ff=16 \(now 32\)"):
+        train(model_dir.path, dataclasses.replace(CONFIG, d_ff=32), OPTIONS, TRAIN)
+    assert files_of(model_dir.path) == before
+
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+
+
+def test_pairs_of_which_none_can_be_learnt_are_refused(tmp_path):
+    lines = ["", " ", f"{ALPHABET} " * 3]
+    pairs = TextPairs(*(lines_of(tmp_path / name, *lines) for name in ("a.en", "a.de")))
+    config = dataclasses.replace(CONFIG, vocab_size=288)
+    with pytest.raises(UserError, match="found 2 with an empty side and 1 too long"):
+        train(tmp_path / "runs", config, OPTIONS, pairs)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("side", "lines"),
+    [
+        ("valid_pairs", []),
+        ("valid_pairs", ["", " "]),
+        ("valid_pairs", [ALPHABET * 3]),
+        ("test_pairs", []),
+    ],
+)
+def test_pairs_that_cannot_judge_are_refused_before_training(tmp_path, side, lines):
+    empty = TextPairs(*(lines_of(tmp_path / "empty", *lines),) * 2)
+    with pytest.raises(UserError, match="empty"):
+        run(tmp_path / "runs", dataclasses.replace(OPTIONS, steps=1), **{side: empty})
+    assert not ModelDir(tmp_path / "runs").checkpoints.steps()
+
+
+def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
+    options = dataclasses.replace(OPTIONS, bpe_dropout=0.1)
+    with pytest.raises(UserError, match="bpe_dropout") as error:
+        run(tmp_path / "runs", options, model_type="unigram")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
+    config = dataclasses.replace(CONFIG, learned_positions=True, max_positions=20)
+    with pytest.raises(UserError, match="at most the 20 learned positions: found 60"):
+        train(tmp_path / "runs", config, OPTIONS, TRAIN)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("steps", 0), ("beta_2", 1.0), ("learning_rate", 0.0), ("average_checkpoints", 21)],
+)
+def test_option_out_of_range_is_refused(field, value):
+    with pytest.raises(UserError, match=f"{field} must be .*: found {value}"):
+        TrainingOptions(**{field: value})
+
+
+def test_record_is_plain_json(trained):
+    assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
