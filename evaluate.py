@@ -8,12 +8,14 @@ Moses tokens, as the paper and the Multi30k literature report it.
 
 import dataclasses
 import json
+import os
 
 from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import run
 from keras_transformer.data import TextPairs, pair_batches
+from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.files import whole_file
 from keras_transformer.text_files import read_lines
@@ -35,6 +37,9 @@ FLAGS = flags.FLAGS
 def main():
     pairs = TextPairs(FLAGS.source, FLAGS.reference)
     pairs.check()
+    for path in filter(None, (FLAGS.output, FLAGS.json)):
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise UserError(f"{path}: expected a folder to write it to, found none")
     model_dir = ModelDir(FLAGS.model_dir)
     model = model_dir.load_model(FLAGS.average)
     tokenizer = model_dir.load_tokenizer()

@@ -77,8 +77,9 @@ def sentence_pairs():
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
-            split
-            and TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
+            TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
+            if split
+            else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
     if not given:

@@ -21,3 +21,8 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether this is what `whole_file` leaves if the process is killed."""
+    return path.name.startswith(".") and path.name.endswith(".partial")

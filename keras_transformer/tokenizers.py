@@ -17,6 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
 from keras_transformer.text_files import read_lines
 
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
@@ -145,10 +146,8 @@ class SubwordTokenizer(tf.Module):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary, a SentencePiece `.model` file, whole or not at all."""
-        partial = f"{os.fspath(path)}.{os.getpid()}.tmp"
-        with open(partial, "wb") as file:
-            file.write(self.model)
-        os.replace(partial, path)
+        with whole_file(path) as partial:
+            partial.write_bytes(self.model)
 
     def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
         """Splits sentences into subwords, without start or end symbol.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.decoding import search
+from keras_transformer.decoding.beam_search import check_search_options
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -53,6 +54,7 @@ class Translator:
         tokens_per_batch: int = 2048,
         max_source_length: int = 1024,
     ):
+        check_search_options(beam_size, alpha)
         if model.config.vocab_size != tokenizer.vocab_size:
             raise UserError(
                 f"expected a vocabulary of the model's {model.config.vocab_size} entries, "
@@ -77,7 +79,7 @@ class Translator:
         translations = [Translation("", 0.0)] * len(sentences)
         if not sentences:
             return translations
-        tokens = self.tokenizer.tokenize(tf.constant(list(sentences), tf.string))
+        tokens = self.tokenizer.tokenize(tf.constant([_utf_8(s) for s in sentences]))
         tokens = tokens[:, : self.max_source_length - 1]
         lengths = tokens.row_lengths().numpy()
         for rows in self._batches(lengths):
@@ -85,7 +87,7 @@ class Translator:
             source_ids = tf.concat([tf.gather(tokens, rows), end], axis=1)
             texts, scores = self._translate_ids(source_ids.to_tensor(self.model.config.pad_id))
             for row, text, score in zip(rows, texts.numpy(), scores.numpy(), strict=True):
-                translations[row] = Translation(text.decode("utf-8", "replace"), float(score))
+                translations[row] = Translation(_one_line(text), float(score))
         return translations
 
     def _batches(self, lengths: np.ndarray):
@@ -106,3 +108,12 @@ class Translator:
             extra_length=self.extra_length,
         )
         return self.tokenizer.detokenize(result.ids[:, 0]), result.scores[:, 0]
+
+
+def _utf_8(sentence: str | bytes) -> bytes:
+    return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
+
+
+def _one_line(text: bytes) -> str:
+    """The text without line breaks, which a model can spell in bytes, nor halves of characters."""
+    return " ".join(text.decode("utf-8", "replace").split())

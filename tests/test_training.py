@@ -176,11 +176,21 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(trained, tmp_path,
     assert model_dir.checkpoints.steps() == [4, 6]
     assert model_dir.load_training()["commands"] == ["train.py --steps=3", "train.py --steps=6"]
     assert sorted(scalars(model_dir.logs)["train/loss"]) == [2, 3, 4, 6]
-    undisturbed = trained[0].load_model(average=1)
-    for found, expected in zip(
-        model_dir.load_model(average=1).weights, undisturbed.weights, strict=True
-    ):
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+    assert_same_end(model_dir, trained[0])
+
+
+def test_a_run_with_dropout_goes_on_as_if_it_had_not_been_stopped(tmp_path):
+    config = dataclasses.replace(CONFIG, dropout=0.3)
+    for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
+        train(tmp_path / folder, config, dataclasses.replace(OPTIONS, steps=steps), TRAIN)
+    assert_same_end(ModelDir(tmp_path / "stopped"), ModelDir(tmp_path / "whole"))
+
+
+def assert_same_end(found, expected):
+    """The last checkpoints of two model_dirs hold the same weights."""
+    weights = [model_dir.load_model(average=1).weights for model_dir in (found, expected)]
+    for left, right in zip(*weights, strict=True):
+        np.testing.assert_allclose(left.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_finished_run_is_not_trained_again(trained, tmp_path, capsys):

@@ -111,6 +111,7 @@ def pair_batches(
         target = tf.pad(shifted, [[0, 0], [1, 0]], constant_values=START_ID)
         return {"source_ids": source, "target_ids": target}, labels
 
+    tokenizer.tokenize([""], bpe_dropout)  # refuses at once what it would refuse in the graph
     lines = pairs.dataset()
     if shuffle_buffer:
         lines = lines.shuffle(shuffle_buffer, seed=seed)

@@ -87,12 +87,7 @@ def beam_search(
         [[[3, 2, 0, 0]]]
     """
     n_best = beam_size if n_best is None else n_best
-    if beam_size < 1:
-        raise UserError(f"beam_size: expected at least 1, found {beam_size}")
-    if not 1 <= n_best <= beam_size:
-        raise UserError(f"n_best: expected 1 to beam_size ({beam_size}), found {n_best}")
-    if not 0 <= alpha < math.inf:
-        raise UserError(f"alpha: expected a finite number, 0 or more, found {alpha}")
+    check_search_options(beam_size, alpha, n_best)
 
     start_ids = ops.cast(start_ids, "int32")
     max_lengths = ops.cast(max_lengths, "int32")
@@ -168,6 +163,16 @@ def beam_search(
     ids = _gather(ops.concatenate([ended_ids, live_ids], axis=1), best)
     ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], ids, pad_id)
     return BeamSearchResult(ids[:, :, 1:], scores)
+
+
+def check_search_options(beam_size: int, alpha: float, n_best: int = 1) -> None:
+    """Raises `UserError` if an option of `beam_search` is out of range."""
+    if beam_size < 1:
+        raise UserError(f"beam_size: expected at least 1, found {beam_size}")
+    if not 1 <= n_best <= beam_size:
+        raise UserError(f"n_best: expected 1 to beam_size ({beam_size}), found {n_best}")
+    if not 0 <= alpha < math.inf:
+        raise UserError(f"alpha: expected a finite number, 0 or more, found {alpha}")
 
 
 def _length_penalty(length: Tensor, alpha: float) -> Tensor:

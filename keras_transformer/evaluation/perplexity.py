@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.errors import UserError
 from keras_transformer.losses import smoothed_cross_entropy
 from keras_transformer.model import Transformer
 
@@ -27,9 +29,15 @@ class ReferenceLoss:
         self._sums = tf.function(self._batch_sums, reduce_retracing=True)
 
     def __call__(self) -> dict[str, float]:
-        """The smoothed `loss` in nats, and the unsmoothed `perplexity`, of the model as it is."""
-        sums = sum(self._sums(inputs, labels).numpy() for inputs, labels in self.batches)
-        loss, negative_log_likelihood, tokens = sums.tolist()
+        """The smoothed `loss` in nats, and the unsmoothed `perplexity`, of the model as it is.
+
+        Raises:
+            UserError: there is no pair.
+        """
+        sums = [self._sums(inputs, labels).numpy() for inputs, labels in self.batches]
+        if not sums:
+            raise UserError("expected reference translations with tokens, found none")
+        loss, negative_log_likelihood, tokens = np.sum(sums, axis=0, dtype="float64").tolist()
         return {
             "loss": loss / tokens,
             "perplexity": math.exp(min(negative_log_likelihood / tokens, 700.0)),

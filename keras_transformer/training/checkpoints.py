@@ -3,23 +3,25 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 
-_WEIGHTS, _MANIFEST = "model.weights.h5", "manifest.json"
+_STATE, _MANIFEST = "state.npz", "manifest.json"
 
 
 class Checkpoints:
     """The checkpoints of a run, one folder each: `step-00001000`.
 
-    A folder holds weights and optimizer state as `keras.Model.save_weights` writes them, and their
-    checksum. It is written beside and renamed, so that one which exists is whole.
+    A folder holds `state.npz`, the arrays of all variables by name, and its checksum. It is written
+    beside and renamed, so that a checkpoint which exists is whole.
 
     Args:
         folder: where they are; made when the first is saved.
@@ -37,60 +39,65 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the first one first."""
-        names = (path.name for path in self.folder.glob("step-*"))
-        return sorted(int(name.removeprefix("step-")) for name in names)
+        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*"))
+        return sorted(int(name[1]) for name in names if name)
 
     def path(self, step: int) -> Path:
         """The folder of one checkpoint."""
         return self.folder / f"step-{step:08d}"
 
     def save(self, model: Transformer, step: int) -> None:
-        """Writes the weights and, of a compiled model, the optimizer's state."""
-        partial = self.folder / f".partial-{os.getpid()}"
+        """Writes weights and random state, and of a compiled model the optimizer's state."""
+        variables = {**_weights(model), **_training_state(model)}
+        partial = self.folder / ".partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
-            model.save_weights(partial / _WEIGHTS)
-            checksums = {path.name: _checksum(path) for path in partial.iterdir()}
-            (partial / _MANIFEST).write_text(json.dumps(checksums, indent=2) + "\n")
-            # An earlier one of this step can only be a run's that was started from before it.
+            arrays = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
+            np.savez(partial / _STATE, **arrays)
+            manifest = {_STATE: _checksum(partial / _STATE)}
+            (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+            # An earlier one of this step can only be of a run that was started from before it.
             shutil.rmtree(self.path(step), ignore_errors=True)
             partial.rename(self.path(step))
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def restore(self, model: Transformer, step: int) -> None:
-        """Reads the weights and, into a compiled model, the optimizer's state.
+        """Reads what `save` wrote, into a model that is compiled as the saved one was.
 
         Raises:
             UserError: there is no such checkpoint, it is damaged, or of another model.
         """
-        self._verify(step)
-        if optimizer := getattr(model, "optimizer", None):
-            optimizer.build(model.trainable_variables)
-        try:
-            model.load_weights(self.path(step) / _WEIGHTS)
-        except ValueError as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"{self.path(step)}: weights of another model: {reason}") from error
+        self._read(step, {**_weights(model), **_training_state(model)})
+
+    def restore_weights(self, model: Transformer, step: int) -> None:
+        """Reads the weights alone; raises what `restore` does."""
+        self._read(step, _weights(model))
 
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints."""
         for step in self.steps()[:-keep]:
             shutil.rmtree(self.path(step))
 
-    def _verify(self, step: int) -> None:
-        folder = self.path(step)
+    def _read(self, step, variables):
+        path = self.path(step) / _STATE
         try:
-            checksums = json.loads((folder / _MANIFEST).read_text())
-            damaged = [name for name in checksums if _checksum(folder / name) != checksums[name]]
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(f"{folder}: expected a checkpoint, found: {error}") from error
-        if damaged:
+            manifest = json.loads((self.path(step) / _MANIFEST).read_text())
+            is_whole = manifest[_STATE] == _checksum(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{self.path(step)}: expected a checkpoint: {error!r}") from error
+        if not is_whole:
             raise UserError(
-                f"{folder / damaged[0]}: the checkpoint is damaged: its checksum is not the one it "
-                "was written with; remove the folder to go on from the checkpoint before"
+                f"{path}: the checkpoint is damaged: its checksum is not the one it was written "
+                "with; remove its folder to go on from the checkpoint before"
             )
+        with np.load(path) as state:
+            arrays = {name: state[name] for name in state.files if name in variables}
+            surplus = [name for name in state.files if name not in variables]
+        _check_same_weights(path, variables, arrays, surplus)
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
 
 
 def average_weights(model: Transformer, checkpoints: Checkpoints, steps: Sequence[int]) -> None:
@@ -99,14 +106,43 @@ def average_weights(model: Transformer, checkpoints: Checkpoints, steps: Sequenc
     Raises:
         UserError: as `Checkpoints.restore`.
     """
-    weights = model.trainable_variables
+    weights = model.weights
     total = [np.zeros(weight.shape) for weight in weights]
     for step in steps:
-        checkpoints.restore(model, step)
+        checkpoints.restore_weights(model, step)
         for index, weight in enumerate(weights):
-            total[index] += weight.numpy()
+            total[index] += keras.ops.convert_to_numpy(weight)
     for index, weight in enumerate(weights):
         weight.assign(total[index] / len(steps))
+
+
+def _weights(model):
+    """The model's weights by their path, without the name of the model."""
+    return {f"weights/{weight.path.partition('/')[2]}": weight for weight in model.weights}
+
+
+def _training_state(model):
+    """What else a run needs to go on as if it had not stopped."""
+    # Seed generators are numbered across the process, so their names are not the same everywhere.
+    known = {id(weight) for weight in model.weights}
+    random = [variable for variable in model.variables if id(variable) not in known]
+    state = {f"random/{index}": variable for index, variable in enumerate(random)}
+    if optimizer := getattr(model, "optimizer", None):
+        optimizer.build(model.trainable_variables)
+        for index, variable in enumerate(optimizer.variables):
+            state[f"optimizer/{index}"] = variable
+    return state
+
+
+def _check_same_weights(path, variables, arrays, surplus):
+    for name, variable in variables.items():
+        shape, found = tuple(variable.shape), arrays[name].shape if name in arrays else "nothing"
+        if found != shape:
+            raise UserError(
+                f"{path}: state of another model: expected {shape} for {name}, found {found}"
+            )
+    if weights := [name for name in surplus if name.startswith("weights/")]:
+        raise UserError(f"{path}: state of another model: expected no {weights[0]}")
 
 
 def _checksum(path: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import whole_file
+from keras_transformer.files import is_partial, whole_file
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
@@ -45,7 +45,7 @@ class ModelDir:
         """
         if self._config.exists():
             return True
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not (self.path.is_dir() and self._is_unfinished()):
             raise UserError(
                 f"model_dir {self.path}: expected a model, or an empty or new folder, "
                 "found something else"
@@ -126,6 +126,11 @@ class ModelDir:
                 f"{', '.join(different)}"
             )
 
+    def _is_unfinished(self) -> bool:
+        """Whether nothing is here but what `create` leaves if it is killed."""
+        ours = (self._vocabulary.name, self._training.name)
+        return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
+
     def _read(self, path: Path) -> str:
         try:
             return path.read_text(encoding="utf-8")
@@ -133,3 +138,5 @@ class ModelDir:
             raise UserError(
                 f"{path}: expected the folder of a trained model: {error.strerror}"
             ) from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error

@@ -62,34 +62,58 @@ def train(
     Raises:
         UserError: the data are not as they should be, or the model_dir holds something else.
     """
-    keras.utils.set_random_seed(options.seed)
-    for pairs in (valid_pairs, test_pairs):
-        if pairs is not None:
-            pairs.check()
-    train_pairs.check()
     if config.learned_positions and options.max_length > config.max_positions:
         raise UserError(
             f"max_length must be at most the {config.max_positions} learned positions: "
             f"found {options.max_length}"
         )
-    model_dir, tokenizer = _open(
-        path, config, options, train_pairs, model_type, target_lang, command
-    )
-    log = TrainingLog(model_dir.logs)
+    for pairs in filter(None, (train_pairs, valid_pairs, test_pairs)):
+        if not pairs.check():
+            raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
+    model_dir = ModelDir(path)
+    is_new = not model_dir.exists()
+    if is_new:
+        sentences = train_pairs.sentences()
+        tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size, model_type)
+    else:
+        model_dir.check_same(config)
+        tokenizer = model_dir.load_tokenizer()
+    counts = _usable(train_pairs, tokenizer, options)
+    if valid_pairs is not None:
+        _usable(valid_pairs, tokenizer, options)
 
     strategy = default_strategy()
     replicas = strategy.num_replicas_in_sync
+    batches = pair_batches(
+        train_pairs,
+        tokenizer,
+        tokens_per_batch=options.tokens_per_batch,
+        max_length=options.max_length,
+        seed=options.seed,
+        repeat=True,
+        batch_multiple=replicas,
+        bpe_dropout=options.bpe_dropout,
+    )
+    keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
-        steps_done = model_dir.checkpoints.steps()
+        steps_done = max(model_dir.checkpoints.steps(), default=0)
         if steps_done:
-            model_dir.checkpoints.restore(model, steps_done[-1])
-    counts = count_pairs(train_pairs, tokenizer, options.max_length)
-    if not counts.kept:
-        raise UserError(
-            f"{train_pairs.description}: expected a pair of 1 to {options.max_length} tokens a "
-            f"side, found {counts.empty} with an empty side and {counts.too_long} too long"
-        )
+            model_dir.checkpoints.restore(model, steps_done)
+
+    # From here on all is known to be well, and the model_dir may be written to.
+    commands = [] if is_new else model_dir.load_training()["commands"]
+    record = {
+        "options": dataclasses.asdict(options),
+        "data": train_pairs.description,
+        "target_lang": target_lang,
+        "commands": [*commands, command],
+    }
+    if is_new:
+        model_dir.create(config, tokenizer, record)
+    else:
+        model_dir.save_training(record)
+    log = TrainingLog(model_dir.logs)
     log.say(
         f"Training a model of {model.count_params():,} parameters on {counts.kept:,} pairs of "
         f"{train_pairs.description}: {options.steps:,} steps of {options.tokens_per_batch:,} "
@@ -100,11 +124,20 @@ def train(
             f"Left out {counts.empty:,} pairs with an empty side and {counts.too_long:,} with a "
             f"side of more than {options.max_length} tokens"
         )
-    if steps_done:
-        log.say(f"Going on from step {steps_done[-1]:,}")
+    if steps_done < options.steps:
+        if steps_done:
+            log.say(f"Going on from step {steps_done:,}")
+        callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
+        model.fit(
+            batches.skip(steps_done),
+            steps_per_epoch=options.steps - steps_done,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    else:
+        log.say(f"It is trained already, up to step {steps_done:,}")
 
-    if not steps_done or steps_done[-1] < options.steps:
-        _fit(model, tokenizer, options, model_dir, train_pairs, valid_pairs, replicas, log)
     model = model_dir.load_model()
     judged = test_pairs or valid_pairs
     if judged is not None:
@@ -114,25 +147,15 @@ def train(
     return model
 
 
-def _open(path, config, options, train_pairs, model_type, target_lang, command):
-    """The model_dir, new or found to be of this configuration, and its vocabulary."""
-    model_dir = ModelDir(path)
-    record = {
-        "options": dataclasses.asdict(options),
-        "data": train_pairs.description,
-        "target_lang": target_lang,
-        "commands": [command],
-    }
-    if model_dir.exists():
-        model_dir.check_same(config)
-        record["commands"] = [*model_dir.load_training()["commands"], command]
-        model_dir.save_training(record)
-        return model_dir, model_dir.load_tokenizer()
-    tokenizer = SubwordTokenizer.train_from_sentences(
-        train_pairs.sentences(), config.vocab_size, model_type
-    )
-    model_dir.create(config, tokenizer, record)
-    return model_dir, tokenizer
+def _usable(pairs, tokenizer, options):
+    """What there is to use of the pairs; refuses those of which nothing is."""
+    counts = count_pairs(pairs, tokenizer, options.max_length)
+    if not counts.kept:
+        raise UserError(
+            f"{pairs.description}: expected a pair of 1 to {options.max_length} tokens a side, "
+            f"found {counts.empty} with an empty side and {counts.too_long} too long"
+        )
+    return counts
 
 
 def _compiled_model(config, options, jit_compile):
@@ -158,23 +181,12 @@ def _compiled_model(config, options, jit_compile):
     return model
 
 
-def _fit(model, tokenizer, options, model_dir, train_pairs, valid_pairs, replicas, log):
-    batches = pair_batches(
-        train_pairs,
-        tokenizer,
-        tokens_per_batch=options.tokens_per_batch,
-        max_length=options.max_length,
-        seed=options.seed,
-        repeat=True,
-        batch_multiple=replicas,
-        bpe_dropout=options.bpe_dropout,
-    )
-    steps_done = int(model.optimizer.iterations)
+def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
     callbacks = [
         StopAfter(options.steps),
         Progress(log, options.steps, options.report_steps),
         SaveCheckpoints(
-            model_dir.checkpoints,
+            checkpoints,
             options.steps,
             options.checkpoint_steps,
             options.checkpoint_minutes,
@@ -184,13 +196,7 @@ def _fit(model, tokenizer, options, model_dir, train_pairs, valid_pairs, replica
     if valid_pairs is not None:
         judge = _validation(model, tokenizer, options, valid_pairs)
         callbacks.append(Validation(log, judge, options.steps, options.validation_steps))
-    model.fit(
-        batches.skip(steps_done),
-        steps_per_epoch=options.steps - steps_done,
-        callbacks=callbacks,
-        shuffle=False,
-        verbose=0,
-    )
+    return callbacks
 
 
 def _validation(model, tokenizer, options, pairs):
