@@ -154,7 +154,7 @@ def test_damaged_weights_are_refused(checkpoints, damage, restore):
     checkpoints.save(model, 1)
     damage(checkpoints.path(1) / "state.npz")
     before = state(model)
-    with pytest.raises(UserError, match=r"step-00000001/model\.weights\.h5: .*damaged"):
+    with pytest.raises(UserError, match=r"step-00000001/state\.npz: .*damaged"):
         if restore == "average":
             average_weights(model, checkpoints, [1])
         else:
