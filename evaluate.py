@@ -14,7 +14,7 @@ from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import run
-from keras_transformer.data import TextPairs, pair_batches
+from keras_transformer.data import TextPairs, count_pairs, pair_batches
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.files import whole_file
@@ -33,32 +33,56 @@ flags.DEFINE_integer("beam_size", 4, "live beams of a sentence; 1 is greedy deco
 flags.DEFINE_float("alpha", 0.6, "exponent of the length penalty")
 FLAGS = flags.FLAGS
 
+MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end would not fit
+
 
 def main():
     pairs = TextPairs(FLAGS.source, FLAGS.reference)
-    pairs.check()
-    for path in filter(None, (FLAGS.output, FLAGS.json)):
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            raise UserError(f"{path}: expected a folder to write it to, found none")
+    check_outputs()
+    if not pairs.check():
+        raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
+    references = list(read_lines(FLAGS.reference))
     model_dir = ModelDir(FLAGS.model_dir)
     model = model_dir.load_model(FLAGS.average)
     tokenizer = model_dir.load_tokenizer()
     translator = Translator(model, tokenizer, FLAGS.beam_size, FLAGS.alpha)
+
     hypotheses = translator(list(read_lines(FLAGS.source)))
+    language = FLAGS.target_lang or model_dir.load_training()["target_lang"]
+    scores = translation_scores(hypotheses, references, language)
+    counts = count_pairs(pairs, tokenizer, MAX_LENGTH)
+    batches = pair_batches(pairs, tokenizer, max_length=MAX_LENGTH, shuffle_buffer=0)
+    reference = ReferenceLoss(model, batches)()
+
+    print(format_scores(scores))
+    if "bleu_paper" not in scores:
+        print("        (BLEU on tokens needs --target_lang, of a language that Moses knows)")
+    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
+    if left_out := counts.empty + counts.too_long:
+        print(
+            f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
+        )
     if FLAGS.output:
         with whole_file(FLAGS.output) as partial:
             partial.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-
-    language = FLAGS.target_lang or model_dir.load_training()["target_lang"]
-    scores = translation_scores(hypotheses, list(read_lines(FLAGS.reference)), language)
-    batches = pair_batches(pairs, tokenizer, max_length=1024, shuffle_buffer=0)
-    reference = ReferenceLoss(model, batches)()
-    print(format_scores(scores))
-    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
     if FLAGS.json:
         figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
+        search = {
+            name: FLAGS[name].value for name in ("model_dir", "average", "beam_size", "alpha")
+        }
         with whole_file(FLAGS.json) as partial:
-            partial.write_text(json.dumps({**figures, **reference}, indent=2) + "\n")
+            partial.write_text(json.dumps({**figures, **reference, **search}, indent=2) + "\n")
+
+
+def check_outputs():
+    """Refuses, before the work, outputs that cannot be written or would replace what is read."""
+    taken = {os.path.realpath(FLAGS.source), os.path.realpath(FLAGS.reference)}
+    for path in filter(None, (FLAGS.output, FLAGS.json)):
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise UserError(f"{path}: expected a folder to write it to, found none")
+        if os.path.realpath(path) in taken:
+            raise UserError(f"{path}: expected a file of its own to write to, found one in use")
+        taken.add(os.path.realpath(path))
 
 
 if __name__ == "__main__":

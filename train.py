@@ -23,6 +23,7 @@ from keras_transformer.presets import PRESETS
 from keras_transformer.training import TrainingOptions, train
 
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
+TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 
 flags.DEFINE_string("model_dir", None, "folder of the model; default: runs/ and the preset's name")
@@ -40,12 +41,14 @@ flags.DEFINE_string("train_split", "train", "part of the TFDS data set to learn 
 flags.DEFINE_string("valid_split", "validation", "part to judge by meanwhile; empty for none")
 flags.DEFINE_string("test_split", "test", "part to judge by at the end; empty for none")
 flags.DEFINE_bool("download", False, "let TFDS download the data set")
-flags.DEFINE_string("source_lang", None, "two-letter code of the source language")
-flags.DEFINE_string("target_lang", None, "two-letter code of the target language")
+flags.DEFINE_string("source_lang", None, "language of a TFDS data set to translate from")
+flags.DEFINE_string(
+    "target_lang", None, "two-letter code of the target language, for BLEU on tokens"
+)
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
 )
-define_record_flags(TransformerConfig)
+define_record_flags(TransformerConfig, leave_out=("pad_id", "start_id", "end_id"))
 define_record_flags(TrainingOptions)
 FLAGS = flags.FLAGS
 
@@ -62,7 +65,7 @@ def main():
         train_pairs,
         valid_pairs,
         test_pairs,
-        model_type=FLAGS.vocab_type,
+        vocab_type=FLAGS.vocab_type,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
     )
@@ -70,10 +73,12 @@ def main():
 
 def sentence_pairs():
     """What to learn from, what to judge by meanwhile, and what at the end (None: the same)."""
-    given = [name for name in FILES if FLAGS[name].value]
-    if FLAGS.tfds and given:
-        raise UserError(f"expected --tfds or --{given[0]}, found both")
+    files = [name for name in FILES if FLAGS[name].value is not None]
+    for name in (*files, "tfds", "train_split", "model_dir"):
+        if FLAGS[name].value is not None and not FLAGS[name].value:
+            raise UserError(f"expected --{name} to name something, found nothing")
     if FLAGS.tfds:
+        refuse(files, "found with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -82,19 +87,27 @@ def sentence_pairs():
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
-    if not given:
+    refuse([name for name in TFDS_ONLY if FLAGS[name].present], "found without --tfds")
+    if not files:
+        refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
         return (
             BuiltinPairs("train", BUILTIN_PAIRS),
             BuiltinPairs("validation", 500),
             BuiltinPairs("test", 1000),
         )
     for name, other in (FILES[:2], FILES[2:]):
-        if bool(FLAGS[name].value) != bool(FLAGS[other].value):
+        if (name in files) != (other in files):
             raise UserError(f"--{name} and --{other} go together: found only one of them")
-    if not FLAGS.train_source:
+    if "train_source" not in files:
         raise UserError("expected --train_source and --train_target, found only --valid_*")
     valid = TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
     return TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+
+
+def refuse(names, why):
+    """Refuses flags that would be ignored."""
+    if names:
+        raise UserError(f"expected no --{names[0]}, {why}")
 
 
 if __name__ == "__main__":

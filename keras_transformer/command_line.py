@@ -11,13 +11,15 @@ from absl import app, flags
 from keras_transformer.errors import UserError
 
 
-def define_record_flags(record: type) -> None:
-    """Defines a flag for each field of a dataclass, with the `help` of its metadata.
+def define_record_flags(record: type, leave_out: tuple[str, ...] = ()) -> None:
+    """Defines a flag for each other field of a dataclass, with the `help` of its metadata.
 
     A flag that is not given is None, so that presets and defaults can be told from choices.
     """
     kinds = get_type_hints(record)
     for field in dataclasses.fields(record):
+        if field.name in leave_out:
+            continue
         kind = (get_args(kinds[field.name]) or (kinds[field.name],))[0]  # int of int | None
         define = {
             bool: flags.DEFINE_bool,
@@ -30,7 +32,8 @@ def define_record_flags(record: type) -> None:
 
 def given_fields(record: type) -> dict[str, Any]:
     """The fields of `record` whose flags were given."""
-    values = {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(record)}
+    names = [field.name for field in dataclasses.fields(record) if field.name in flags.FLAGS]
+    values = {name: flags.FLAGS[name].value for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -52,7 +55,9 @@ def _run(main, arguments):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        sys.exit(_fail(script, f"{error.filename or 'input or output'}: {error.strerror}", 2))
+        sys.exit(
+            _fail(script, f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
+        )
     except KeyboardInterrupt:
         sys.exit(_fail(script, "interrupted", 130))
 

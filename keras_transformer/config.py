@@ -3,18 +3,15 @@
 import dataclasses
 import json
 import os
-from typing import Any, get_type_hints
+from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.presets import PRESETS
-
-
-def _field(default: Any, description: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": description})
+from keras_transformer.records import Record, field
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Record):
     """The shape of a Transformer and the loss it is trained with (paper, sections 3 and 5.4).
 
     The defaults are the paper's base model; every field is also a flag of `train.py`. A field
@@ -31,31 +28,30 @@ class TransformerConfig:
         True
     """
 
-    vocab_size: int = _field(37_000, "entries of the vocabulary shared by source and target")
-    num_encoder_layers: int = _field(6, "layers of the encoder (N)")
-    num_decoder_layers: int = _field(6, "layers of the decoder (N)")
-    d_model: int = _field(512, "width of the residual stream")
-    d_ff: int = _field(2048, "width of the hidden layer of the feed-forward network")
-    num_heads: int = _field(8, "attention heads (h)")
-    d_k: int | None = _field(None, "width of one head's queries and keys; default d_model / h")
-    d_v: int | None = _field(None, "width of one head's values; default d_model / h")
-    dropout: float = _field(0.1, "P_drop, on embeddings and on the output of every sub-layer")
-    attention_dropout: float = _field(0.0, "dropout on the attention weights")
-    activation_dropout: float = _field(0.0, "dropout inside the feed-forward network")
-    label_smoothing: float = _field(0.1, "epsilon_ls of the loss")
-    pre_norm: bool = _field(False, "normalise before each sub-layer instead of after it")
-    learned_positions: bool = _field(False, "learn the position table instead of sinusoids")
-    max_positions: int = _field(1024, "rows of the learned position table; sinusoids have no limit")
-    share_embeddings: bool = _field(True, "source and target use one embedding matrix")
-    tie_output: bool = _field(True, "the pre-softmax projection is the target embedding matrix")
-    layer_norm_epsilon: float = _field(1e-6, "epsilon of every layer normalisation")
-    pad_id: int = _field(0, "id that fills a row up to its length")
-    start_id: int = _field(1, "id that starts the decoder's input")
-    end_id: int = _field(2, "id that ends every sentence")
+    vocab_size: int = field(37_000, "entries of the vocabulary shared by source and target")
+    num_encoder_layers: int = field(6, "layers of the encoder (N)")
+    num_decoder_layers: int = field(6, "layers of the decoder (N)")
+    d_model: int = field(512, "width of the residual stream")
+    d_ff: int = field(2048, "width of the hidden layer of the feed-forward network")
+    num_heads: int = field(8, "attention heads (h)")
+    d_k: int | None = field(None, "width of one head's queries and keys; default d_model / h")
+    d_v: int | None = field(None, "width of one head's values; default d_model / h")
+    dropout: float = field(0.1, "P_drop, on embeddings and on the output of every sub-layer")
+    attention_dropout: float = field(0.0, "dropout on the attention weights")
+    activation_dropout: float = field(0.0, "dropout inside the feed-forward network")
+    label_smoothing: float = field(0.1, "epsilon_ls of the loss")
+    pre_norm: bool = field(False, "normalise before each sub-layer instead of after it")
+    learned_positions: bool = field(False, "learn the position table instead of sinusoids")
+    max_positions: int = field(1024, "rows of the learned position table; sinusoids have no limit")
+    share_embeddings: bool = field(True, "source and target use one embedding matrix")
+    tie_output: bool = field(True, "the pre-softmax projection is the target embedding matrix")
+    layer_norm_epsilon: float = field(1e-6, "epsilon of every layer normalisation")
+    pad_id: int = field(0, "id that fills a row up to its length")
+    start_id: int = field(1, "id that starts the decoder's input")
+    end_id: int = field(2, "id that ends every sentence")
 
     def __post_init__(self):
-        for name, kind in get_type_hints(type(self)).items():
-            object.__setattr__(self, name, _checked_type(name, kind, getattr(self, name)))
+        super().__post_init__()
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
                 if self.num_heads < 1 or self.d_model % self.num_heads:
@@ -69,20 +65,16 @@ class TransformerConfig:
     def _check_values(self):
         sizes = ("vocab_size", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff")
         for name in (*sizes, "num_heads", "d_k", "d_v", "max_positions"):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
+            self.expect(name, getattr(self, name) >= 1, "at least 1")
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
-            self._expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        self._expect("layer_norm_epsilon", self.layer_norm_epsilon > 0, "above 0")
+            self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self.expect("layer_norm_epsilon", self.layer_norm_epsilon > 0, "above 0")
         for name in ("pad_id", "start_id", "end_id"):
             in_vocabulary = 0 <= getattr(self, name) < self.vocab_size
-            self._expect(name, in_vocabulary, f"an id below vocab_size={self.vocab_size}")
-        self._expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
+            self.expect(name, in_vocabulary, f"an id below vocab_size={self.vocab_size}")
+        self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
         if not self.learned_positions:
-            self._expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
-
-    def _expect(self, name: str, holds: bool, expected: str):
-        if not holds:
-            raise UserError(f"{name} must be {expected}: found {getattr(self, name)}")
+            self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "TransformerConfig":
@@ -102,7 +94,7 @@ class TransformerConfig:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
         """The configuration with these fields; raises `UserError` for a field there is not."""
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = [field_.name for field_ in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise UserError(
@@ -137,12 +129,3 @@ class TransformerConfig:
     def to_json(self) -> str:
         """One field a line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
-
-
-def _checked_type(name: str, kind: Any, value: Any) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        expected = getattr(kind, "__name__", str(kind))
-        raise UserError(f"{name} must be {expected}: found {value!r}")
-    return value

@@ -26,13 +26,18 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         with gzip.open(path) if is_gzip(path) else open(path, "rb") as file:
             for line in file:
                 number += 1
-                yield line.replace(b"\r", b"").removesuffix(b"\n").decode("utf-8")
+                yield without_end(line).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}:{number}: expected UTF-8 text, found {error.reason}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+
+
+def without_end(line: bytes) -> bytes:
+    """A line read in binary, without its end and, as TensorFlow reads it, without any `\\r`."""
+    return line.replace(b"\r", b"").removesuffix(b"\n")
 
 
 def is_gzip(path: str | os.PathLike) -> bool:

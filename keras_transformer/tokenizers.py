@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
 from keras_transformer.text_files import read_lines
@@ -69,14 +70,15 @@ class SubwordTokenizer(tf.Module):
     @classmethod
     def train(
         cls,
-        files: Sequence[str | os.PathLike],
+        files: str | os.PathLike | Sequence[str | os.PathLike],
         vocab_size: int,
         model_type: Literal["bpe", "unigram"] = "bpe",
     ) -> "SubwordTokenizer":
         """Learns a vocabulary from text files, one sentence a line.
 
         Args:
-            files: UTF-8 text files, `.gz` or plain, of all languages that share the vocabulary.
+            files: UTF-8 text file or files, `.gz` or plain, of all languages that share the
+                vocabulary.
             vocab_size: number of ids, the special ones and 256 bytes among them.
             model_type: "bpe" for byte-pair encoding, as the paper's English-German; "unigram" for
                 the open equivalent of the word pieces of its English-French.
@@ -84,6 +86,7 @@ class SubwordTokenizer(tf.Module):
         Raises:
             UserError: a file cannot be read, or the text does not allow `vocab_size`.
         """
+        files = [files] if isinstance(files, str | os.PathLike) else files
         lines = itertools.chain.from_iterable(map(read_lines, files))
         return cls.train_from_sentences(lines, vocab_size, model_type)
 
@@ -189,6 +192,16 @@ class SubwordTokenizer(tf.Module):
         ended = tf.cumsum(tf.cast(ids == END_ID, tf.int32), axis=1) > 0
         special = (ids == PAD_ID) | (ids == START_ID)
         return self._operations.detokenize(tf.ragged.boolean_mask(ids, ~(ended | special)))
+
+    def check_fits(self, config: TransformerConfig) -> None:
+        """Raises `UserError` unless a model of this configuration has these ids."""
+        names = ("vocab_size", "pad_id", "start_id", "end_id")
+        for name, ours in zip(names, (self.vocab_size, PAD_ID, START_ID, END_ID), strict=True):
+            if getattr(config, name) != ours:
+                raise UserError(
+                    f"expected a model with {name}={ours}, as the vocabulary has it, "
+                    f"found {getattr(config, name)}"
+                )
 
     def normalize(self, text: str) -> str:
         """The text as the vocabulary sees it, and as `detokenize(tokenize(text))` returns it."""

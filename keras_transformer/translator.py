@@ -32,7 +32,7 @@ class Translator:
         beam_size: live beams of a sentence; 1 is greedy decoding.
         alpha: exponent of the length penalty.
         extra_length: a translation has at most this many tokens more than its source.
-        tokens_per_batch: source tokens translated together, padding included.
+        tokens_per_batch: positions translated together, those a translation may grow to included.
         max_source_length: a longer sentence, in tokens, is translated up to here.
 
     Raises:
@@ -51,15 +51,13 @@ class Translator:
         beam_size: int = 4,
         alpha: float = 0.6,
         extra_length: int = 50,
-        tokens_per_batch: int = 2048,
+        tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
     ):
         check_search_options(beam_size, alpha)
-        if model.config.vocab_size != tokenizer.vocab_size:
-            raise UserError(
-                f"expected a vocabulary of the model's {model.config.vocab_size} entries, "
-                f"found {tokenizer.vocab_size}"
-            )
+        tokenizer.check_fits(model.config)
+        if model.config.learned_positions:
+            max_source_length = min(max_source_length, model.config.max_positions)
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size
@@ -76,8 +74,10 @@ class Translator:
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
         """The translation of each sentence and its score, in order."""
+        if isinstance(sentences, str | bytes):
+            raise UserError("expected a list of sentences, found a single one")
         translations = [Translation("", 0.0)] * len(sentences)
-        if not sentences:
+        if not translations:
             return translations
         tokens = self.tokenizer.tokenize(tf.constant([_utf_8(s) for s in sentences]))
         tokens = tokens[:, : self.max_source_length - 1]
@@ -95,7 +95,8 @@ class Translator:
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
         while len(order):
-            size = max(1, self.tokens_per_batch // int(lengths[order[0]] + 1))
+            longest = int(lengths[order[0]]) + 1 + self.extra_length
+            size = max(1, self.tokens_per_batch // longest)
             yield order[:size]
             order = order[size:]
 

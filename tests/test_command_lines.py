@@ -131,8 +131,8 @@ def test_train_writes_a_model_dir_and_says_so(trained):
     assert process.returncode == 0
     assert process.stderr == b""
     lines = process.stdout.decode().splitlines()
-    assert lines[0].startswith("Training a model of ")
-    assert lines[0].endswith(f"2 steps of 256 tokens on 1 device, in {model_dir}")
+    assert lines[0].startswith("Training 1 + 1 layers of width 16 on ")
+    assert lines[0].endswith(f"2 steps of 256 tokens, in {model_dir}")
     assert "sacreBLEU" in process.stdout.decode()
     assert Checkpoints(model_dir / "checkpoints").steps() == [1, 2]
     [command] = json.loads((model_dir / "training.json").read_text())["commands"]
@@ -329,7 +329,9 @@ def test_as_many_source_as_target_files(training, corpus):
 
 def test_tfds_and_files(training):
     message = refused("train.py", tfds="wmt14_translate/de-en", **training)
-    assert message == "expected --tfds or --train_source, found both"
+    assert (
+        message == "expected no --train_source, found with --tfds, which takes the place of files"
+    )
 
 
 @pytest.mark.parametrize("given", [{}, {"source_lang": "en"}, {"target_lang": "de"}])
@@ -363,7 +365,7 @@ def test_model_dir_that_is_another_folder(training, tmp_path):
 
 def test_damaged_checkpoint(trained, training, corpus):
     shutil.copytree(trained[0], training["model_dir"])
-    weights = training["model_dir"] / "checkpoints" / "step-00000002" / "model.weights.h5"
+    weights = training["model_dir"] / "checkpoints" / "step-00000002" / "state.npz"
     weights.write_bytes(weights.read_bytes()[:-100])
     judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
     for script, options in (
@@ -431,3 +433,26 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
     [line] = process.stderr.decode().splitlines()
     assert line.startswith("train.py: expected flags only, found 'train.en'")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_source": "", "train_target": ""}, "expected --train_source to name something"),
+        ({"download": True}, "expected no --download, found without --tfds"),
+        ({"target_lang": "de"}, "expected no --target_lang, found with the built-in corpus"),
+        ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
+    ],
+)
+def test_flags_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, options, message):
+    assert message in refused("train.py", model_dir=tmp_path / "runs", **options)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("option", ["output", "json"])
+def test_evaluate_does_not_write_over_what_it_reads(corpus, trained, option):
+    source, reference = corpus / "test.en", corpus / "test.de"
+    before = reference.read_bytes()
+    files = {"source": source, "reference": reference, option: reference}
+    assert "in use" in refused("evaluate.py", model_dir=trained[0], **files)
+    assert reference.read_bytes() == before

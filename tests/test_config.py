@@ -111,7 +111,7 @@ def test_every_field_says_what_it_is():
         ({"num_heads": 7}, "found d_model=512, num_heads=7"),
         ({"d_model": 9, "d_k": 3, "d_v": 3}, "d_model must be even"),
         ({"dropout": 1.0}, "dropout must be in [0, 1): found 1.0"),
-        ({"dropout": float("nan")}, "dropout must be in [0, 1): found nan"),
+        ({"dropout": float("nan")}, "dropout must be finite: found nan"),
         ({"attention_dropout": -0.1}, "attention_dropout must be in [0, 1): found -0.1"),
         ({"activation_dropout": 2}, "activation_dropout must be in [0, 1): found 2.0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1): found 1.0"),

@@ -13,7 +13,13 @@ from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
-TRAINING = {"options": dataclasses.asdict(TrainingOptions(average_checkpoints=2)), "commands": []}
+TRAINING = {
+    "options": dataclasses.asdict(TrainingOptions(average_checkpoints=2)),
+    "data": {"kept": 300},
+    "vocab_type": "bpe",
+    "target_lang": None,
+    "commands": [],
+}
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +134,27 @@ def test_damaged_file_is_named(model_dir, name, read):
 def test_training_is_recorded_anew(model_dir):
     model_dir.save_training({**TRAINING, "commands": ["train.py"]})
     assert json.loads((model_dir.path / "training.json").read_text())["commands"] == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"options": {**TRAINING["options"], "seed": 2}}, "seed=1 (now 2)"),
+        ({"data": {"kept": 299}}, "kept=300 (now 299)"),
+        ({"vocab_type": "unigram"}, "vocab_type=bpe (now unigram)"),
+    ],
+)
+def test_a_run_on_other_batches_is_refused(tmp_path, changed, message):
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training(TRAINING)
+    now = {**TRAINING, **changed}
+    with pytest.raises(UserError) as error:
+        model_dir.check_same_data(now["options"], now["data"], now["vocab_type"])
+    assert str(error.value) == f"model_dir {tmp_path} holds a run on other data: {message}"
+
+
+def test_a_training_record_without_its_fields_is_refused(tmp_path):
+    model_dir = ModelDir(tmp_path)
+    (tmp_path / "training.json").write_text("{}")
+    with pytest.raises(UserError, match=r"training\.json: expected the fields"):
+        model_dir.load_training()

@@ -69,13 +69,18 @@ def scalars(folder):
     return found
 
 
+def counts_of(model_dir):
+    return count_pairs(TRAIN, model_dir.load_tokenizer(), OPTIONS.max_length)
+
+
 def test_the_model_dir_holds_all_about_the_model(trained):
     model_dir, _, model = trained
     assert model_dir.load_config() == CONFIG
     assert model_dir.load_tokenizer().vocab_size == CONFIG.vocab_size
     assert model_dir.load_training() == {
         "options": dataclasses.asdict(OPTIONS),
-        "data": TRAIN.description,
+        "data": dataclasses.asdict(counts_of(model_dir)),
+        "vocab_type": "bpe",
         "target_lang": "de",
         "commands": ["train.py --steps=6"],
     }
@@ -89,12 +94,16 @@ def test_only_the_last_checkpoints_are_kept(trained):
 
 def test_training_says_what_it_does(trained):
     model_dir, lines, model = trained
-    counts = count_pairs(TRAIN, model_dir.load_tokenizer(), OPTIONS.max_length)
+    counts = counts_of(model_dir)
     assert lines[0] == (
-        f"Training a model of {model.count_params():,} parameters on {counts.kept} pairs of the "
-        "built-in English-German corpus (train): 6 steps of 256 tokens on 1 device, in "
-        f"{model_dir.path}"
+        f"Training {CONFIG.num_encoder_layers} + {CONFIG.num_decoder_layers} layers of width "
+        f"{CONFIG.d_model} on the built-in English-German corpus (train): 6 steps of 256 tokens, "
+        f"in {model_dir.path}"
     )
+    assert (
+        f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
+        f"source and {counts.target_tokens:,} target tokens, 1 device"
+    ) in lines
     reports = [line.split()[1] for line in lines if " loss " in line and " rate " in line]
     assert reports == ["2/6", "4/6", "6/6"]
     assert [line.split(": ")[0] for line in lines if "validation loss" in line] == [
@@ -112,9 +121,10 @@ def test_pairs_left_out_are_counted(trained):
     too_long = np.sum(longest > OPTIONS.max_length)
     assert 0 < too_long < 300
     assert lines[1] == (
-        f"Left out 0 pairs with an empty side and {too_long} with a side of more than 60 tokens"
+        f"Left out of {TRAIN.description}: 0 pairs with an empty side, {too_long} with a side of "
+        "more than 60 tokens"
     )
-    assert f" on {300 - too_long} pairs " in lines[0]
+    assert counts_of(model_dir).kept == 300 - too_long
 
 
 def test_figures_are_written_for_tensorboard(trained):
@@ -255,7 +265,7 @@ def test_pairs_that_cannot_judge_are_refused_before_training(tmp_path, side, lin
 def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
     options = dataclasses.replace(OPTIONS, bpe_dropout=0.1)
     with pytest.raises(UserError, match="bpe_dropout") as error:
-        run(tmp_path / "runs", options, model_type="unigram")
+        run(tmp_path / "runs", options, vocab_type="unigram")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 

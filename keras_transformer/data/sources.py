@@ -126,7 +126,10 @@ class TfdsPairs(SentencePairs):
                     f"{', '.join(self.builder.info.features)}, found {language}"
                 )
         if download:
-            self.builder.download_and_prepare()
+            try:
+                self.builder.download_and_prepare()
+            except NotImplementedError as error:
+                raise UserError(f"{builder}: a folder needs no download") from error
         self.description = (
             f"{self.builder.info.full_name} ({split}, {source_lang} to {target_lang})"
         )

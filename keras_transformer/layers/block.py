@@ -106,3 +106,29 @@ class TransformerBlock(keras.layers.Layer):
         if self.pre_norm:
             return x + self.residual_dropout(sublayer(norm(x)), training=training)
         return norm(x + self.residual_dropout(sublayer(x), training=training))
+
+
+class BlockStack(TransformerBlock):
+    """A stack of layers of one class, and with pre-norm a last normalisation.
+
+    Args:
+        num_layers: number of layers, N.
+        *args, **kwargs: the arguments of `TransformerBlock`, for each layer.
+    """
+
+    layer_class: type[TransformerBlock]
+
+    def __init__(self, num_layers, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.num_layers = num_layers
+        self.layers = [
+            self.layer_class(**self.block_config(), dtype=self.dtype_policy, name=f"layer_{i}")
+            for i in range(num_layers)
+        ]
+        self.norm = self.new_norm("norm") if self.pre_norm else None
+
+    def build(self, x_shape):
+        self.build_sublayers(*self.layers, *([self.norm] if self.norm else []))
+
+    def get_config(self):
+        return {**super().get_config(), "num_layers": self.num_layers}

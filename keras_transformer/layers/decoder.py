@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention import causal_mask
-from keras_transformer.layers.block import TransformerBlock
+from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -109,7 +109,7 @@ class DecoderLayer(TransformerBlock):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Decoder(TransformerBlock):
+class Decoder(BlockStack):
     """A stack of decoder layers, and with pre-norm a last normalisation.
 
     Args:
@@ -124,17 +124,10 @@ class Decoder(TransformerBlock):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, num_layers, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.num_layers = num_layers
-        self.layers = [
-            DecoderLayer(**self.block_config(), dtype=self.dtype_policy, name=f"layer_{i}")
-            for i in range(num_layers)
-        ]
-        self.norm = self.new_norm("norm") if self.pre_norm else None
+    layer_class = DecoderLayer
 
     def build(self, x_shape, memory_shape=None):
-        self.build_sublayers(*self.layers, *([self.norm] if self.norm else []))
+        super().build(x_shape)
 
     def call(self, x, memory, source_mask=None, training=None):
         for layer in self.layers:
@@ -156,9 +149,6 @@ class Decoder(TransformerBlock):
             x, layer_cache = layer.step(x, position, layer_cache, layer_memory, source_mask)
             new_cache.append(layer_cache)
         return (self.norm(x) if self.norm else x), new_cache
-
-    def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers}
 
 
 def _merge_beams(x):

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.block import TransformerBlock
+from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -52,7 +52,7 @@ class EncoderLayer(TransformerBlock):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Encoder(TransformerBlock):
+class Encoder(BlockStack):
     """A stack of encoder layers, and with pre-norm a last normalisation.
 
     Args:
@@ -67,22 +67,9 @@ class Encoder(TransformerBlock):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, num_layers, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.num_layers = num_layers
-        self.layers = [
-            EncoderLayer(**self.block_config(), dtype=self.dtype_policy, name=f"layer_{i}")
-            for i in range(num_layers)
-        ]
-        self.norm = self.new_norm("norm") if self.pre_norm else None
-
-    def build(self, x_shape):
-        self.build_sublayers(*self.layers, *([self.norm] if self.norm else []))
+    layer_class = EncoderLayer
 
     def call(self, x, attention_mask=None, training=None):
         for layer in self.layers:
             x = layer(x, attention_mask=attention_mask, training=training)
         return self.norm(x) if self.norm else x
-
-    def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers}

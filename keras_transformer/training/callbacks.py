@@ -51,18 +51,6 @@ class StepCallback(keras.callbacks.Callback):
         return int(self.model.optimizer.iterations)
 
 
-class StopAfter(StepCallback):
-    """Ends training at a step."""
-
-    def __init__(self, steps: int):
-        super().__init__()
-        self.steps = steps
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.step >= self.steps:
-            self.model.stop_training = True
-
-
 class Progress(StepCallback):
     """A bar, and every `every` steps the loss, perplexity, rate and tokens per second since.
 

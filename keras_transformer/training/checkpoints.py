@@ -20,7 +20,7 @@ _STATE, _MANIFEST = "state.npz", "manifest.json"
 class Checkpoints:
     """The checkpoints of a run, one folder each: `step-00001000`.
 
-    A folder holds `state.npz`, the arrays of all variables by name, and its checksum. It is written
+    A folder holds `state.npz`, the arrays of all variables, and its checksum. It is written
     beside and renamed, so that a checkpoint which exists is whole.
 
     Args:
@@ -49,7 +49,7 @@ class Checkpoints:
     def save(self, model: Transformer, step: int) -> None:
         """Writes weights and random state, and of a compiled model the optimizer's state."""
         variables = {**_weights(model), **_training_state(model)}
-        partial = self.folder / ".partial"
+        partial = self.folder / f".partial-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:

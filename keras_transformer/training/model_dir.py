@@ -11,6 +11,8 @@ from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 
+_RECORDED = {"options", "data", "vocab_type", "target_lang", "commands"}
+
 
 class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
@@ -77,9 +79,12 @@ class ModelDir:
     def load_training(self) -> dict:
         """What `save_training` wrote; raises `UserError` if it is not there."""
         try:
-            return json.loads(self._read(self._training))
+            training = json.loads(self._read(self._training))
         except json.JSONDecodeError as error:
             raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
+        if not isinstance(training, dict) or not training.keys() >= _RECORDED:
+            raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
+        return training
 
     def save_training(self, training: dict) -> None:
         """Records how the model is trained."""
@@ -115,16 +120,24 @@ class ModelDir:
     def check_same(self, config: TransformerConfig) -> None:
         """Raises `UserError` if the model here has another configuration, naming the difference."""
         here, wanted = self.load_config().to_dict(), config.to_dict()
+        self._refuse_difference("model of another configuration", here, wanted)
+
+    def check_same_data(self, options: dict, data: dict, vocab_type: str) -> None:
+        """Raises `UserError` if the run here saw other batches, which it could not go on with."""
+        here = self.load_training()
+        names = ("seed", "tokens_per_batch", "max_length", "bpe_dropout")
+        wanted = {**{name: options[name] for name in names}, "vocab_type": vocab_type, **data}
+        here = {**here["options"], **here["data"], "vocab_type": here["vocab_type"]}
+        self._refuse_difference("run on other data", here, wanted)
+
+    def _refuse_difference(self, what, here, wanted):
         different = [
-            f"{name}={here[name]} (now {wanted[name]})"
-            for name in here
-            if here[name] != wanted[name]
+            f"{name}={here.get(name)} (now {value})"
+            for name, value in wanted.items()
+            if here.get(name) != value
         ]
         if different:
-            raise UserError(
-                f"model_dir {self.path} holds a model of another configuration: "
-                f"{', '.join(different)}"
-            )
+            raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""

@@ -18,7 +18,6 @@ from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training.callbacks import (
     Progress,
     SaveCheckpoints,
-    StopAfter,
     TrainingLog,
     Validation,
 )
@@ -37,7 +36,7 @@ def train(
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs | None = None,
     test_pairs: SentencePairs | None = None,
-    model_type: str = "bpe",
+    vocab_type: str = "bpe",
     target_lang: str | None = None,
     command: str = "",
 ) -> Transformer:
@@ -52,7 +51,7 @@ def train(
         train_pairs: what to learn from.
         valid_pairs: what to judge it by as it learns.
         test_pairs: what to judge it by at the end; default: `valid_pairs`.
-        model_type: of the vocabulary, "bpe" or "unigram".
+        vocab_type: of the vocabulary, "bpe" or "unigram".
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
 
@@ -67,6 +66,13 @@ def train(
             f"max_length must be at most the {config.max_positions} learned positions: "
             f"found {options.max_length}"
         )
+    print(
+        f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
+        f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
+        f"{options.tokens_per_batch:,} tokens, in {os.fspath(path)}",
+        flush=True,
+    )
+    keras.utils.set_random_seed(options.seed)
     for pairs in filter(None, (train_pairs, valid_pairs, test_pairs)):
         if not pairs.check():
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
@@ -74,13 +80,17 @@ def train(
     is_new = not model_dir.exists()
     if is_new:
         sentences = train_pairs.sentences()
-        tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size, model_type)
+        tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size, vocab_type)
     else:
         model_dir.check_same(config)
         tokenizer = model_dir.load_tokenizer()
+    tokenizer.check_fits(config)
     counts = _usable(train_pairs, tokenizer, options)
     if valid_pairs is not None:
         _usable(valid_pairs, tokenizer, options)
+    data = dataclasses.asdict(counts)
+    if not is_new:
+        model_dir.check_same_data(dataclasses.asdict(options), data, vocab_type)
 
     strategy = default_strategy()
     replicas = strategy.num_replicas_in_sync
@@ -94,7 +104,6 @@ def train(
         batch_multiple=replicas,
         bpe_dropout=options.bpe_dropout,
     )
-    keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
         steps_done = max(model_dir.checkpoints.steps(), default=0)
@@ -102,12 +111,14 @@ def train(
             model_dir.checkpoints.restore(model, steps_done)
 
     # From here on all is known to be well, and the model_dir may be written to.
-    commands = [] if is_new else model_dir.load_training()["commands"]
+    before = {"commands": [], "target_lang": None} if is_new else model_dir.load_training()
+    target_lang = target_lang or before["target_lang"]
     record = {
         "options": dataclasses.asdict(options),
-        "data": train_pairs.description,
+        "data": data,
+        "vocab_type": vocab_type,
         "target_lang": target_lang,
-        "commands": [*commands, command],
+        "commands": [*before["commands"], command],
     }
     if is_new:
         model_dir.create(config, tokenizer, record)
@@ -115,26 +126,27 @@ def train(
         model_dir.save_training(record)
     log = TrainingLog(model_dir.logs)
     log.say(
-        f"Training a model of {model.count_params():,} parameters on {counts.kept:,} pairs of "
-        f"{train_pairs.description}: {options.steps:,} steps of {options.tokens_per_batch:,} "
-        f"tokens on {replicas} device{'s' if replicas > 1 else ''}, in {model_dir.path}"
+        f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
+        f"source and {counts.target_tokens:,} target tokens, "
+        f"{replicas} device{'s' if replicas > 1 else ''}"
     )
-    if counts.empty or counts.too_long:
-        log.say(
-            f"Left out {counts.empty:,} pairs with an empty side and {counts.too_long:,} with a "
-            f"side of more than {options.max_length} tokens"
-        )
     if steps_done < options.steps:
         if steps_done:
             log.say(f"Going on from step {steps_done:,}")
         callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
-        model.fit(
-            batches.skip(steps_done),
-            steps_per_epoch=options.steps - steps_done,
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=0,
-        )
+        try:
+            model.fit(
+                batches.skip(steps_done),
+                steps_per_epoch=options.steps - steps_done,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+        except KeyboardInterrupt:
+            step = int(model.optimizer.iterations)
+            model_dir.checkpoints.save(model, step)
+            log.say(f"Saved step {step:,}; the same command goes on from there")
+            raise
     else:
         log.say(f"It is trained already, up to step {steps_done:,}")
 
@@ -148,8 +160,13 @@ def train(
 
 
 def _usable(pairs, tokenizer, options):
-    """What there is to use of the pairs; refuses those of which nothing is."""
+    """What there is to use of the pairs; says what is not, and refuses pairs of no use at all."""
     counts = count_pairs(pairs, tokenizer, options.max_length)
+    if counts.empty or counts.too_long:
+        print(
+            f"Left out of {pairs.description}: {counts.empty:,} pairs with an empty side, "
+            f"{counts.too_long:,} with a side of more than {options.max_length} tokens"
+        )
     if not counts.kept:
         raise UserError(
             f"{pairs.description}: expected a pair of 1 to {options.max_length} tokens a side, "
@@ -183,7 +200,6 @@ def _compiled_model(config, options, jit_compile):
 
 def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
     callbacks = [
-        StopAfter(options.steps),
         Progress(log, options.steps, options.report_steps),
         SaveCheckpoints(
             checkpoints,

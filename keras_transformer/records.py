@@ -1,0 +1,37 @@
+"""Frozen dataclasses whose fields are checked: the model's configuration, the training options."""
+
+import dataclasses
+import math
+from typing import Any, get_type_hints
+
+from keras_transformer.errors import UserError
+
+
+def field(default: Any, description: str) -> Any:
+    """A field with its default and what it is, which becomes the help of its flag."""
+    return dataclasses.field(default=default, metadata={"help": description})
+
+
+class Record:
+    """A dataclass that refuses values of the wrong type.
+
+    Raises:
+        UserError: a field has a value of another type; a whole number passes for a float.
+    """
+
+    def __post_init__(self):
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if kind in (float, float | None) and type(value) is int:
+                value = float(value)
+                object.__setattr__(self, name, value)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{name} must be finite: found {value}")
+            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                expected = getattr(kind, "__name__", str(kind))
+                raise UserError(f"{name} must be {expected}: found {value!r}")
+
+    def expect(self, name: str, holds: bool, expected: str) -> None:
+        """Raises `UserError` unless what a field must be holds."""
+        if not holds:
+            raise UserError(f"{name} must be {expected}: found {getattr(self, name)}")
