@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import small_model
+from helpers import run_python, small_model
 from tensorflow.core.util import event_pb2
 
 from keras_transformer import TransformerConfig
@@ -288,3 +288,37 @@ def test_option_out_of_range_is_refused(field, value):
 
 def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
+
+
+def test_two_devices_train_and_go_on(tmp_path):
+    """The pipeline, the callbacks and a restored checkpoint under `MirroredStrategy`."""
+    script = """
+import sys
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from keras_transformer import TransformerConfig
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.training import TrainingOptions, train
+
+config = TransformerConfig.from_preset(
+    "tiny", vocab_size=400, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16,
+    num_heads=2, dropout=0.0,
+)
+for steps in (20, 40):
+    options = TrainingOptions(
+        steps=steps, tokens_per_batch=512, learning_rate=0.01, warmup_steps=10, report_steps=20,
+        jit_compile=False, average_checkpoints=1,
+    )
+    train(sys.argv[1], config, options, BuiltinPairs("train", 200))
+"""
+    lines = run_python(script, tmp_path / "run").splitlines()
+    assert any(line.endswith("2 devices") for line in lines)
+    assert "Going on from step 20" in lines
+    perplexity = [
+        float(line.split("perplexity ")[1].split(",")[0]) for line in lines if "loss" in line
+    ]
+    assert len(perplexity) == 2
+    assert perplexity[1] < perplexity[0] / 2
+    assert ModelDir(tmp_path / "run").checkpoints.steps() == [20, 40]

@@ -43,12 +43,17 @@ class TrainingLog:
             print(text, flush=True)
 
 
+def steps_done(model: keras.Model) -> int:
+    """The number of updates that the optimizer of a model has made."""
+    return int(model.optimizer.iterations.value.numpy())  # int() itself fails on mirrored variables
+
+
 class StepCallback(keras.callbacks.Callback):
     """A callback that knows the step, counted over all runs of a model_dir."""
 
     @property
     def step(self) -> int:
-        return int(self.model.optimizer.iterations)
+        return steps_done(self.model)
 
 
 class Progress(StepCallback):

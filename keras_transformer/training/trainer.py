@@ -20,6 +20,7 @@ from keras_transformer.training.callbacks import (
     SaveCheckpoints,
     TrainingLog,
     Validation,
+    steps_done,
 )
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
@@ -106,9 +107,9 @@ def train(
     )
     with strategy.scope():
         model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
-        steps_done = max(model_dir.checkpoints.steps(), default=0)
-        if steps_done:
-            model_dir.checkpoints.restore(model, steps_done)
+        start = max(model_dir.checkpoints.steps(), default=0)
+        if start:
+            model_dir.checkpoints.restore(model, start)
 
     # From here on all is known to be well, and the model_dir may be written to.
     before = {"commands": [], "target_lang": None} if is_new else model_dir.load_training()
@@ -130,25 +131,25 @@ def train(
         f"source and {counts.target_tokens:,} target tokens, "
         f"{replicas} device{'s' if replicas > 1 else ''}"
     )
-    if steps_done < options.steps:
-        if steps_done:
-            log.say(f"Going on from step {steps_done:,}")
+    if start < options.steps:
+        if start:
+            log.say(f"Going on from step {start:,}")
         callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
         try:
             model.fit(
-                batches.skip(steps_done),
-                steps_per_epoch=options.steps - steps_done,
+                batches.skip(start),
+                steps_per_epoch=options.steps - start,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=0,
             )
         except KeyboardInterrupt:
-            step = int(model.optimizer.iterations)
+            step = steps_done(model)
             model_dir.checkpoints.save(model, step)
             log.say(f"Saved step {step:,}; the same command goes on from there")
             raise
     else:
-        log.say(f"It is trained already, up to step {steps_done:,}")
+        log.say(f"It is trained already, up to step {start:,}")
 
     model = model_dir.load_model()
     judged = test_pairs or valid_pairs
