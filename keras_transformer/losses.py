@@ -34,7 +34,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         2.0794415...
     """
 
-    def __init__(self, epsilon=0.1, pad_id=0, name="label_smoothed_cross_entropy"):
+    def __init__(
+        self, epsilon: float = 0.1, pad_id: int = 0, name: str = "label_smoothed_cross_entropy"
+    ):
         # "sum" is the one reduction that Keras does not rescale by the number of replicas.
         super().__init__(name=name, reduction="sum")
         if not 0 <= epsilon < 1:

@@ -51,7 +51,7 @@ class TokenAccuracy(_TokenMean):
         0.5
     """
 
-    def __init__(self, name="token_accuracy", pad_id=0, dtype=None):
+    def __init__(self, name: str = "token_accuracy", pad_id: int = 0, dtype=None):
         super().__init__(name, pad_id, dtype)
 
     def token_values(self, y_true, y_pred):
@@ -75,7 +75,7 @@ class Perplexity(_TokenMean):
         8.0
     """
 
-    def __init__(self, name="perplexity", pad_id=0, dtype=None):
+    def __init__(self, name: str = "perplexity", pad_id: int = 0, dtype=None):
         super().__init__(name, pad_id, dtype)
 
     def token_values(self, y_true, y_pred):
@@ -100,7 +100,7 @@ class TokenCount(keras.metrics.Metric):
         2.0
     """
 
-    def __init__(self, name="target_tokens", pad_id=0, dtype=None):
+    def __init__(self, name: str = "target_tokens", pad_id: int = 0, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = pad_id
         self.tokens = self.add_variable((), "zeros", name="tokens")

@@ -25,7 +25,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         0.00069877...
     """
 
-    def __init__(self, d_model, warmup_steps=4000, factor=1.0):
+    def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0):
         for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive: found {value}")
@@ -36,7 +36,9 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         self.factor = factor
 
     @classmethod
-    def with_peak(cls, learning_rate, d_model, warmup_steps=4000):
+    def with_peak(
+        cls, learning_rate: float, d_model: int, warmup_steps: int = 4000
+    ) -> "InverseSquareRootSchedule":
         """The schedule whose highest rate, reached at `warmup_steps`, is `learning_rate`."""
         return cls(d_model, warmup_steps, learning_rate * (d_model * warmup_steps) ** 0.5)
 

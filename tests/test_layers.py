@@ -265,3 +265,9 @@ def test_kernels_start_glorot_uniform_and_embeddings_with_unit_scaled_rows():
     embedding = TokenEmbedding(1000, 256)
     embedding.build((None, None))
     assert abs(embedding.get_weights()[0].std() - 256**-0.5) < 1e-3
+
+
+def test_heads_that_do_not_divide_the_width_need_widths_of_their_own():
+    with pytest.raises(ValueError, match="d_model=10, num_heads=3"):
+        MultiHeadAttention(10, 3)
+    assert MultiHeadAttention(10, 3, d_k=2, d_v=4).d_v == 4

@@ -21,7 +21,7 @@ def padding_mask(ids, pad_id: int = 0):
     return ops.not_equal(ids, pad_id)[:, None, None, :]
 
 
-def causal_mask(length):
+def causal_mask(length: int):
     """Where the decoder may look: at a position and those before it (paper, section 3.2.3).
 
     Args:
@@ -32,6 +32,22 @@ def causal_mask(length):
     """
     positions = ops.arange(length)
     return (positions[None, :] <= positions[:, None])[None, None]
+
+
+def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
+    """The given width of a head, or the paper's, `d_model / num_heads`.
+
+    Raises:
+        ValueError: none is given, and `d_model` is not a multiple of `num_heads`.
+    """
+    if width is not None:
+        return width
+    if d_model % num_heads:
+        raise ValueError(
+            "d_model must be a multiple of num_heads where d_k or d_v is not given: "
+            f"found d_model={d_model}, num_heads={num_heads}"
+        )
+    return d_model // num_heads
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -64,12 +80,20 @@ class MultiHeadAttention(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.num_heads = num_heads
-        self.d_k = d_k or d_model // num_heads
-        self.d_v = d_v or d_model // num_heads
+        self.d_k = head_width(d_model, num_heads, d_k)
+        self.d_v = head_width(d_model, num_heads, d_v)
         self.dropout = dropout
         self.query = self._projection(num_heads * self.d_k, "query")
         self.key = self._projection(num_heads * self.d_k, "key")

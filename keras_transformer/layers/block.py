@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.attention import MultiHeadAttention, head_width
 from keras_transformer.layers.feed_forward import FeedForward
 
 
@@ -37,24 +37,24 @@ class TransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        d_model,
-        num_heads,
-        d_ff,
-        d_k=None,
-        d_v=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        pre_norm=False,
-        layer_norm_epsilon=1e-6,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        pre_norm: bool = False,
+        layer_norm_epsilon: float = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_ff = d_ff
-        self.d_k = d_k or d_model // num_heads
-        self.d_v = d_v or d_model // num_heads
+        self.d_k = head_width(d_model, num_heads, d_k)
+        self.d_v = head_width(d_model, num_heads, d_v)
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -118,7 +118,7 @@ class BlockStack(TransformerBlock):
 
     layer_class: type[TransformerBlock]
 
-    def __init__(self, num_layers, *args, **kwargs):
+    def __init__(self, num_layers: int, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.num_layers = num_layers
         self.layers = [

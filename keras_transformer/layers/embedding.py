@@ -27,7 +27,7 @@ class TokenEmbedding(keras.layers.Layer):
         TensorShape([2, 7, 100])
     """
 
-    def __init__(self, vocab_size, d_model, **kwargs):
+    def __init__(self, vocab_size: int, d_model: int, **kwargs):
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.d_model = d_model

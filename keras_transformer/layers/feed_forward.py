@@ -23,7 +23,7 @@ class FeedForward(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model, d_ff, dropout=0.0, **kwargs):
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.d_ff = d_ff

@@ -30,7 +30,7 @@ class PositionalEncoding(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model, **kwargs):
+    def __init__(self, d_model: int, **kwargs):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
@@ -73,7 +73,7 @@ class LearnedPositions(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model, max_length, **kwargs):
+    def __init__(self, d_model: int, max_length: int, **kwargs):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.max_length = max_length

@@ -1,5 +1,6 @@
 """What happens between the steps of `model.fit`: reports, validation, checkpoints."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ class TrainingLog:
         folder: of TensorBoard's files.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | os.PathLike):
         self._writer = tf.summary.create_file_writer(str(folder))
         self._unfinished_line = False
 
