@@ -222,7 +222,6 @@ def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
 
 
 def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
-    pytest.importorskip("tensorflow_datasets")
     folder = tmp_path / "en-de"
     folder.mkdir()
     for split, name, count in (
@@ -240,7 +239,6 @@ def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
 
 
 def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, tmp_path, capsys):
-    pytest.importorskip("tensorflow_datasets")
     folder = tmp_path / "en-de"
     folder.mkdir()
     write_pairs(folder, ("en.train.txt", "de.train.txt"), "train", 200)
@@ -341,7 +339,6 @@ def test_tfds_without_languages(given):
 
 
 def test_unknown_tfds_data_set(tmp_path):
-    pytest.importorskip("tensorflow_datasets")
     options = {"source_lang": "en", "target_lang": "de", "model_dir": tmp_path / "runs"}
     assert "no_such_data_set" in refused("train.py", tfds="no_such_data_set", **options)
     assert not (tmp_path / "runs").exists()

@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.data.builtin import builtin_pairs
@@ -106,14 +107,11 @@ def test_tfds_folder_gives_the_pairs_of_its_split(folder):
 
 
 def test_tfds_builder_is_taken_as_it_is(folder):
-    tfds = pytest.importorskip("tensorflow_datasets")
     builder = tfds.folder_dataset.TranslateFolder(str(folder))
     assert TfdsPairs(builder, "test", "en", "de").check() == 1
 
 
 def test_tfds_data_set_by_name():
-    tfds = pytest.importorskip("tensorflow_datasets")
-
     def two_pairs(*_, **__):
         text = tf.data.Dataset.from_tensor_slices({"en": ["one", "two"], "de": ["eins", "zwei"]})
         return text.apply(tf.data.experimental.assert_cardinality(2))
@@ -126,7 +124,6 @@ def test_tfds_data_set_by_name():
 
 
 def test_tfds_does_not_download_unasked(tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
     builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path)
     with pytest.raises(UserError, match=r"expected prepared data in .*download"):
         TfdsPairs(builder, "train", "en", "de").check()
