@@ -45,7 +45,7 @@ def main():
     model_dir = ModelDir(FLAGS.model_dir)
     model = model_dir.load_model(FLAGS.average)
     tokenizer = model_dir.load_tokenizer()
-    translator = Translator(model, tokenizer, FLAGS.beam_size, FLAGS.alpha)
+    translator = Translator(model, tokenizer, beam_size=FLAGS.beam_size, alpha=FLAGS.alpha)
 
     hypotheses = translator(list(read_lines(FLAGS.source)))
     language = FLAGS.target_lang or model_dir.load_training()["target_lang"]

@@ -27,8 +27,8 @@ def main():
     translator = Translator(
         model_dir.load_model(FLAGS.average),
         model_dir.load_tokenizer(),
-        FLAGS.beam_size,
-        FLAGS.alpha,
+        beam_size=FLAGS.beam_size,
+        alpha=FLAGS.alpha,
     )
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):
         translations = translator([without_end(line) for line in lines])

@@ -1,13 +1,13 @@
 """Strings in, strings out: a tokenizer, a model and a search, on TensorFlow."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.decoding import search
-from keras_transformer.decoding.beam_search import check_search_options
+from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -29,11 +29,10 @@ class Translator:
     Args:
         model: a `Transformer`.
         tokenizer: the vocabulary it was trained with.
-        beam_size: live beams of a sentence; 1 is greedy decoding.
-        alpha: exponent of the length penalty.
-        extra_length: a translation has at most this many tokens more than its source.
+        options: what to search for.
         tokens_per_batch: positions translated together, those a translation may grow to included.
         max_source_length: a longer sentence, in tokens, is translated up to here.
+        **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
         UserError: an option is out of range, or the vocabulary is not of the model's size.
@@ -48,21 +47,19 @@ class Translator:
         self,
         model: Transformer,
         tokenizer: SubwordTokenizer,
-        beam_size: int = 4,
-        alpha: float = 0.6,
-        extra_length: int = 50,
+        options: SearchOptions = SearchOptions(),
+        *,
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
+        **search_options,
     ):
-        check_search_options(beam_size, alpha)
+        options = dataclasses.replace(options, **search_options)
         tokenizer.check_fits(model.config)
         if model.config.learned_positions:
             max_source_length = min(max_source_length, model.config.max_positions)
         self.model = model
         self.tokenizer = tokenizer
-        self.beam_size = beam_size
-        self.alpha = alpha
-        self.extra_length = extra_length
+        self.options = options
         self.tokens_per_batch = tokens_per_batch
         self.max_source_length = max_source_length
         ids = tf.TensorSpec([None, None], tf.int32)
@@ -95,19 +92,13 @@ class Translator:
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
         while len(order):
-            longest = int(lengths[order[0]]) + 1 + self.extra_length
+            longest = int(lengths[order[0]]) + 1 + self.options.extra_length
             size = max(1, self.tokens_per_batch // longest)
             yield order[:size]
             order = order[size:]
 
     def _search(self, source_ids):
-        result = search(
-            self.model,
-            source_ids,
-            beam_size=self.beam_size,
-            alpha=self.alpha,
-            extra_length=self.extra_length,
-        )
+        result = search(self.model, source_ids, self.options)
         return self.tokenizer.detokenize(result.ids[:, 0]), result.scores[:, 0]
 
 

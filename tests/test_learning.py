@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.decoding import search
+from keras_transformer.decoding import SearchOptions, search
 
 START, END, FIRST = 1, 2, 3
 VOCAB_SIZE = 13
@@ -68,6 +68,8 @@ def test_a_small_model_learns(task, fields):
         verbose=0,
     )
 
-    found = ops.convert_to_numpy(search(model, source_ids[held_out], beam_size=1).ids[:, 0])
+    found = ops.convert_to_numpy(
+        search(model, source_ids[held_out], SearchOptions(beam_size=1)).ids[:, 0]
+    )
     np.testing.assert_array_equal(found[:, : MAX_LENGTH + 1], labels[held_out])
     assert np.all(found[:, MAX_LENGTH + 1 :] == 0)

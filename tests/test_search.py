@@ -10,7 +10,7 @@ from helpers import small_model
 from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy
-from keras_transformer.decoding import search
+from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 
 START, END = 1, 2
@@ -67,7 +67,7 @@ def until_end(row):
 
 
 def found(model, sources, **options):
-    result = search(model, padded(sources), **options)
+    result = search(model, padded(sources), SearchOptions(**options))
     return ops.convert_to_numpy(result.ids), ops.convert_to_numpy(result.scores)
 
 
@@ -145,7 +145,9 @@ def test_search_runs_in_mixed_precision():
 
 def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
     signature = [tf.TensorSpec((None, None), tf.int32)]
-    graph = tf.function(lambda ids: search(model, ids, extra_length=6), input_signature=signature)
+    graph = tf.function(
+        lambda ids: search(model, ids, SearchOptions(extra_length=6)), input_signature=signature
+    )
     for sources in (SOURCES, SOURCES[1:2]):
         result = graph(padded(sources))
         ids, scores = found(model, sources, extra_length=6)
@@ -154,7 +156,9 @@ def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
 
 
 def test_no_sentences_give_no_translations():
-    assert search(small_model(), np.zeros((0, 3), "int32"), extra_length=2).ids.shape == (0, 1, 5)
+    assert search(
+        small_model(), np.zeros((0, 3), "int32"), SearchOptions(extra_length=2)
+    ).ids.shape == (0, 1, 5)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +166,4 @@ def test_no_sentences_give_no_translations():
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(UserError, match=next(iter(options))):
-        search(small_model(), padded(SOURCES), **options)
+        search(small_model(), padded(SOURCES), SearchOptions(**options))

@@ -6,7 +6,7 @@ import tensorflow as tf
 from helpers import small_model
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import search
+from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
@@ -66,7 +66,7 @@ def test_a_translation_is_that_of_the_search(model, tokenizer, beam_size, alpha)
     ids = tokenizer.tokenize(tf.constant(SENTENCES[:1]))
     source_ids = tf.concat([ids, [[2]]], axis=1).to_tensor()
     options = {"beam_size": beam_size, "alpha": alpha, "extra_length": 5}
-    result = search(model, source_ids, **options)
+    result = search(model, source_ids, SearchOptions(**options))
     [translation] = Translator(model, tokenizer, **options).translate(SENTENCES[:1])
     assert translation.text.encode() == tokenizer.detokenize(result.ids[:, 0]).numpy()[0]
     assert translation.score == pytest.approx(float(result.scores[0, 0]), abs=1e-5)
@@ -150,7 +150,7 @@ def test_vocabulary_of_another_size_is_refused(tokenizer):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"beam_size": 0}, "beam_size: expected at least 1, found 0"), ({"alpha": -1.0}, "alpha")],
+    [({"beam_size": 0}, "beam_size must be at least 1: found 0"), ({"alpha": -1.0}, "alpha")],
 )
 def test_option_out_of_range_is_refused_in_one_line(model, tokenizer, options, message):
     with pytest.raises(UserError, match=message) as error:

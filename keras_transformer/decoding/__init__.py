@@ -1,6 +1,7 @@
 """From a trained model to target sequences."""
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.search import search
 
-__all__ = ["BeamSearchResult", "beam_search", "search"]
+__all__ = ["BeamSearchResult", "SearchOptions", "beam_search", "search"]

@@ -3,17 +3,14 @@
 from keras import ops
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.model import Transformer
 
 
 def search(
     model: Transformer,
     source_ids,
-    *,
-    beam_size: int = 4,
-    alpha: float = 0.6,
-    extra_length: int = 50,
-    n_best: int = 1,
+    options: SearchOptions = SearchOptions(),
 ) -> BeamSearchResult:
     """The translations of highest score (paper, section 6.1).
 
@@ -23,20 +20,14 @@ def search(
     Args:
         model: a built `Transformer`.
         source_ids: integer (batch, source_length), each row ending in the end symbol, padded.
-        beam_size: live beams of a sentence; 1 is greedy decoding.
-        alpha: exponent of the length penalty; 0 ranks by log-probability.
-        extra_length: a translation has at most this many tokens more than its source.
-        n_best: number of hypotheses to return of each sentence, at most `beam_size`.
+        options: what to search for.
 
     Returns:
-        A `BeamSearchResult`: `ids` int32 (batch, n_best, source_length + extra_length) and
+        A `BeamSearchResult`: `ids` int32 (batch, n_best, source_length + options.extra_length) and
         `scores` float32 (batch, n_best).
 
-    Raises:
-        UserError: `beam_size`, `alpha` or `n_best` is out of range.
-
     Example:
-        >>> search(model, [[17, 5, 2]], beam_size=4).ids.shape
+        >>> search(model, [[17, 5, 2]], SearchOptions(beam_size=4)).ids.shape
         TensorShape([1, 1, 53])
     """
     config = model.config
@@ -51,13 +42,13 @@ def search(
     real = ops.cast(ops.not_equal(source_ids, config.pad_id), "int32")
     return beam_search(
         step,
-        model.decoder.new_cache(batch, beam_size, source_length + extra_length),
+        model.decoder.new_cache(batch, options.beam_size, source_length + options.extra_length),
         ops.full((batch,), config.start_id, dtype="int32"),
-        beam_size=beam_size,
-        alpha=alpha,
-        max_lengths=ops.sum(real, axis=1) + extra_length,
-        n_best=n_best,
-        buffer_length=source_length + extra_length,
+        beam_size=options.beam_size,
+        alpha=options.alpha,
+        max_lengths=ops.sum(real, axis=1) + options.extra_length,
+        n_best=options.n_best,
+        buffer_length=source_length + options.extra_length,
         end_id=config.end_id,
         pad_id=config.pad_id,
     )
