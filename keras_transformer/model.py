@@ -98,24 +98,26 @@ class Transformer(keras.Model):
         x = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         return self.encoder(x, attention_mask=mask, training=training), mask
 
-    def decode_step(self, target_ids, position, cache, memory, source_mask):
+    def decode_step(self, target_ids, position, cache, visible, prepared, source_mask):
         """Logits of what follows one more token of every beam, without looking at the rest again.
 
         Args:
             target_ids: integer (batch, beam_size), the tokens at `position`.
             position: scalar integer tensor.
             cache: as `decoder.new_cache` makes it.
-            memory: as `decoder.memory_keys_and_values` makes it.
+            visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
+                which beams each beam goes back to.
+            prepared: as `decoder.prepare` makes it of the memory.
             source_mask: as `encode` returns it.
 
         Returns:
             Logits (batch, beam_size, vocab_size), and the cache with this position written.
         """
         batch, beam_size = ops.shape(target_ids)
-        row = ops.reshape(target_ids, (batch * beam_size, 1))
-        x = self._embed(row, self.target_embedding, self.target_positions, start=position)
+        rows = ops.reshape(target_ids, (batch * beam_size, 1))
+        x = self._embed(rows, self.target_embedding, self.target_positions, start=position)
         x = ops.reshape(x, (batch, beam_size, self.config.d_model))
-        x, cache = self.decoder.step(x, position, cache, memory, source_mask)
+        x, cache = self.decoder.step(x, position, cache, visible, prepared, source_mask)
         return self._logits(x), cache
 
     def _embed(self, ids, embedding, positions, training=False, start=0):

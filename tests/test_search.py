@@ -13,7 +13,7 @@ from keras_transformer import LabelSmoothedCrossEntropy
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 
-START, END = 1, 2
+PAD, START, END = 0, 1, 2
 SOURCES = [[5, 4, 3, 3, 6, 5, 2], [4, 2], [3, 5, 2], [6, 6, 4, 2]]
 
 
@@ -74,11 +74,11 @@ def found(model, sources, **options):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_hypotheses(model, alpha):
     sources = [[4, 2], [3, 5, 2]]
-    ids, scores = found(model, sources, beam_size=1512, alpha=alpha, extra_length=1, n_best=20)
+    ids, scores = found(model, sources, beam_size=750, alpha=alpha, extra_length=1, n_best=20)
     for row, row_scores, source in zip(ids, scores, sources, strict=True):
         ranked = []
         for length in range(1, len(source) + 2):
-            others = [symbol for symbol in range(7) if symbol != END]
+            others = [symbol for symbol in range(7) if symbol not in (PAD, END)]
             hypotheses = [[*h, END] for h in itertools.product(others, repeat=length - 1)]
             totals = log_probs(model, source, hypotheses).sum(1) / ((5 + length) / 6) ** alpha
             ranked += zip(totals, hypotheses, strict=True)

@@ -1,7 +1,8 @@
 """From a trained model to target sequences."""
 
-from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+from keras_transformer.decoding.beam_search import BeamSearchResult, DecoderSteps, beam_search
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.search import search
 
-__all__ = ["BeamSearchResult", "SearchOptions", "beam_search", "search"]
+__all__ = ["BeamSearchResult", "DecoderSteps", "SearchOptions", "beam_search", "sample", "search"]

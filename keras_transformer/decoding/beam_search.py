@@ -1,15 +1,19 @@
-"""Beam search with the GNMT length penalty (paper section 6.1), in core Keras operations only."""
+"""Beam search with a length penalty (paper section 6.1), in core Keras operations only."""
 
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops, tree
 
-from keras_transformer.errors import UserError
+from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.options import SearchOptions
 
 Tensor = Any
 NO_HYPOTHESIS = float("-inf")
+BLOCK = 64  # symbols whose largest logit is looked at before they are
+
+# A state has room for so many positions, then for the next of these, up to the longest. Attention
+# reads all the room there is, so less is faster; each size is new code to a compiler, so few are.
+STATE_SIZES = (32, 128, 512)
 
 
 class BeamSearchResult(NamedTuple):
@@ -28,22 +32,54 @@ class BeamSearchResult(NamedTuple):
     scores: Tensor
 
 
+class DecoderSteps:
+    """How a search asks a decoder, position after position, for all beams at once.
+
+    The state is a nested structure of tensors; what is the same for all positions belongs in the
+    object itself. This class does for decoders with a state of (batch, beam_size, ...) tensors.
+    """
+
+    def initial_state(self, batch: Tensor, beam_size: int) -> Any:
+        """The state before the first position."""
+        return ()
+
+    def grow(self, state: Any, size: Tensor) -> Any:
+        """The state with room for `size` positions."""
+        return state
+
+    def step(self, ids: Tensor, position: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """What follows the symbols `ids` at a position.
+
+        Args:
+            ids: int32 (batch, beam_size), the last symbol of each beam.
+            position: int32 scalar, from 0 (the start symbol).
+            state: of the positions before.
+
+        Returns:
+            Logits (batch, beam_size, vocab_size) of any float dtype, and the state, of the same
+            structure, shapes and dtypes.
+        """
+        raise NotImplementedError
+
+    def reorder(self, state: Any, beams: Tensor) -> Any:
+        """The state in which each beam goes on from one of `beams`, int32 (batch, beam_size)."""
+        return tree.map_structure(lambda x: gather_beams(x, beams), state)
+
+
 def beam_search(
-    step: Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]],
-    cache: Any,
+    steps: DecoderSteps,
     start_ids: Tensor,
+    options: SearchOptions,
     *,
-    beam_size: int,
-    alpha: float,
     max_lengths: Tensor,
-    n_best: int | None = None,
     buffer_length: int | None = None,
+    prefix_ids: Tensor | None = None,
     end_id: int = 2,
     pad_id: int = 0,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
-    The score of a hypothesis Y is `log P(Y) / ((5 + |Y|) / 6) ** alpha`; |Y| counts the end symbol.
+    The score of a hypothesis Y is `log P(Y) / length_penalty(|Y|)`; |Y| counts the end symbol.
 
     Each step ranks the 2 * `beam_size` best continuations of a sentence's live beams. Of the first
     `beam_size`, those that end are finished and never extended. The best that do not end live on:
@@ -56,79 +92,72 @@ def beam_search(
     A sentence's result does not depend on the other sentences in the batch.
 
     Args:
-        step: `(ids, position, cache) -> (logits, cache)`, one step of the decoder. `ids`: int32
-            (batch, beam_size), the last symbol of each beam; `position`: int32 scalar, from 0 (the
-            start symbol); `logits`: any float dtype, (batch, beam_size, vocab_size). What is the
-            same for all beams, such as the encoder's output, belongs in its closure.
-        cache: nested structure of tensors (batch, beam_size, ...), reordered along with the beams.
-            `step` must keep structure, shapes and dtypes.
+        steps: the decoder.
         start_ids: int32 (batch,), the symbol each sentence starts with.
-        beam_size: number of live beams; 1 is greedy decoding.
-        alpha: exponent of the length penalty; 0 ranks by log-probability.
+        options: what to search for; the limits on length that depend on the source are
+            `max_lengths`'s to state.
         max_lengths: int32 (batch,), the limit of each sentence in symbols, end symbol included
             (in the paper the length of the source plus 50).
-        n_best: number of hypotheses to return, at most (and by default) `beam_size`.
         buffer_length: length of the returned ids, at which all limits are cut; by default
             `max(max_lengths)`. Compilers that need static shapes (XLA) need it as an integer.
+        prefix_ids: int32 (batch, prefix_length), what each hypothesis must start with, padded at
+            the right; None for nothing.
         end_id: the symbol that ends a sequence.
-        pad_id: the symbol that fills the ids after the end.
+        pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
 
     Returns:
         A `BeamSearchResult`.
 
-    Raises:
-        UserError: if `beam_size`, `alpha` or `n_best` is out of range.
-
     Example:
-        >>> def step(ids, position, cache):  # 3 is always followed by 2, the end
-        ...     return 9.0 * ops.one_hot(5 - ids, 4), cache
-        >>> result = beam_search(step, {}, ops.array([2]), beam_size=1, alpha=0.6, max_lengths=[4])
+        >>> class Steps(DecoderSteps):
+        ...     def step(self, ids, position, state):  # 3 is always followed by 2, the end
+        ...         return 9.0 * ops.one_hot(5 - ids, 4), state
+        >>> options = SearchOptions(beam_size=1)
+        >>> result = beam_search(Steps(), ops.array([2]), options, max_lengths=[4])
         >>> ops.convert_to_numpy(result.ids).tolist()
         [[[3, 2, 0, 0]]]
     """
-    n_best = beam_size if n_best is None else n_best
-    check_search_options(beam_size, alpha, n_best)
-
+    beam_size, n_best = options.beam_size, options.n_best
     start_ids = ops.cast(start_ids, "int32")
     max_lengths = ops.cast(max_lengths, "int32")
     if buffer_length is None:
         buffer_length = ops.max(max_lengths, initial=0)
     limits = ops.clip(max_lengths, 0, buffer_length)
     batch_size = ops.shape(start_ids)[0]
+    constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
 
-    def is_searching(position, cache, live_ids, live_log_probs, ended_ids, ended_scores, done):
-        return ops.logical_not(ops.all(done))
-
-    def search_step(position, cache, live_ids, live_log_probs, ended_ids, ended_scores, done):
-        logits, cache = step(ops.take(live_ids, position, axis=2), position, cache)
-        log_probs, beams, tokens = _top_continuations(logits, live_log_probs)
-        is_end = ops.equal(tokens, end_id)
+    def search_step(position, state, live_ids, live_log_probs, ended_ids, ended_scores, done):
+        logits, state = steps.step(ops.take(live_ids, position, axis=2), position, state)
+        log_probs, beams, tokens = _top_continuations(
+            logits, live_log_probs, live_ids, position, constraints
+        )
+        is_end = ops.equal(tokens, end_id) & (log_probs > NO_HYPOTHESIS)
         length = position + 1
 
         is_finished = is_end[:, :beam_size]
-        scores = log_probs[:, :beam_size] / _length_penalty(length, alpha)
+        scores = log_probs[:, :beam_size] / length_penalty(length, options)
         scores = ops.where(is_finished, scores, NO_HYPOTHESIS)
-        ids = _write(_gather(live_ids, beams[:, :beam_size]), length, tokens[:, :beam_size])
+        ids = write(gather_beams(live_ids, beams[:, :beam_size]), length, tokens[:, :beam_size])
         # The old ones come first, so that of equal scores the shorter hypothesis is kept.
         scores = ops.concatenate([ended_scores, scores], axis=1)
         new_ended_scores, best = ops.top_k(scores, n_best)
-        new_ended_ids = _gather(ops.concatenate([ended_ids, ids], axis=1), best)
+        new_ended_ids = gather_beams(ops.concatenate([ended_ids, ids], axis=1), best)
 
         log_probs = ops.where(is_end, NO_HYPOTHESIS, log_probs)
         new_live_log_probs, best = ops.top_k(log_probs, beam_size)
-        beams, tokens = _gather(beams, best), _gather(tokens, best)
-        new_live_ids = _write(_gather(live_ids, beams), length, tokens)
-        cache = tree.map_structure(lambda x: _gather(x, beams), cache)
+        beams, tokens = gather_beams(beams, best), gather_beams(tokens, best)
+        new_live_ids = write(gather_beams(live_ids, beams), length, tokens)
+        state = steps.reorder(state, beams)
 
         # Log-probabilities only fall and penalties only grow, so this bounds all a beam can become.
-        live_bound = new_live_log_probs[:, 0] / _length_penalty(limits, alpha)
+        live_bound = new_live_log_probs[:, 0] / length_penalty(limits, options)
         new_done = (new_ended_scores[:, -1] >= live_bound) | (length >= limits)
         if beam_size == 1:
             new_done = new_done | is_finished[:, 0]
 
         return (
             length,
-            cache,
+            state,
             _where(done, live_ids, new_live_ids),
             _where(done, live_log_probs, new_live_log_probs),
             _where(done, ended_ids, new_ended_ids),
@@ -139,74 +168,113 @@ def beam_search(
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
     # All beams are equal at the start: only the first may have continuations.
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
-    _, _, live_ids, live_log_probs, ended_ids, ended_scores, _ = ops.while_loop(
-        is_searching,
-        search_step,
-        (
-            ops.zeros((), dtype="int32"),
-            cache,
-            _write(empty_ids, 0, start_ids[:, None]),
-            ops.where(first_beam, ops.zeros((), dtype="float32"), NO_HYPOTHESIS),
-            empty_ids[:, :n_best],
-            ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
-            limits <= 0,
-        ),
+    position, state, *found = (
+        ops.zeros((), dtype="int32"),
+        steps.initial_state(batch_size, beam_size),
+        write(empty_ids, 0, start_ids[:, None]),
+        ops.where(first_beam, ops.zeros((), dtype="float32"), NO_HYPOTHESIS),
+        empty_ids[:, :n_best],
+        ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
+        limits <= 0,
     )
+    for size in sizes_up_to(buffer_length):
+
+        def is_searching(position, *found, size=size):
+            return ops.logical_not(ops.all(found[-1])) & (position < size)
+
+        state = steps.grow(state, size)
+        position, state, *found = ops.while_loop(
+            is_searching, search_step, (position, state, *found)
+        )
+    live_ids, live_log_probs, ended_ids, ended_scores, _ = found
 
     # Beams still live at the limit fill the slots that finished hypotheses left empty: of equal
     # precedence, the first is taken.
-    live_scores = live_log_probs / _length_penalty(limits, alpha)[:, None]
+    live_scores = live_log_probs / length_penalty(limits, options)[:, None]
     is_ended = ops.cast(ended_scores > NO_HYPOTHESIS, "int32")
     precedence = ops.concatenate([is_ended, ops.ones_like(live_scores, dtype="int32")], axis=1)
     _, best = ops.top_k(precedence, n_best)
-    scores = _gather(ops.concatenate([ended_scores, live_scores], axis=1), best)
-    ids = _gather(ops.concatenate([ended_ids, live_ids], axis=1), best)
+    scores = gather_beams(ops.concatenate([ended_scores, live_scores], axis=1), best)
+    ids = gather_beams(ops.concatenate([ended_ids, live_ids], axis=1), best)
     ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], ids, pad_id)
     return BeamSearchResult(ids[:, :, 1:], scores)
 
 
-def check_search_options(beam_size: int, alpha: float, n_best: int = 1) -> None:
-    """Raises `UserError` if an option of `beam_search` is out of range."""
-    if beam_size < 1:
-        raise UserError(f"beam_size: expected at least 1, found {beam_size}")
-    if not 1 <= n_best <= beam_size:
-        raise UserError(f"n_best: expected 1 to beam_size ({beam_size}), found {n_best}")
-    if not 0 <= alpha < math.inf:
-        raise UserError(f"alpha: expected a finite number, 0 or more, found {alpha}")
+def sizes_up_to(length: Tensor) -> list:
+    """The sizes of a state while hypotheses grow to `length`, the last of them."""
+    if isinstance(length, int):
+        return [*(size for size in STATE_SIZES if size < length), length]
+    return [*(ops.minimum(size, length) for size in STATE_SIZES), length]
 
 
-def _length_penalty(length: Tensor, alpha: float) -> Tensor:
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, float(alpha))
+def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
+    """What log-probabilities of sequences of `length` symbols are divided by: float32, `length`'s
+    shape."""
+    length = ops.cast(length, "float32")
+    if not options.plain_length_penalty:
+        length = (5.0 + length) / 6.0
+    return ops.power(length, options.alpha)
 
 
-def _top_continuations(logits: Tensor, live_log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _top_continuations(logits, live_log_probs, live_ids, position, constraints):
     """The 2 * beam_size likeliest next symbols of a sentence, over all its beams, best first.
 
     Returns:
         Their log-probabilities, beams and symbols, (batch, 2 * beam_size) each.
     """
     batch_size, beam_size = ops.shape(live_log_probs)
-    per_beam = min(2 * beam_size, logits.shape[-1])
     logits = ops.cast(logits, "float32")
-    best_logits, tokens = ops.top_k(logits, per_beam)
-    log_probs = best_logits - ops.logsumexp(logits, axis=-1, keepdims=True)
-    log_probs = log_probs + live_log_probs[:, :, None]
+    # Forbidden symbols keep their part of the probability, so that scores remain the model's.
+    log_total = ops.logsumexp(logits, axis=-1, keepdims=True)
+    allowed = constraints.allowed(live_ids, position, logits.shape[-1])
+    if allowed is not None:
+        logits = ops.where(allowed, logits, NO_HYPOTHESIS)
+    per_beam = min(2 * beam_size + constraints.MOST_EXCLUDED, logits.shape[-1])
+    best_logits, tokens = _top_k(logits, per_beam)
+    log_probs = best_logits - log_total + live_log_probs[:, :, None]
     # NaN would break the order of the candidates: what has no probability cannot be a hypothesis.
-    log_probs = ops.where(ops.isnan(log_probs), NO_HYPOTHESIS, log_probs)
+    excluded = constraints.is_excluded(tokens, position) | ops.isnan(log_probs)
+    log_probs = ops.where(excluded, NO_HYPOTHESIS, log_probs)
 
     candidates = (batch_size, beam_size * per_beam)
     log_probs, best = ops.top_k(ops.reshape(log_probs, candidates), 2 * beam_size)
-    return log_probs, best // per_beam, _gather(ops.reshape(tokens, candidates), best)
+    return log_probs, best // per_beam, gather_beams(ops.reshape(tokens, candidates), best)
 
 
-def _gather(x: Tensor, indices: Tensor) -> Tensor:
+def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `ops.top_k` gives, of equal values possibly another one.
+
+    The k largest are within the k blocks of largest maxima, and maxima are quickly found: a choice
+    among all is not.
+    """
+    *rows, width = ops.shape(x)
+    num_blocks = width // BLOCK
+    if num_blocks <= k:
+        return ops.top_k(x, k)
+    blocks = ops.reshape(x[..., : num_blocks * BLOCK], (*rows, num_blocks, BLOCK))
+    _, best = ops.top_k(ops.max(blocks, axis=-1), k)
+    values = ops.take_along_axis(blocks, best[..., None], axis=-2)
+    indices = best[..., None] * BLOCK + ops.arange(BLOCK, dtype="int32")
+    values = ops.reshape(values, (*rows, k * BLOCK))
+    indices = ops.reshape(indices, (*rows, k * BLOCK))
+    in_blocks = num_blocks * BLOCK
+    if in_blocks < width:
+        rest = ops.arange(in_blocks, width, dtype="int32")
+        rest = ops.broadcast_to(rest, (*rows, width - in_blocks))
+        indices = ops.concatenate([indices, rest], axis=-1)
+        values = ops.concatenate([values, x[..., in_blocks:]], axis=-1)
+    values, best = ops.top_k(values, k)
+    return values, ops.take_along_axis(indices, best, axis=-1)
+
+
+def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
     """Picks along axis 1, by sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
     batch_size, n, *rest = ops.shape(x)
     rows = ops.reshape(x, (batch_size * n, *rest))
     return ops.take(rows, indices + n * ops.arange(batch_size, dtype="int32")[:, None], axis=0)
 
 
-def _write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
+def write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     """Sets `ids[:, :, index] = tokens`."""
     is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index
     return ops.where(is_index, tokens[:, :, None], ids)

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras import ops
+
 from keras_transformer.records import Record, field
 
 
@@ -54,3 +56,16 @@ class SearchOptions(Record):
             for name in ("temperature", "top_k", "top_p", "seed"):
                 default = type(self).__dataclass_fields__[name].default
                 self.expect(name, getattr(self, name) == default, "given with sample only")
+
+    def longest(self, source_length):
+        """The most tokens a translation of a source of so many tokens may have, both with the end.
+
+        Args:
+            source_length: an integer, or an integer tensor of any shape.
+        """
+        longest = source_length + self.extra_length
+        if self.max_length is None:
+            return longest
+        if isinstance(longest, int):
+            return min(longest, self.max_length)
+        return ops.minimum(longest, self.max_length)

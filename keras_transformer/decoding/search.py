@@ -1,54 +1,141 @@
-"""Beam search over a Transformer's cached keys and values (paper, section 6.1)."""
+"""Search over a Transformer's cached keys and values (paper, section 6.1)."""
 
-from keras import ops
+from collections.abc import Sequence
 
-from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+import keras
+from keras import ops, tree
+
+from keras_transformer.decoding.beam_search import (
+    BeamSearchResult,
+    DecoderSteps,
+    beam_search,
+    gather_beams,
+)
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.sampling import sample
 from keras_transformer.model import Transformer
 
 
 def search(
-    model: Transformer,
+    model: Transformer | Sequence[Transformer],
     source_ids,
     options: SearchOptions = SearchOptions(),
+    prefix_ids=None,
+    seed: int | keras.random.SeedGenerator | None = None,
 ) -> BeamSearchResult:
-    """The translations of highest score (paper, section 6.1).
+    """The translations of highest score (paper, section 6.1), or translations drawn at random.
 
     The encoder runs once, and so do the projections of its output to keys and values, which all
     beams share. Each step of the decoder looks at one position.
 
     Args:
-        model: a built `Transformer`.
-        source_ids: integer (batch, source_length), each row ending in the end symbol, padded.
+        model: a built `Transformer`, or several of one vocabulary, whose mean of probabilities
+            counts.
+        source_ids: integer (batch, source_length), each row ending in the end symbol, padded. A
+            row of padding alone has no translation, and costs no step.
         options: what to search for.
+        prefix_ids: integer (batch, prefix_length), what each translation must start with, without
+            a start symbol, padded at the right; None for nothing.
+        seed: of sampling, where it is not `options.seed`.
 
     Returns:
-        A `BeamSearchResult`: `ids` int32 (batch, n_best, source_length + options.extra_length) and
+        A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
         `scores` float32 (batch, n_best).
 
     Example:
         >>> search(model, [[17, 5, 2]], SearchOptions(beam_size=4)).ids.shape
         TensorShape([1, 1, 53])
     """
-    config = model.config
+    models = model if isinstance(model, Sequence) else [model]
+    config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     batch, source_length = ops.shape(source_ids)
-    memory, source_mask = model.encode(source_ids, training=False)
-    memory = model.decoder.memory_keys_and_values(memory)
-
-    def step(target_ids, position, cache):
-        return model.decode_step(target_ids, position, cache, memory, source_mask)
-
-    real = ops.cast(ops.not_equal(source_ids, config.pad_id), "int32")
-    return beam_search(
-        step,
-        model.decoder.new_cache(batch, options.beam_size, source_length + options.extra_length),
+    lengths = ops.sum(ops.cast(ops.not_equal(source_ids, config.pad_id), "int32"), axis=1)
+    all_steps = [TransformerSteps(model, source_ids) for model in models]
+    arguments = (
+        all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps),
         ops.full((batch,), config.start_id, dtype="int32"),
-        beam_size=options.beam_size,
-        alpha=options.alpha,
-        max_lengths=ops.sum(real, axis=1) + options.extra_length,
-        n_best=options.n_best,
-        buffer_length=source_length + options.extra_length,
-        end_id=config.end_id,
-        pad_id=config.pad_id,
+        options,
     )
+    limits = {
+        "max_lengths": ops.where(lengths > 0, options.longest(lengths), 0),
+        "buffer_length": options.longest(source_length),
+        "prefix_ids": prefix_ids,
+        "end_id": config.end_id,
+        "pad_id": config.pad_id,
+    }
+    if options.sample:
+        return sample(*arguments, **limits, seed=options.seed if seed is None else seed)
+    return beam_search(*arguments, **limits)
+
+
+class TransformerSteps(DecoderSteps):
+    """A Transformer's decoder, step by step, of given sources.
+
+    Keys and values stay where they were written. When beams are reordered, only their paths are:
+    (batch, beam_size, size), at each position the beam whose key and value this one goes on from.
+
+    Args:
+        model: a built `Transformer`.
+        source_ids: int32 (batch, source_length).
+    """
+
+    def __init__(self, model: Transformer, source_ids):
+        self.model = model
+        memory, self.source_mask = model.encode(source_ids, training=False)
+        self.prepared = model.decoder.prepare(memory)
+
+    def initial_state(self, batch, beam_size):
+        paths = ops.zeros((batch, beam_size, 0), "int32")
+        return paths, self.model.decoder.new_cache(batch, beam_size, size=0)
+
+    def grow(self, state, size):
+        def with_room(x):
+            room = [(0, 0)] * len(x.shape)
+            room[2] = (0, size - ops.shape(x)[2])
+            return ops.pad(x, room)
+
+        return tree.map_structure(with_room, state)
+
+    def step(self, ids, position, state):
+        paths, cache = state
+        batch, beam_size, size = ops.shape(paths)
+        beams = ops.arange(beam_size, dtype="int32")
+        positions = ops.arange(size, dtype="int32")
+        paths = ops.where(ops.equal(positions, position), beams[:, None], paths)
+        visible = ops.equal(paths[..., None], beams) & (positions <= position)[:, None]
+        visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
+        logits, cache = self.model.decode_step(
+            ids, position, cache, visible, self.prepared, self.source_mask
+        )
+        return logits, (paths, cache)
+
+    def reorder(self, state, beams):
+        paths, cache = state
+        return gather_beams(paths, beams), cache
+
+
+class EnsembleSteps(DecoderSteps):
+    """Several decoders of one vocabulary, as one of the mean of their probabilities.
+
+    Args:
+        members: the decoders.
+    """
+
+    def __init__(self, members: Sequence[DecoderSteps]):
+        self.members = members
+
+    def initial_state(self, batch, beam_size):
+        return tuple(member.initial_state(batch, beam_size) for member in self.members)
+
+    def grow(self, state, size):
+        return tuple(m.grow(s, size) for m, s in zip(self.members, state, strict=True))
+
+    def step(self, ids, position, state):
+        results = [m.step(ids, position, s) for m, s in zip(self.members, state, strict=True)]
+        log_probs = [ops.log_softmax(ops.cast(logits, "float32")) for logits, _ in results]
+        # The mean's constant factor is lost on a search.
+        return ops.logsumexp(ops.stack(log_probs), axis=0), tuple(state for _, state in results)
+
+    def reorder(self, state, beams):
+        return tuple(m.reorder(s, beams) for m, s in zip(self.members, state, strict=True))

@@ -111,21 +111,37 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(self, query, value, attention_mask=None, training=None):
         keys, values = self.keys_and_values(value)
-        return self.attend(query, keys, values, attention_mask, training)
+        return self.attend(self.queries(query), keys, values, attention_mask, training)
+
+    def queries(self, query):
+        """Queries (batch, num_heads, length, d_k), scaled by `d_k^-0.5`."""
+        return self._split_heads(self.query(query)) * self.d_k**-0.5
 
     def keys_and_values(self, value):
         """Keys (batch, num_heads, length, d_k) and values (batch, num_heads, length, d_v)."""
         return self._split_heads(self.key(value)), self._split_heads(self.value(value))
 
-    def attend(self, query, keys, values, attention_mask=None, training=None):
-        """What `call` does, given the `keys_and_values` of what is attended to."""
-        weights = self.attention_weights(query, keys, attention_mask)
+    def joint_projection(self):
+        """The kernels of queries, keys and values side by side, for `project`."""
+        kernels = [layer.kernel for layer in (self.query, self.key, self.value)]
+        return ops.cast(ops.concatenate(kernels, axis=1), self.compute_dtype)
+
+    def project(self, x, joint_projection):
+        """The queries, keys and values of `x`, in one matrix product instead of three."""
+        keys_end = 2 * self.num_heads * self.d_k
+        x = ops.matmul(x, joint_projection)
+        queries, keys, values = ops.split(x, (keys_end // 2, keys_end), axis=-1)
+        queries = self._split_heads(queries) * self.d_k**-0.5
+        return queries, self._split_heads(keys), self._split_heads(values)
+
+    def attend(self, queries, keys, values, attention_mask=None, training=None):
+        """What `call` does, given queries, keys and values of all heads."""
+        weights = self.attention_weights(queries, keys, attention_mask)
         context = ops.matmul(self.weights_dropout(weights, training=training), values)
         return self.output_projection(self._join_heads(context))
 
-    def attention_weights(self, query, keys, attention_mask=None):
+    def attention_weights(self, queries, keys, attention_mask=None):
         """Weights (batch, num_heads, query_length, value_length); each row sums to one."""
-        queries = self._split_heads(self.query(query)) * self.d_k**-0.5
         scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))
         # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
         scores = ops.cast(scores, "float32")

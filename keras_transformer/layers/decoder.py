@@ -58,46 +58,60 @@ class DecoderLayer(TransformerBlock):
 
         return self._sublayers(x, self_attention, memory_attention, training)
 
-    def step(self, x, position, cache, memory, source_mask):
+    def prepare(self, memory):
+        """What `step` needs besides its cache: computed once for a sentence."""
+        keys, values = self.memory_attention.keys_and_values(memory)
+        return {
+            "memory_keys": keys,
+            "memory_values": values,
+            "projection": self.self_attention.joint_projection(),
+        }
+
+    def step(self, x, position, cache, visible, prepared, source_mask):
         """One position of every beam, given those before it.
 
         Args:
             x: (batch, beam_size, d_model), the beams' tokens at `position`.
             position: scalar integer tensor.
             cache: keys and values of the positions before, as `new_cache` makes it.
-            memory: `memory_attention.keys_and_values` of the memory. They are not repeated for
+            visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
+                which beams each beam goes back to.
+            prepared: what `prepare` returns. The memory's keys and values are not repeated for
                 each beam: to them, beams are just more queries.
             source_mask: as in `call`.
 
         Returns:
             (batch, beam_size, d_model) and the cache with this position written.
         """
-        batch, beam_size = ops.shape(x)[:2]
         written = {}
 
         def self_attention(x):
-            row = ops.reshape(x, (batch * beam_size, 1, self.d_model))
-            keys, values = self.self_attention.keys_and_values(row)
+            queries, keys, values = self.self_attention.project(x, prepared["projection"])
             written["keys"] = _write(cache["keys"], keys, position)
             written["values"] = _write(cache["values"], values, position)
-            seen = ops.arange(ops.shape(cache["keys"])[3]) <= position
-            row = self.self_attention.attend(
-                row, _merge_beams(written["keys"]), _merge_beams(written["values"]), seen
+            return self.self_attention.attend(
+                queries, _join_beams(written["keys"]), _join_beams(written["values"]), visible
             )
-            return ops.reshape(row, (batch, beam_size, self.d_model))
 
         def memory_attention(x):
-            return self.memory_attention.attend(x, *memory, source_mask)
+            return self.memory_attention.attend(
+                self.memory_attention.queries(x),
+                prepared["memory_keys"],
+                prepared["memory_values"],
+                source_mask,
+            )
 
         return self._sublayers(x, self_attention, memory_attention, training=False), written
 
-    def new_cache(self, batch, beam_size, length):
-        """Room for the keys and values of `length` positions: (batch, beam, head, position, d)."""
-        shape = (batch, beam_size, self.num_heads, length)
+    def new_cache(self, batch, beam_size, size):
+        """Room for the keys and values of `size` positions: (batch, head, size, beam, d)."""
         return {
-            "keys": ops.zeros((*shape, self.d_k), self.compute_dtype),
-            "values": ops.zeros((*shape, self.d_v), self.compute_dtype),
+            "keys": self._room(batch, size, beam_size, self.d_k),
+            "values": self._room(batch, size, beam_size, self.d_v),
         }
+
+    def _room(self, batch, size, beam_size, width):
+        return ops.zeros((batch, self.num_heads, size, beam_size, width), self.compute_dtype)
 
     def _sublayers(self, x, self_attention, memory_attention, training):
         def feed_forward(x):
@@ -134,31 +148,38 @@ class Decoder(BlockStack):
             x = layer(x, memory, source_mask=source_mask, training=training)
         return self.norm(x) if self.norm else x
 
-    def memory_keys_and_values(self, memory):
-        """What each layer's `step` takes as memory: computed once for a sentence."""
-        return [layer.memory_attention.keys_and_values(memory) for layer in self.layers]
+    def prepare(self, memory):
+        """What each layer's `step` needs besides its cache: computed once for a sentence."""
+        return [layer.prepare(memory) for layer in self.layers]
 
-    def new_cache(self, batch, beam_size, length):
+    def new_cache(self, batch, beam_size, size):
         """An empty cache for each layer's `step`."""
-        return [layer.new_cache(batch, beam_size, length) for layer in self.layers]
+        return [layer.new_cache(batch, beam_size, size) for layer in self.layers]
 
-    def step(self, x, position, cache, memory, source_mask):
-        """`DecoderLayer.step` through the stack; `cache` and `memory` hold one entry a layer."""
+    def step(self, x, position, cache, visible, prepared, source_mask):
+        """`DecoderLayer.step` through the stack; `cache` and `prepared` hold one entry a layer."""
         new_cache = []
-        for layer, layer_cache, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache = layer.step(x, position, layer_cache, layer_memory, source_mask)
+        for layer, layer_cache, layer_prepared in zip(self.layers, cache, prepared, strict=True):
+            x, layer_cache = layer.step(
+                x, position, layer_cache, visible, layer_prepared, source_mask
+            )
             new_cache.append(layer_cache)
         return (self.norm(x) if self.norm else x), new_cache
 
 
-def _merge_beams(x):
-    """(batch, beam, ...) to (batch * beam, ...)."""
-    batch, beam_size, *rest = ops.shape(x)
-    return ops.reshape(x, (batch * beam_size, *rest))
+def _join_beams(cache):
+    """(batch, head, size, beam, d) to (batch, head, size * beam, d)."""
+    batch, num_heads, size, beam_size, width = ops.shape(cache)
+    return ops.reshape(cache, (batch, num_heads, size * beam_size, width))
 
 
 def _write(cache, new, position):
-    """The cache (batch, beam, head, length, d) with `new` (batch * beam, head, 1, d) written."""
-    here = ops.equal(ops.arange(ops.shape(cache)[3]), position)[:, None]
-    batch, beam_size, num_heads, _, width = ops.shape(cache)
-    return ops.where(here, ops.reshape(new, (batch, beam_size, num_heads, 1, width)), cache)
+    """The cache (batch, head, size, beam, d) with `new` (batch, head, beam, d) at `position`.
+
+    A scatter of rows, which backends do in place inside of a loop.
+    """
+    batch, num_heads, size, beam_size, width = ops.shape(cache)
+    rows = ops.reshape(cache, (batch * num_heads * size, beam_size * width))
+    here = size * ops.arange(batch * num_heads, dtype="int32") + position
+    new = ops.reshape(new, (batch * num_heads, beam_size * width))
+    return ops.reshape(ops.scatter_update(rows, here[:, None], new), ops.shape(cache))

@@ -1,0 +1,88 @@
+"""Which symbols may come next: minimum length, repetitions, a forced prefix."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_transformer.decoding.options import SearchOptions
+
+Tensor = Any
+
+
+class Constraints:
+    """What hypotheses may not be, asked step by step by a search.
+
+    Args:
+        options: `min_length` and `no_repeat_ngram` are what counts here.
+        limits: int32 (batch,), the longest that a hypothesis of each sentence may be.
+        prefix_ids: int32 (batch, prefix_length), what hypotheses must start with, padded at the
+            right; None for nothing.
+        end_id: the symbol that ends a sequence; never within a prefix.
+        pad_id: the symbol that no hypothesis contains.
+    """
+
+    MOST_EXCLUDED = 2  # symbols that `is_excluded` may exclude at one step
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        limits: Tensor,
+        prefix_ids: Tensor | None,
+        end_id: int,
+        pad_id: int,
+    ):
+        self.no_repeat_ngram = options.no_repeat_ngram
+        self.min_lengths = ops.minimum(options.min_length, limits)
+        self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
+        self.end_id = end_id
+        self.pad_id = pad_id
+
+    def is_excluded(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Which of the symbols (batch, beam_size, n) may not follow: padding, and an early end."""
+        too_short = (position + 1 < self.min_lengths)[:, None, None]
+        return ops.equal(tokens, self.pad_id) | (ops.equal(tokens, self.end_id) & too_short)
+
+    def allowed(self, live_ids: Tensor, position: Tensor, vocab_size: int) -> Tensor | None:
+        """Which symbols may follow, as far as that depends on what was there before.
+
+        Args:
+            live_ids: int32 (batch, beam_size, length), hypotheses from the start symbol on.
+            position: int32 scalar, of their last symbol.
+            vocab_size: number of symbols.
+
+        Returns:
+            Boolean, broadcastable to (batch, beam_size, vocab_size); None if all may.
+        """
+        masks = []
+        if self.no_repeat_ngram:
+            masks.append(self._repeats_nothing(live_ids, position, vocab_size))
+        if self.prefix_ids is not None:
+            masks.append(self._is_prefix(position, vocab_size))
+        return ops.all(ops.stack(masks), axis=0) if len(masks) == 2 else next(iter(masks), None)
+
+    def _is_prefix(self, position, vocab_size):
+        within = position < ops.shape(self.prefix_ids)[1]
+        last = ops.maximum(ops.shape(self.prefix_ids)[1] - 1, 0)
+        forced = ops.take(self.prefix_ids, ops.minimum(position, last), axis=1)[:, None, None]
+        is_free = ops.logical_not(within) | ops.equal(forced, self.pad_id)
+        return is_free | ops.equal(ops.arange(vocab_size, dtype="int32"), forced)
+
+    def _repeats_nothing(self, live_ids, position, vocab_size):
+        batch, beam_size, length = ops.shape(live_ids)
+        before = self.no_repeat_ngram - 1
+        # An n-gram that begins at `starts` has its last symbol `before` symbols later.
+        starts = ops.arange(length, dtype="int32")
+        comes_again = ops.broadcast_to(
+            (starts >= 1) & (starts + before <= position), (batch, beam_size, length)
+        )
+        for i in range(before):
+            # Shifted, with the wrapped end out of the question by the condition above.
+            symbols = ops.roll(live_ids, -i, axis=2)
+            last = ops.take(live_ids, ops.maximum(position - before + 1 + i, 0), axis=2)
+            comes_again = comes_again & ops.equal(symbols, last[..., None])
+        repeated = ops.where(comes_again, ops.roll(live_ids, -before, axis=2), self.pad_id)
+        rows = ops.reshape(ops.arange(batch * beam_size, dtype="int32"), (batch, beam_size, 1))
+        places = ops.reshape(rows * vocab_size + repeated, (-1, 1))
+        flat = ops.ones((batch * beam_size * vocab_size,), "int32")
+        flat = ops.scatter_update(flat, places, ops.zeros_like(places[:, 0]))
+        return ops.reshape(ops.cast(flat, "bool"), (batch, beam_size, vocab_size))

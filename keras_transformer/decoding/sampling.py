@@ -1,0 +1,145 @@
+"""Target sequences drawn at random, in core Keras operations only."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_transformer.decoding.beam_search import (
+    NO_HYPOTHESIS,
+    BeamSearchResult,
+    DecoderSteps,
+    gather_beams,
+    length_penalty,
+    sizes_up_to,
+    write,
+)
+from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.options import SearchOptions
+
+Tensor = Any
+
+
+def sample(
+    steps: DecoderSteps,
+    start_ids: Tensor,
+    options: SearchOptions,
+    *,
+    max_lengths: Tensor,
+    buffer_length: int | None = None,
+    prefix_ids: Tensor | None = None,
+    end_id: int = 2,
+    pad_id: int = 0,
+    seed: int | keras.random.SeedGenerator | None = None,
+) -> BeamSearchResult:
+    """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
+
+    Each symbol is drawn from the model's distribution with `logits / temperature`, of which only
+    the `top_k` likeliest symbols, and of these only the likeliest of joint probability `top_p`,
+    take part (Holtzman et al., 2020). Scores are what `beam_search` would give the same sequences.
+
+    Args:
+        steps: the decoder, with each sequence as a beam that is never reordered.
+        start_ids: int32 (batch,), the symbol each sentence starts with.
+        options: of these, what holds for sampling.
+        max_lengths: int32 (batch,), the limit of each sentence in symbols, end symbol included.
+        buffer_length: as in `beam_search`.
+        prefix_ids: as in `beam_search`.
+        end_id: the symbol that ends a sequence.
+        pad_id: the symbol that fills the ids after the end, and is never drawn.
+        seed: of the random numbers; an integer gives the same ones at each call.
+
+    Returns:
+        A `BeamSearchResult`.
+
+    Example:
+        >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
+        >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
+    """
+    start_ids = ops.cast(start_ids, "int32")
+    max_lengths = ops.cast(max_lengths, "int32")
+    if buffer_length is None:
+        buffer_length = ops.max(max_lengths, initial=0)
+    limits = ops.clip(max_lengths, 0, buffer_length)
+    batch = ops.shape(start_ids)[0]
+    rows = (batch, options.beam_size)
+    constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
+    # All at once: a loop's body would draw the same numbers over and over.
+    chances = keras.random.uniform((buffer_length, *rows), seed=seed)
+
+    def draw(position, state, ids, log_probs, lengths, done):
+        last_ids = ops.take(ids, position, axis=2)
+        logits, state = steps.step(last_ids, position, state)
+        logits = ops.cast(logits, "float32")
+        vocab = ops.arange(logits.shape[-1], dtype="int32")
+        allowed = ops.logical_not(constraints.is_excluded(vocab[None, None], position))
+        if (more := constraints.allowed(ids, position, len(vocab))) is not None:
+            allowed = allowed & more
+        kept = keep_likely(ops.where(allowed, logits, NO_HYPOTHESIS), options)
+        tokens = choose(ops.softmax(kept), ops.take(chances, position, axis=0))
+        token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+        new_log_probs = log_probs + token_logits - ops.logsumexp(logits, axis=-1)
+
+        length = position + 1
+        new_ids = write(ids, length, ops.where(done, pad_id, tokens))
+        lengths = ops.where(done, lengths, length)
+        log_probs = ops.where(done, log_probs, new_log_probs)
+        done = done | ops.equal(tokens, end_id) | (length >= limits)[:, None]
+        return length, state, new_ids, log_probs, lengths, done
+
+    ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
+    position, state, *drawn = (
+        ops.zeros((), "int32"),
+        steps.initial_state(*rows),
+        write(ids, 0, start_ids[:, None]),
+        ops.zeros(rows, "float32"),
+        ops.zeros(rows, "int32"),
+        ops.broadcast_to((limits <= 0)[:, None], rows),
+    )
+    for size in sizes_up_to(buffer_length):
+
+        def is_drawing(position, *drawn, size=size):
+            return ops.logical_not(ops.all(drawn[-1])) & (position < size)
+
+        state = steps.grow(state, size)
+        position, state, *drawn = ops.while_loop(is_drawing, draw, (position, state, *drawn))
+    ids, log_probs, lengths, _ = drawn
+
+    scores = log_probs / length_penalty(ops.maximum(lengths, 1), options)
+    ended = ops.any(ops.equal(ids[..., 1:], end_id), axis=-1)
+    # Those that ended come first; no score is as low as what that takes.
+    _, best = ops.top_k(ops.where(ended, scores, scores - 1e6), options.n_best)
+    return BeamSearchResult(gather_beams(ids, best)[..., 1:], gather_beams(scores, best))
+
+
+def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
+    """Logits over the temperature; minus infinity where `top_k` or `top_p` leave a symbol out."""
+    logits = logits / options.temperature
+    if 0 < options.top_k < logits.shape[-1]:
+        kept, _ = ops.top_k(logits, options.top_k)
+        logits = ops.where(logits >= kept[..., -1:], logits, NO_HYPOTHESIS)
+    if options.top_p < 1:
+        probabilities = ops.softmax(logits)
+        falling = -ops.sort(-probabilities, axis=-1)
+        # Kept is what has less than top_p before it: the likeliest always is.
+        is_kept = ops.cumsum(falling, axis=-1) - falling < options.top_p
+        least = ops.min(ops.where(is_kept, falling, 1.0), axis=-1, keepdims=True)
+        logits = ops.where(probabilities >= least, logits, NO_HYPOTHESIS)
+    return logits
+
+
+def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
+    """The symbol at which the running sum of probabilities passes a number of [0, 1).
+
+    Args:
+        probabilities: float32 (..., vocab_size).
+        chances: float32 (...).
+
+    Returns:
+        int32 (...), never a symbol of probability 0.
+    """
+    sums = ops.cumsum(probabilities, axis=-1)
+    total = sums[..., -1:]
+    passed = ops.sum(ops.cast(sums <= chances[..., None] * total, "int32"), axis=-1)
+    last = ops.sum(ops.cast(sums < total, "int32"), axis=-1)
+    return ops.minimum(passed, last)
