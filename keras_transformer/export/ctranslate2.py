@@ -172,5 +172,5 @@ def _set_norm(spec, norm):
 
 
 def _array(tensor):
-    # A copy: CTranslate2 quantizes in place what it is given.
+    # A copy: CTranslate2 quantizes in place what it is given, and a backend may share its memory.
     return np.array(ops.convert_to_numpy(tensor), "float32")
