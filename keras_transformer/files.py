@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from keras_transformer.errors import UserError
 
 
 @contextlib.contextmanager
@@ -21,6 +24,32 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """An empty folder to write to, renamed to `path` once the block has ended without an error.
+
+    Raises:
+        UserError: something is at `path`, or no folder can be made there.
+
+    Example:
+        >>> with whole_folder("export") as partial:
+        ...     (partial / "config.json").write_text("{}")
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        raise UserError(f"{path}: expected a new folder, found one that exists")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
+    try:
+        yield partial
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def is_partial(path: Path) -> bool:

@@ -1,0 +1,176 @@
+"""For CTranslate2, a C++ engine that translates without TensorFlow (an optional extra)."""
+
+import os
+
+import numpy as np
+import sentencepiece
+from keras import ops
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_folder
+from keras_transformer.model import Transformer
+from keras_transformer.tokenizers import SubwordTokenizer
+
+try:
+    from ctranslate2.converters.utils import fuse_linear
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation, LinearSpec
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+except ImportError as error:
+    raise UserError(
+        f"CTranslate2 cannot be imported ({error}): pip install 'keras-transformer[ctranslate2]'"
+    ) from error
+
+# CTranslate2 fails beyond its table of positions. It reads 1,024 tokens and an end symbol unless
+# told otherwise, and writes what it is told.
+_POSITIONS = 2048
+
+
+def export_ctranslate2(
+    model: Transformer,
+    tokenizer: SubwordTokenizer,
+    output: str | os.PathLike,
+    quantization: str | None = None,
+) -> None:
+    """Writes a folder that `ctranslate2.Translator` loads.
+
+    It computes what the model computes: any `TransformerConfig` is converted without loss, but for
+    what quantization rounds. Positions end at 2,048, or at `max_positions` where that is more.
+
+        model.bin                 the weights
+        config.json               special symbols, and epsilon of the layer normalisation
+        shared_vocabulary.json    the subwords
+        sentencepiece.model       the vocabulary as `sentencepiece` reads it, for text to subwords
+
+    Args:
+        model: a built `Transformer`; it stays as it is.
+        tokenizer: the vocabulary it was trained with.
+        output: the folder to make.
+        quantization: how weights are stored: "int8", "int8_float16", "int8_float32", "int16",
+            "float16", or "float32", the default.
+
+    Raises:
+        UserError: `output` exists or cannot be made there, there is no such quantization, or the
+            vocabulary is not the model's.
+
+    Example:
+        >>> export_ctranslate2(model, tokenizer, "export", quantization="int8")
+        >>> translator = ctranslate2.Translator("export")
+        >>> pieces = sentencepiece.SentencePieceProcessor(model_file="export/sentencepiece.model")
+        >>> [result] = translator.translate_batch(pieces.encode(["A man."], out_type=str))
+        >>> pieces.decode(result.hypotheses[0])
+        'Ein Mann.'
+    """
+    # NumPy has no bfloat16, for which CTranslate2 wants PyTorch.
+    known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
+    if quantization is not None and quantization not in known:
+        raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
+    tokenizer.check_fits(model.config)
+    with whole_folder(output) as partial:
+        spec = _model_spec(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization)
+        spec.save(partial)
+        tokenizer.save(partial / "sentencepiece.model")
+
+
+def _model_spec(model, tokenizer):
+    config = model.config
+    spec = TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.pre_norm,
+        activation=Activation.RELU,
+    )
+    _set_vocabulary(spec, config, tokenizer)
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    _set_positions(spec.encoder, model.source_positions, config)
+    _set_positions(spec.decoder, model.target_positions, config)
+    _set_stack(spec.encoder, model.encoder)
+    _set_stack(spec.decoder, model.decoder)
+    if model.output_projection is None:
+        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
+    else:
+        _set_dense(spec.decoder.projection, model.output_projection)
+    return spec
+
+
+def _set_vocabulary(spec, config, tokenizer):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    pieces = [processor.id_to_piece(id_) for id_ in range(config.vocab_size)]
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.add_source_eos = True
+    spec.config.unk_token = pieces[processor.unk_id()]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]
+    spec.config.eos_token = pieces[config.end_id]
+
+
+def _set_positions(spec, positions, config):
+    length = max(_POSITIONS, config.max_positions)
+    [table] = _array(positions(ops.zeros((1, length, config.d_model))))
+    spec.position_encodings.encodings = table
+
+
+def _set_stack(spec, stack):
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_attention(layer_spec.self_attention, layer.self_attention, layer.self_attention_norm)
+        if hasattr(layer, "memory_attention"):
+            _set_attention(
+                layer_spec.attention, layer.memory_attention, layer.memory_attention_norm
+            )
+        _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.hidden)
+        _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.output_projection)
+        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
+    if stack.norm:
+        _set_norm(spec.layer_norm, stack.norm)
+
+
+def _set_attention(spec, attention, norm):
+    # CTranslate2 has one width of a head: queries and keys, or values, are filled up with zeros,
+    # which neither their products nor the output see.
+    width = max(attention.d_k, attention.d_v)
+
+    def fill(heads):
+        heads = heads.reshape(*heads.shape[:-1], attention.num_heads, -1)
+        missing = [(0, 0)] * (heads.ndim - 1) + [(0, width - heads.shape[-1])]
+        return np.pad(heads, missing).reshape(*heads.shape[:-2], -1)
+
+    query, key, value = (
+        _filled(layer, fill) for layer in (attention.query, attention.key, attention.value)
+    )
+    *inputs, output = spec.linear
+    fused = [[query, key, value]] if len(inputs) == 1 else [[query], [key, value]]
+    for linear, layers in zip(inputs, fused, strict=True):
+        fuse_linear(linear, layers)
+    _set_dense(output, attention.output_projection)
+    output.weight = fill(output.weight)
+    spec.queries_scale = attention.d_k**-0.5
+    _set_norm(spec.layer_norm, norm)
+
+
+def _filled(dense, fill):
+    spec = LinearSpec()
+    _set_dense(spec, dense)
+    spec.weight = fill(spec.weight.T).T
+    if spec.has_bias():
+        spec.bias = fill(spec.bias)
+    return spec
+
+
+def _set_dense(spec, dense):
+    spec.weight = _array(dense.kernel).T
+    if dense.use_bias:
+        spec.bias = _array(dense.bias)
+
+
+def _set_norm(spec, norm):
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta)
+
+
+def _array(tensor):
+    # A copy: CTranslate2 quantizes in place what it is given, and a backend may share its memory.
+    return np.array(ops.convert_to_numpy(tensor), "float32")

@@ -1,0 +1,309 @@
+"""A model exported to CTranslate2 gives the scores and translations that it gives here."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+from helpers import ROOT, run_python, small_model
+from keras import ops
+
+from keras_transformer import PRESETS, Transformer, TransformerConfig
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.decoding import SearchOptions, search
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+from keras_transformer.export import export_ctranslate2  # noqa: E402 (it needs ctranslate2)
+
+VOCAB_SIZE = 340
+SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp, because it is dear."]
+TARGETS = ["Ja.", "Die Mädchen schlafen nicht, weil es kalt ist.", "Ein Pferd!"]
+
+VARIANTS = {
+    "post_norm": {},
+    "pre_norm": {"pre_norm": True},
+    "untied": {"tie_output": False},
+    "unshared": {"share_embeddings": False},
+    "unshared_untied": {"share_embeddings": False, "tie_output": False},
+    "learned_positions": {"learned_positions": True, "max_positions": 64},
+    "fewer_positions_than_tokens": {"learned_positions": True, "max_positions": 8},
+    "one_head": {"num_heads": 1},
+    "narrow_keys": {"d_k": 3},
+    "narrow_values": {"d_v": 3},
+    "heads_narrower_than_the_model": {"num_heads": 3, "d_k": 4, "d_v": 2},
+    "heads_wider_than_the_model": {"d_k": 12, "d_v": 20},
+    "uneven_stacks": {"num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 7},
+    "odd_width": {"learned_positions": True, "d_model": 15, "d_k": 4, "d_v": 4},
+    "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), VOCAB_SIZE)
+
+
+@pytest.fixture(scope="module")
+def processor(tokenizer):
+    return sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+
+
+@pytest.fixture
+def export(tokenizer, tmp_path):
+    """Exports a model; the loaded CTranslate2 model."""
+
+    def export(model, **options):
+        export_ctranslate2(model, tokenizer, tmp_path / "export", **options)
+        return ctranslate2.Translator(str(tmp_path / "export"), intra_threads=1)
+
+    return export
+
+
+def scores_of(model, processor, source, target):
+    """Log-probability of each token of the target, the end symbol included, without padding."""
+    source_ids, target_ids = ([*processor.encode(text), 2] for text in (source, target))
+    inputs = {"source_ids": [source_ids], "target_ids": [[1, *target_ids[:-1]]]}
+    logits = model({name: ops.array(ids, "int32") for name, ids in inputs.items()})
+    log_probs = ops.convert_to_numpy(ops.log_softmax(logits))
+    return log_probs[0, np.arange(len(target_ids)), target_ids]
+
+
+def score_differences(model, exported, processor, sources=SENTENCES, targets=TARGETS):
+    """Between exported and model: absolute, of each token of each target."""
+    results = exported.score_batch(
+        processor.encode(sources, out_type=str),
+        processor.encode(targets, out_type=str),
+        max_input_length=0,
+    )
+    differences = [
+        np.array(result.log_probs) - scores_of(model, processor, source, target)
+        for source, target, result in zip(sources, targets, results, strict=True)
+    ]
+    return np.abs(np.concatenate(differences))
+
+
+def assert_same_scores(*arguments):
+    assert score_differences(*arguments).max() < 1e-4
+
+
+def mean_difference(*arguments):
+    return score_differences(*arguments).mean()
+
+
+# The same model.
+
+
+@pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
+def test_scores_are_those_of_the_model(fields, export, processor):
+    model = small_model(vocab_size=VOCAB_SIZE, **fields)
+    assert_same_scores(model, export(model), processor)
+
+
+def test_every_field_of_the_configuration_is_tried():
+    tried = {name for fields in VARIANTS.values() for name in fields}
+    of_the_vocabulary = {"vocab_size", "pad_id", "start_id", "end_id"}
+    of_training = {"dropout", "attention_dropout", "activation_dropout", "label_smoothing"}
+    every = {field.name for field in dataclasses.fields(TransformerConfig)}
+    assert tried | of_the_vocabulary | of_training == every
+
+
+def one_layer(name):
+    """A preset with one small layer a side: its heads, width and positions are left."""
+    small = dict(vocab_size=VOCAB_SIZE, num_encoder_layers=1, num_decoder_layers=1, d_ff=16)
+    return TransformerConfig.from_preset(name, **small, dropout=0.0, label_smoothing=0.0)
+
+
+# Those that differ in layers or training alone are the same here.
+PRESET_OF = {one_layer(name): name for name in reversed(PRESETS)}
+
+
+@pytest.mark.parametrize("config", PRESET_OF, ids=PRESET_OF.values())
+def test_presets_are_exported(config, export, processor):
+    model = Transformer(config)
+    model.build()
+    assert_same_scores(model, export(model), processor)
+
+
+@pytest.mark.parametrize("name", ["post_norm", "large_epsilon", "narrow_keys"])
+def test_greedy_translations_are_those_of_the_model(name, export, processor):
+    model = small_model(5, vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    exported = export(model)
+    sources = [[*processor.encode(sentence), 2] for sentence in SENTENCES]
+    longest = max(map(len, sources))
+    rows = [source + [0] * (longest - len(source)) for source in sources]
+    options = SearchOptions(beam_size=1, extra_length=12)
+    found = ops.convert_to_numpy(search(model, rows, options).ids)[:, 0].tolist()
+    for source, ids in zip(sources, found, strict=True):
+        limit = len(source) + options.extra_length
+        [result] = exported.translate_batch(
+            [processor.id_to_piece(source[:-1])],
+            beam_size=1,
+            min_decoding_length=0,
+            max_decoding_length=limit,
+        )
+        expected = ids[: ids.index(2)] if 2 in ids else ids[:limit]
+        assert processor.piece_to_id(result.hypotheses[0]) == expected
+
+
+def test_positions_last_for_long_sentences(export, processor):
+    model = small_model(vocab_size=VOCAB_SIZE)
+    long = " ".join(["horse"] * 400)
+    assert 1500 < len(processor.encode(long)) < 2047
+    assert_same_scores(model, export(model), processor, [long], [long])
+
+
+def test_model_in_bfloat16_is_exported_as_float32(export, processor, tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE, dtype="bfloat16")
+    same = small_model(vocab_size=VOCAB_SIZE)
+    same.set_weights([ops.convert_to_numpy(weight) for weight in model.weights])
+    # Positions are rounded, as in the model.
+    assert 0 < mean_difference(same, export(model), processor) < 0.02
+    export_ctranslate2(same, tokenizer, tmp_path / "same")
+    sizes = {(tmp_path / name / "model.bin").stat().st_size for name in ("export", "same")}
+    assert len(sizes) == 1
+
+
+# Quantization.
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int16", "float16"])
+@pytest.mark.parametrize("name", ["post_norm", "heads_wider_than_the_model", "unshared_untied"])
+def test_quantized_models_score_about_the_same(quantization, name, export, processor):
+    model = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    before = model.get_weights()
+    exported = export(model, quantization=quantization)
+    assert 0 < mean_difference(model, exported, processor) < 0.1
+    for weight, unchanged in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, unchanged)
+
+
+def test_quantized_models_are_smaller(tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE, d_model=64, d_ff=512)
+    export_ctranslate2(model, tokenizer, tmp_path / "float32")
+    export_ctranslate2(model, tokenizer, tmp_path / "int8", quantization="int8")
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
+    assert sizes[0] < 0.7 * sizes[1]
+
+
+# The folder.
+
+
+USE = """
+import sys
+import ctranslate2
+import sentencepiece
+
+folder, *sentences = sys.argv[1:]
+pieces = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/sentencepiece.model")
+translator = ctranslate2.Translator(folder, intra_threads=1)
+for tokens in pieces.encode(sentences, out_type=str):
+    limit = len(tokens) + 6
+    [result] = translator.translate_batch(
+        [tokens], beam_size=1, min_decoding_length=0, max_decoding_length=limit
+    )
+    print(pieces.decode(result.hypotheses[0]))
+assert not {"keras", "keras_transformer", "tensorflow"} & set(sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def lively(tokenizer):
+    """Untrained, but each sentence has its own translation, in whole characters."""
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = small_model(3, vocab_size=VOCAB_SIZE, tie_output=False, **layers)
+    kernel = 3.0 * model.output_projection.kernel.numpy()
+    kernel[:, : 4 + 256] = -1.0
+    model.output_projection.kernel.assign(kernel)
+    return model
+
+
+def test_folder_is_all_that_ctranslate2_and_sentencepiece_need(lively, tokenizer, tmp_path):
+    export_ctranslate2(lively, tokenizer, tmp_path / "export")
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {
+        "config.json",
+        "model.bin",
+        "sentencepiece.model",
+        "shared_vocabulary.json",
+    }
+    translations = Translator(lively, tokenizer, beam_size=1, extra_length=5)(SENTENCES)
+    assert len(set(translations)) == len(SENTENCES)
+    assert run_python(USE, tmp_path / "export", *SENTENCES).splitlines() == translations
+
+
+@pytest.mark.parametrize("quantization", ["int4", "bfloat16", "int8_bfloat16", ""])
+def test_unknown_quantization_is_refused(quantization, tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE)
+    with pytest.raises(UserError, match=f"one of int8, .*float32: found '{quantization}'"):
+        export_ctranslate2(model, tokenizer, tmp_path / "export", quantization)
+    assert not list(tmp_path.iterdir())
+
+
+def test_vocabulary_of_another_model_is_refused(tokenizer, tmp_path):
+    with pytest.raises(UserError, match="vocab_size=340, as the vocabulary has it, found 50"):
+        export_ctranslate2(small_model(vocab_size=50), tokenizer, tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_exists_is_not_written_over(tokenizer, tmp_path):
+    (tmp_path / "export").mkdir()
+    with pytest.raises(UserError, match="export: expected a new folder"):
+        export_ctranslate2(small_model(vocab_size=VOCAB_SIZE), tokenizer, tmp_path / "export")
+    assert not list((tmp_path / "export").iterdir())
+
+
+def test_failure_leaves_nothing(tokenizer, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SubwordTokenizer, "save", fail)
+    with pytest.raises(KeyboardInterrupt):
+        export_ctranslate2(small_model(vocab_size=VOCAB_SIZE), tokenizer, tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+# The command line.
+
+
+@pytest.fixture(scope="module")
+def model_dir(lively, tokenizer, tmp_path_factory):
+    model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "lively")
+    model_dir.create(lively.config, tokenizer, {})
+    model_dir.checkpoints.save(lively, 1)
+    return model_dir.path
+
+
+def run_export(model_dir, output, *extra, python=("export.py",)):
+    flags = (f"--model_dir={model_dir}", "--format=ctranslate2", f"--output={output}")
+    command = [sys.executable, *python, *flags, "--average=1", *extra]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_command_line_exports_a_model_dir(model_dir, processor, lively, tmp_path):
+    process = run_export(model_dir, tmp_path / "runs" / "export", "--quantization=int8")
+    assert (process.returncode, process.stderr) == (0, "")
+    exported = ctranslate2.Translator(str(tmp_path / "runs" / "export"), intra_threads=1)
+    assert 0 < mean_difference(lively, exported, processor) < 0.1
+
+
+def test_command_line_refuses_in_one_line(model_dir, tmp_path):
+    process = run_export(model_dir, tmp_path)
+    assert process.returncode == 2
+    assert process.stderr == (
+        f"export.py: {tmp_path}: expected a new folder, found one that exists\n"
+    )
+
+
+def test_without_ctranslate2_the_command_line_says_how_to_install_it(model_dir, tmp_path):
+    hidden = "import sys, runpy; sys.modules['ctranslate2'] = None; sys.argv[0] = 'export.py'; "
+    run = "runpy.run_path('export.py', run_name='__main__')"
+    process = run_export(model_dir, tmp_path / "export", python=("-c", hidden + run))
+    assert process.returncode == 2
+    [line] = process.stderr.splitlines()
+    assert line.endswith("pip install 'keras-transformer[ctranslate2]'")
+    assert not list(tmp_path.iterdir())
