@@ -597,6 +597,7 @@ def new_theirs(transformers, folder, vocab_size=None, **fields):
         model.model.get_input_embeddings().weight[pad] = 0
         model.final_logits_bias += 0.2 * torch.randn(model.final_logits_bias.shape)
         model.final_logits_bias[:, pad] = 0
+        model.final_logits_bias[:, 0] = 3.0  # so that translations end
     model.save_pretrained(folder)
     return model, folder, tokenizer
 
@@ -664,7 +665,7 @@ def test_beams_are_those_of_transformers(theirs, early_stopping):
     # Transformers takes padding out after the softmax, which then does not sum to one.
     restored = model.final_logits_bias[:, pad].clone()
     model.final_logits_bias[:, pad] = -1000.0
-    rng = np.random.default_rng(3)
+    rng, ended = np.random.default_rng(3), []
     for length in range(1, 9):
         source = [*rng.integers(1, pad, size=length).tolist(), 0]
         expected = model.generate(
@@ -688,9 +689,11 @@ def test_beams_are_those_of_transformers(theirs, early_stopping):
             strict=True,
         ):
             if 0 in theirs_row:  # at the limit, we rank those that end first
+                ended.append(theirs_row.index(0))
                 assert row.tolist()[: len(theirs_row)] == theirs_row
                 assert score == pytest.approx(their_score, abs=1e-4)
     model.final_logits_bias[:, pad] = restored
+    assert len(ended) > 16 and len(set(ended)) > 3
 
 
 def test_their_length_penalty_counts_the_end_and_not_the_start(theirs):
