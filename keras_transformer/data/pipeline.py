@@ -184,13 +184,13 @@ def count_pairs(pairs: SentencePairs, tokenizer: Tokenizer, max_length: int = 25
     return PairCounts(*counts.numpy().tolist())
 
 
-def padding_share(batches: tf.data.Dataset) -> float:
+def padding_share(batches: tf.data.Dataset, pad_id: int = PAD_ID) -> float:
     """The share of padding in the source and target ids of finite `batches`, from 0 to 1."""
 
     def add(counts, batch):
         inputs, _ = batch
         sides = inputs["source_ids"], inputs["target_ids"]
-        padding = sum(tf.math.count_nonzero(side == PAD_ID) for side in sides)
+        padding = sum(tf.math.count_nonzero(side == pad_id) for side in sides)
         return counts + tf.stack([padding, sum(tf.size(side, tf.int64) for side in sides)])
 
     padding, total = batches.reduce(tf.zeros(2, tf.int64), add)

@@ -177,7 +177,7 @@ class ModelDir:
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = (SubwordTokenizer.file_name, MarianTokenizer.file_name, self._training.name)
+        ours = (SubwordTokenizer.file_name, self._training.name)
         return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
 
     def _read(self, path: Path) -> str:
