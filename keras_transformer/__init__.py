@@ -14,6 +14,7 @@ __all__ = [
     "PRESETS",
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
+    "MarianTokenizer",
     "ModelDir",
     "Perplexity",
     "SubwordTokenizer",
@@ -24,13 +25,16 @@ __all__ = [
     "Translator",
     "UserError",
     "data",
+    "import_marian",
 ]
 
 # These need TensorFlow, and are imported when first used: the model runs without it.
 _ON_TENSORFLOW = {
+    "MarianTokenizer": "keras_transformer.marian_tokenizer",
     "ModelDir": "keras_transformer.training",
     "SubwordTokenizer": "keras_transformer.tokenizers",
     "Translator": "keras_transformer.translator",
+    "import_marian": "keras_transformer.marian",
 }
 
 

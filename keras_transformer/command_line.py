@@ -21,13 +21,17 @@ def define_record_flags(record: type, leave_out: tuple[str, ...] = ()) -> None:
         if field.name in leave_out:
             continue
         kind = (get_args(kinds[field.name]) or (kinds[field.name],))[0]  # int of int | None
+        default = "" if field.default is None else f" (default: {field.default}, or the preset's)"
+        options = {"help": field.metadata["help"] + default, "module_name": sys.argv[0]}
+        if kind is str:
+            flags.DEFINE_enum(field.name, None, field.metadata["choices"], **options)
+            continue
         define = {
             bool: flags.DEFINE_bool,
             int: flags.DEFINE_integer,
             float: flags.DEFINE_float,
         }[kind]
-        default = "" if field.default is None else f" (default: {field.default}, or the preset's)"
-        define(field.name, None, field.metadata["help"] + default, module_name=sys.argv[0])
+        define(field.name, None, **options)
 
 
 def given_fields(record: type) -> dict[str, Any]:

@@ -40,11 +40,14 @@ class Transformer(keras.Model):
     def __init__(self, config: TransformerConfig, **kwargs):
         super().__init__(**kwargs)
         self.config = config
-        self.source_embedding = self._embedding("source_embedding")
+        tied_bias = config.tie_output and config.output_bias
+        self.source_embedding = self._embedding(
+            "source_embedding", logits_bias=tied_bias and config.share_embeddings
+        )
         self.target_embedding = (
             self.source_embedding
             if config.share_embeddings
-            else self._embedding("target_embedding")
+            else self._embedding("target_embedding", logits_bias=tied_bias)
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
@@ -57,13 +60,23 @@ class Transformer(keras.Model):
             None
             if config.tie_output
             else keras.layers.Dense(
-                config.vocab_size, use_bias=False, dtype=self.dtype_policy, name="output_projection"
+                config.vocab_size,
+                use_bias=config.output_bias,
+                dtype=self.dtype_policy,
+                name="output_projection",
             )
         )
 
-    def _embedding(self, name):
+    def _embedding(self, name, logits_bias):
         config = self.config
-        return TokenEmbedding(config.vocab_size, config.d_model, dtype=self.dtype_policy, name=name)
+        return TokenEmbedding(
+            config.vocab_size,
+            config.d_model,
+            scale=config.scale_embeddings,
+            logits_bias=logits_bias,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def _positions(self, name):
         config = self.config
@@ -71,7 +84,9 @@ class Transformer(keras.Model):
             return LearnedPositions(
                 config.d_model, config.max_positions, dtype=self.dtype_policy, name=name
             )
-        return PositionalEncoding(config.d_model, dtype=self.dtype_policy, name=name)
+        return PositionalEncoding(
+            config.d_model, config.interleave_sinusoids, dtype=self.dtype_policy, name=name
+        )
 
     def build(self, input_shape=None):
         row = (None, None, self.config.d_model)

@@ -7,16 +7,20 @@ from typing import Any, get_type_hints
 from keras_transformer.errors import UserError
 
 
-def field(default: Any, description: str) -> Any:
-    """A field with its default and what it is, which becomes the help of its flag."""
-    return dataclasses.field(default=default, metadata={"help": description})
+def field(default: Any, description: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field with its default and what it is, which becomes the help of its flag.
+
+    One of type `str` names its `choices`, to which its flag is held too.
+    """
+    return dataclasses.field(default=default, metadata={"help": description, "choices": choices})
 
 
 class Record:
     """A dataclass that refuses values of the wrong type.
 
     Raises:
-        UserError: a field has a value of another type; a whole number passes for a float.
+        UserError: a field has a value of another type, or none of its choices; a whole number
+            passes for a float.
     """
 
     def __post_init__(self):
@@ -30,6 +34,10 @@ class Record:
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 expected = getattr(kind, "__name__", str(kind))
                 raise UserError(f"{name} must be {expected}: found {value!r}")
+        for field_ in dataclasses.fields(self):
+            if choices := field_.metadata["choices"]:
+                is_choice = getattr(self, field_.name) in choices
+                self.expect(field_.name, is_choice, f"one of {', '.join(choices)}")
 
     def expect(self, name: str, holds: bool, expected: str) -> None:
         """Raises `UserError` unless what a field must be holds."""

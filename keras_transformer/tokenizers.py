@@ -1,34 +1,129 @@
 """Subword vocabularies (section 5.1): trained, saved and loaded; text to ids to text, in-graph."""
 
-import copy
-import hashlib
 import io
 import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import sentencepiece
 import tensorflow as tf
-import tensorflow_text as tf_text
-from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
-from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
+from keras_transformer.sentencepiece_model import SentencePieceModel
 from keras_transformer.text_files import read_lines
 
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 
 
-class SubwordTokenizer(tf.Module):
-    """A subword vocabulary shared by source and target (section 5.1).
+class Tokenizer(tf.Module):
+    """A vocabulary: text to ids to text.
 
     Both directions are TensorFlow operations, so they run inside `tf.data`, `tf.function` and a
-    SavedModel. Text is normalised first (NFKC, runs of white space to one space); a character that
+    SavedModel. Source and target share their ids, but may be split differently.
+
+    Attributes:
+        vocab_size: number of ids, special ones included.
+        pad_id, start_id, end_id: the special ids of a model of this vocabulary.
+        file_name: what its file in a model's folder is called.
+    """
+
+    vocab_size: int
+    pad_id: int
+    start_id: int
+    end_id: int
+    file_name: str
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Loads what `save` wrote.
+
+        Raises:
+            UserError: the file is missing or is no vocabulary.
+        """
+        try:
+            with open(path, "rb") as file:
+                return cls.from_bytes(file.read())
+        except OSError as error:
+            raise UserError(f"{path}: expected a vocabulary file: {error.strerror}") from error
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the vocabulary, one file, whole or not at all."""
+        with whole_file(path) as partial:
+            partial.write_bytes(self.to_bytes())
+
+    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+        """Splits source sentences into subwords, without start or end symbol.
+
+        Args:
+            text: string `(batch,)`.
+            bpe_dropout: share of merges left out at random, anew in each call (Provilkov et al.,
+                2020), which regularises training; 0.1 is usual. It takes no seed.
+
+        Returns:
+            int32 `(batch, None)`.
+
+        Raises:
+            UserError: `bpe_dropout` is not from 0 to 1, or the vocabulary is no byte-pair encoding.
+        """
+        raise NotImplementedError
+
+    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+        """Splits target sentences; arguments and result are those of `tokenize`."""
+        raise NotImplementedError
+
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """Joins target subwords into sentences: up to the first end symbol, no special symbols.
+
+        Args:
+            ids: int32 `(batch, length)`, dense or ragged.
+
+        Returns:
+            string `(batch,)`.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(self.pad_id)
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        ended = tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) > 0
+        special = (ids == self.pad_id) | (ids == self.start_id)
+        return self.join(tf.ragged.boolean_mask(ids, ~(ended | special)))
+
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """What `detokenize` makes of ids without special symbols."""
+        raise NotImplementedError
+
+    def normalize(self, text: str) -> str:
+        """Source text as the vocabulary sees it."""
+        raise NotImplementedError
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The vocabulary of this `to_bytes`; raises `UserError` if it is none."""
+        raise NotImplementedError
+
+    def check_fits(self, config: TransformerConfig) -> None:
+        """Raises `UserError` unless a model of this configuration has these ids."""
+        for name in ("vocab_size", "pad_id", "start_id", "end_id"):
+            ours, found = getattr(self, name), getattr(config, name)
+            if found != ours:
+                raise UserError(
+                    f"expected a model with {name}={ours}, as the vocabulary has it, found {found}"
+                )
+
+
+class SubwordTokenizer(Tokenizer):
+    """A subword vocabulary shared by source and target (section 5.1).
+
+    Text is normalised first (NFKC, runs of white space to one space); a character that
     the vocabulary lacks is spelled in UTF-8 bytes, so nothing is ever unknown, and
     `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
 
@@ -47,13 +142,13 @@ class SubwordTokenizer(tf.Module):
         <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'A man rides a horse.'], dtype=object)>
     """
 
+    pad_id, start_id, end_id = PAD_ID, START_ID, END_ID
+    file_name = "vocabulary.model"
+
     def __init__(self, model: bytes):
         super().__init__()
-        try:
-            specification = ModelProto.FromString(model).trainer_spec
-            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (DecodeError, RuntimeError) as error:
-            raise UserError("expected a SentencePiece model, found something else") from error
+        self._pieces = SentencePieceModel(model)
+        processor = self._pieces.processor
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
             raise UserError(
@@ -62,10 +157,6 @@ class SubwordTokenizer(tf.Module):
             )
         self.model = model
         self.vocab_size = processor.vocab_size()
-        self._processor = processor
-        self._is_bpe = specification.model_type == TrainerSpec.BPE
-        self._operations = tf_text.SentencepieceTokenizer(model)
-        self._operations._model_resource = _SharedModel(model, name=None)
 
     @classmethod
     def train(
@@ -132,93 +223,24 @@ class SubwordTokenizer(tf.Module):
             raise (failures[0] if failures else _explained(error, vocab_size)) from error
         return cls(model.getvalue())
 
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> "SubwordTokenizer":
-        """Loads what `save` wrote.
-
-        Raises:
-            UserError: the file is missing or is no vocabulary.
-        """
-        try:
-            with open(path, "rb") as file:
-                return cls(file.read())
-        except OSError as error:
-            raise UserError(f"{path}: expected a vocabulary file: {error.strerror}") from error
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from error
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the vocabulary, a SentencePiece `.model` file, whole or not at all."""
-        with whole_file(path) as partial:
-            partial.write_bytes(self.model)
-
     def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        """Splits sentences into subwords, without start or end symbol.
+        return self._pieces.tokenize(text, bpe_dropout)
 
-        Args:
-            text: string `(batch,)`.
-            bpe_dropout: share of merges left out at random, anew in each call (Provilkov et al.,
-                2020), which regularises training; 0.1 is usual. It takes no seed.
+    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+        return self.tokenize(text, bpe_dropout)
 
-        Returns:
-            int32 `(batch, None)`.
-
-        Raises:
-            UserError: `bpe_dropout` is not from 0 to 1, or the vocabulary is no byte-pair encoding.
-        """
-        if not 0 <= bpe_dropout <= 1:
-            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
-        if bpe_dropout and not self._is_bpe:
-            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
-        if not bpe_dropout:
-            return self._operations.tokenize(text)
-        # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model.
-        sampler = copy.copy(self._operations)
-        sampler.nbest_size, sampler.alpha = -1, bpe_dropout
-        return sampler.tokenize(text)
-
-    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Joins subwords into sentences: up to the first end symbol, special symbols left out.
-
-        Args:
-            ids: int32 `(batch, length)`, dense or ragged.
-
-        Returns:
-            string `(batch,)`.
-        """
-        if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor(PAD_ID)
-        ids = tf.convert_to_tensor(ids, tf.int32)
-        ended = tf.cumsum(tf.cast(ids == END_ID, tf.int32), axis=1) > 0
-        special = (ids == PAD_ID) | (ids == START_ID)
-        return self._operations.detokenize(tf.ragged.boolean_mask(ids, ~(ended | special)))
-
-    def check_fits(self, config: TransformerConfig) -> None:
-        """Raises `UserError` unless a model of this configuration has these ids."""
-        names = ("vocab_size", "pad_id", "start_id", "end_id")
-        for name, ours in zip(names, (self.vocab_size, PAD_ID, START_ID, END_ID), strict=True):
-            if getattr(config, name) != ours:
-                raise UserError(
-                    f"expected a model with {name}={ours}, as the vocabulary has it, "
-                    f"found {getattr(config, name)}"
-                )
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return self._pieces.detokenize(ids)
 
     def normalize(self, text: str) -> str:
-        """The text as the vocabulary sees it, and as `detokenize(tokenize(text))` returns it."""
-        return self._processor.normalize(text).replace("\N{LOWER ONE EIGHTH BLOCK}", " ")[1:]
+        return self._pieces.normalize(text)
 
+    def to_bytes(self) -> bytes:
+        return self.model
 
-class _SharedModel(tf_text_sentencepiece._SentencepieceModelResource):
-    """The model in TensorFlow's memory, found by its content.
-
-    TensorFlow Text's own has no name, so it belongs to the eager kernel that made it, and is gone
-    once TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
-    """
-
-    def _create_resource(self):
-        return tf_text_sentencepiece.gen_sentencepiece_tokenizer.sentencepiece_op(
-            model=self._model, shared_name=hashlib.sha256(self._model).hexdigest()
-        )
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "SubwordTokenizer":
+        return cls(content)
 
 
 def _explained(error: RuntimeError, vocab_size: int) -> UserError:

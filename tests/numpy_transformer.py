@@ -4,7 +4,15 @@ It reads a model's weights by path and shares no code with the package. It is wr
 sentence pair without padding: a batch is right if each of its rows is.
 """
 
+import math
+
 import numpy as np
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(0, x),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}
 
 
 def logits_of(model, source_ids, target_ids):
@@ -36,17 +44,25 @@ class NumpyTransformer:
         if self.config.pre_norm:
             x = self.norm("decoder/norm", x)
         if self.config.tie_output:
-            return x @ target_matrix.T
-        return x @ self.weights["output_projection/kernel"]
+            owner = "source" if self.config.share_embeddings else "target"
+            logits, bias = x @ target_matrix.T, f"{owner}_embedding/bias"
+        else:
+            logits, bias = x @ self.weights["output_projection/kernel"], "output_projection/bias"
+        return logits + self.weights[bias] if self.config.output_bias else logits
 
     def embed(self, ids, matrix, positions):
-        x = matrix[ids] * np.sqrt(self.config.d_model)
+        x = matrix[ids] * (np.sqrt(self.config.d_model) if self.config.scale_embeddings else 1)
         if self.config.learned_positions:
             return x + self.weights[f"{positions}/table"][: len(ids)]
+        pairs = self.config.d_model // 2
         for position in range(len(ids)):
-            for j in range(self.config.d_model):
-                angle = position / 10000 ** (2 * (j // 2) / self.config.d_model)
-                x[position, j] += np.cos(angle) if j % 2 else np.sin(angle)
+            for i in range(pairs):
+                angle = position / 10000 ** (2 * i / self.config.d_model)
+                sine, cosine = (
+                    (2 * i, 2 * i + 1) if self.config.interleave_sinusoids else (i, pairs + i)
+                )
+                x[position, sine] += np.sin(angle)
+                x[position, cosine] += np.cos(angle)
         return x
 
     def encoder_layer(self, path, x):
@@ -92,15 +108,22 @@ class NumpyTransformer:
         d_k, d_v = self.config.d_k, self.config.d_v
         heads = []
         for h in range(self.config.num_heads):
-            queries = x @ self.weights[f"{path}/query/kernel"][:, h * d_k : (h + 1) * d_k]
-            keys = attended @ self.weights[f"{path}/key/kernel"][:, h * d_k : (h + 1) * d_k]
-            values = attended @ self.weights[f"{path}/value/kernel"][:, h * d_v : (h + 1) * d_v]
+            queries = self.project(f"{path}/query", x)[:, h * d_k : (h + 1) * d_k]
+            keys = self.project(f"{path}/key", attended)[:, h * d_k : (h + 1) * d_k]
+            values = self.project(f"{path}/value", attended)[:, h * d_v : (h + 1) * d_v]
             scores = np.where(may_look, queries @ keys.T / np.sqrt(d_k), -np.inf)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             heads.append(weights / weights.sum(-1, keepdims=True) @ values)
-        return np.concatenate(heads, -1) @ self.weights[f"{path}/output/kernel"]
+        return self.project(f"{path}/output", np.concatenate(heads, -1))
+
+    def project(self, path, x):
+        projected = x @ self.weights[f"{path}/kernel"]
+        return projected + self.weights[f"{path}/bias"] if self.config.attention_bias else projected
 
     def feed_forward(self, path, x):
         w = self.weights
-        hidden = np.maximum(0, x @ w[f"{path}/hidden/kernel"] + w[f"{path}/hidden/bias"])
-        return hidden @ w[f"{path}/output/kernel"] + w[f"{path}/output/bias"]
+        hidden = x @ w[f"{path}/hidden/kernel"] + w[f"{path}/hidden/bias"]
+        return (
+            ACTIVATIONS[self.config.activation](hidden) @ w[f"{path}/output/kernel"]
+            + w[f"{path}/output/bias"]
+        )

@@ -126,6 +126,8 @@ def test_every_field_says_what_it_is():
         ({"dropout": False}, "dropout must be float: found False"),
         ({"pre_norm": 1}, "pre_norm must be bool: found 1"),
         ({"d_k": "64"}, "d_k must be int | None: found '64'"),
+        ({"activation": "tanh"}, "activation must be one of relu, gelu, swish: found tanh"),
+        ({"activation": None}, "activation must be str: found None"),
     ],
 )
 def test_an_impossible_field_is_named(fields, message):

@@ -24,6 +24,7 @@ from keras_transformer.layers import (
 ATTENTION = ["query/kernel", "key/kernel", "value/kernel", "output/kernel"]
 FEED_FORWARD = ["hidden/kernel", "hidden/bias", "output/kernel", "output/bias"]
 NORM = ["gamma", "beta"]
+ATTENTION_BIASES = ["query/bias", "key/bias", "value/bias", "output/bias"]
 
 
 def within(name, paths):
@@ -67,15 +68,45 @@ LAYERS = {
         {"query": X, "value": MEMORY, "attention_mask": MEMORY_MASK},
         ATTENTION,
     ),
+    "attention with biases": (
+        MultiHeadAttention,
+        {**WIDTHS, "use_bias": True},
+        {"query": X, "value": MEMORY, "attention_mask": MEMORY_MASK},
+        ATTENTION + ATTENTION_BIASES,
+    ),
     "feed-forward": (
         FeedForward,
         {"d_model": 8, "d_ff": 12, "dropout": 0.1},
         {"x": X},
         FEED_FORWARD,
     ),
+    "feed-forward, swish": (
+        FeedForward,
+        {"d_model": 8, "d_ff": 12, "activation": "swish"},
+        {"x": X},
+        FEED_FORWARD,
+    ),
     "sinusoids": (PositionalEncoding, {"d_model": 8}, {"x": X}, []),
+    "sinusoids, sines first": (
+        PositionalEncoding,
+        {"d_model": 8, "interleave": False},
+        {"x": X},
+        [],
+    ),
     "learned positions": (LearnedPositions, {"d_model": 8, "max_length": 5}, {"x": X}, ["table"]),
     "embedding": (TokenEmbedding, {"vocab_size": 11, "d_model": 8}, {"ids": IDS}, ["embeddings"]),
+    "embedding as it is": (
+        TokenEmbedding,
+        {"vocab_size": 11, "d_model": 8, "scale": False},
+        {"ids": IDS},
+        ["embeddings"],
+    ),
+    "encoder layer, biases and gelu": (
+        EncoderLayer,
+        {**BLOCK, "attention_bias": True, "activation": "gelu"},
+        ENCODER_INPUTS,
+        ENCODER_LAYER + within("self_attention", ATTENTION_BIASES),
+    ),
     "encoder layer": (EncoderLayer, BLOCK, ENCODER_INPUTS, ENCODER_LAYER),
     "encoder layer, pre-norm": (EncoderLayer, PRE_NORM, ENCODER_INPUTS, ENCODER_LAYER),
     "encoder": (Encoder, {"num_layers": 2, **BLOCK}, ENCODER_INPUTS, stack(2, ENCODER_LAYER)),
@@ -220,7 +251,21 @@ def test_sinusoids_are_the_formula():
     np.testing.assert_allclose(layer(X) - X, np.stack([table[:5]] * 2), atol=1e-6)
 
 
-@pytest.mark.parametrize("layer", [PositionalEncoding(8), LearnedPositions(8, max_length=9)])
+def test_sines_may_come_before_all_cosines():
+    interleaved = PositionalEncoding(8)(np.zeros((1, 50, 8), "float32"))[0]
+    halves = PositionalEncoding(8, interleave=False)(np.zeros((1, 50, 8), "float32"))[0]
+    np.testing.assert_array_equal(halves[:, :4], interleaved[:, 0::2])
+    np.testing.assert_array_equal(halves[:, 4:], interleaved[:, 1::2])
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        PositionalEncoding(8),
+        PositionalEncoding(8, interleave=False),
+        LearnedPositions(8, max_length=9),
+    ],
+)
 def test_positions_may_start_anywhere(layer):
     x = rng.normal(size=(2, 9, 8)).astype("float32")
     np.testing.assert_allclose(layer(x[:, 4:], start=4), layer(x)[:, 4:], atol=1e-6)
@@ -246,6 +291,14 @@ def test_embeddings_are_rows_times_the_root_of_the_width_and_logits_are_not_scal
     matrix = layer.get_weights()[0]
     np.testing.assert_allclose(layer(IDS), matrix[IDS] * np.sqrt(8), atol=1e-6)
     np.testing.assert_allclose(layer.logits(X), X @ matrix.T, atol=1e-5)
+
+
+def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():
+    layer = built(TokenEmbedding, vocab_size=11, d_model=8, scale=False, logits_bias=True)
+    matrix, bias = layer.get_weights()
+    np.testing.assert_allclose(layer(IDS), matrix[IDS], atol=1e-6)
+    np.testing.assert_allclose(layer.logits(X), X @ matrix.T + bias, atol=1e-5)
+    assert TokenEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
 def test_feed_forward_is_the_formula():

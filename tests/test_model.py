@@ -24,6 +24,14 @@ VARIANTS = {
     "learned positions, pre-norm": {"learned_positions": True, "pre_norm": True},
     "stacks apart": {"num_encoder_layers": 1, "num_decoder_layers": 3},
     "coarse epsilon": {"layer_norm_epsilon": 0.1},
+    "biases of attention": {"attention_bias": True, "num_heads": 3, "d_k": 5, "d_v": 7},
+    "bias of the output": {"output_bias": True},
+    "bias of its own embeddings": {"output_bias": True, "share_embeddings": False},
+    "bias of its own projection": {"output_bias": True, "tie_output": False},
+    "swish": {"activation": "swish"},
+    "gelu": {"activation": "gelu"},
+    "sines first": {"interleave_sinusoids": False},
+    "embeddings as they are": {"scale_embeddings": False},
 }
 
 
@@ -74,6 +82,15 @@ def test_any_other_padding_symbol_will_do():
     sources = [[5, 9, 2], [7, 2]]
     ids = inputs(sources, source_length=3)
     renamed = {**ids, "source_ids": np.where(ids["source_ids"] == 0, 12, ids["source_ids"])}
+    np.testing.assert_allclose(other(renamed), model(ids), atol=1e-5)
+
+
+def test_the_padding_symbol_may_be_the_start_symbol_too():
+    model, other = small_model(), small_model(pad_id=1)
+    other.set_weights(model.get_weights())
+    ids = inputs(source_length=9)
+    renamed = {**ids, "source_ids": np.where(ids["source_ids"] == 0, 1, ids["source_ids"])}
+    assert np.all(ids["target_ids"][:, 0] == other.config.pad_id)
     np.testing.assert_allclose(other(renamed), model(ids), atol=1e-5)
 
 

@@ -1,5 +1,6 @@
 """Search over a model: against enumeration, against an argmax loop, and blind to the batch."""
 
+import dataclasses
 import itertools
 
 import keras
@@ -9,7 +10,7 @@ import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
-from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 
@@ -134,6 +135,19 @@ def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
         ids, scores = found(model, SOURCES, beam_size=beam_size, alpha=0.0, extra_length=3)
         assert ids.shape == (4, 1, 10)
         np.testing.assert_allclose(scores[:, 0], -lengths * np.log(12), rtol=1e-5)
+
+
+def test_search_may_start_with_the_padding_symbol(model):
+    config = dataclasses.replace(model.config, pad_id=START)
+    other = Transformer(config)
+    other.build()
+    other.set_weights(model.get_weights())
+    renamed = np.where(padded(SOURCES) == 0, START, padded(SOURCES))
+    ids, scores = found(model, SOURCES, extra_length=3, n_best=4)
+    result = search(other, renamed, SearchOptions(extra_length=3, n_best=4))
+    np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
+    for row, other_row in zip(ids.reshape(-1, 10), np.reshape(result.ids, (-1, 10)), strict=True):
+        assert until_end(row) == until_end(other_row)
 
 
 def test_search_runs_in_mixed_precision():

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.data.sources import SentencePairs, TextPairs
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
+from keras_transformer.tokenizers import PAD_ID, Tokenizer
 
 _BLOCK = 1024  # sentences tokenised at once: the cost of one call is spread over many
 
@@ -16,7 +16,7 @@ _BLOCK = 1024  # sentences tokenised at once: the cost of one call is spread ove
 def translation_dataset(
     source: str | os.PathLike | Sequence[str | os.PathLike],
     target: str | os.PathLike | Sequence[str | os.PathLike],
-    tokenizer: SubwordTokenizer,
+    tokenizer: Tokenizer,
     **options,
 ) -> tf.data.Dataset:
     """Batches of two parallel text files, ready for `model.fit`.
@@ -44,7 +44,7 @@ def translation_dataset(
 
 def pair_batches(
     pairs: SentencePairs,
-    tokenizer: SubwordTokenizer,
+    tokenizer: Tokenizer,
     tokens_per_batch: int = 4096,
     max_length: int = 256,
     shuffle_buffer: int = 1_000_000,
@@ -75,7 +75,7 @@ def pair_batches(
         repeat: go on for ever, so that each batch is full; at least one pair must be kept.
         drop_remainder: at the end of a single pass, leave out what does not fill a batch.
         batch_multiple: full batches hold a multiple of this number of pairs: that of replicas.
-        bpe_dropout: see `SubwordTokenizer.tokenize`.
+        bpe_dropout: see `Tokenizer.tokenize`.
 
     Returns:
         A dataset of `({"source_ids", "target_ids"}, labels)`, each int32 `(batch, length)`:
@@ -95,7 +95,7 @@ def pair_batches(
         lengths = source.row_lengths() + 1, target.row_lengths() + 1
         longest = tf.maximum(*lengths)
         keep = (tf.minimum(*lengths) > 1) & (longest <= max_length)
-        end = tf.fill([tf.math.count_nonzero(keep), 1], END_ID)
+        end = tf.fill([tf.math.count_nonzero(keep), 1], tokenizer.end_id)
         source, labels = (
             tf.concat([tf.ragged.boolean_mask(side, keep), end], axis=1)
             for side in (source, target)
@@ -105,10 +105,12 @@ def pair_batches(
 
     def pad(bucket, source, labels):
         shape = tf.stack([source.nrows(), boundaries[bucket[0]]])
-        source, labels = (side.to_tensor(PAD_ID, shape=shape) for side in (source, labels))
+        source, labels = (
+            side.to_tensor(tokenizer.pad_id, shape=shape) for side in (source, labels)
+        )
         # The decoder reads the labels one step late: the start symbol first, the end never.
-        shifted = tf.where(labels == END_ID, PAD_ID, labels)[:, :-1]
-        target = tf.pad(shifted, [[0, 0], [1, 0]], constant_values=START_ID)
+        shifted = tf.where(labels == tokenizer.end_id, tokenizer.pad_id, labels)[:, :-1]
+        target = tf.pad(shifted, [[0, 0], [1, 0]], constant_values=tokenizer.start_id)
         return {"source_ids": source, "target_ids": target}, labels
 
     tokenizer.tokenize([""], bpe_dropout)  # refuses at once what it would refuse in the graph
@@ -166,9 +168,7 @@ class PairCounts:
     target_tokens: int
 
 
-def count_pairs(
-    pairs: SentencePairs, tokenizer: SubwordTokenizer, max_length: int = 256
-) -> PairCounts:
+def count_pairs(pairs: SentencePairs, tokenizer: Tokenizer, max_length: int = 256) -> PairCounts:
     """Counts, in one pass over `pairs`, what `pair_batches` keeps and leaves out."""
 
     def add(counts, block):
@@ -184,13 +184,13 @@ def count_pairs(
     return PairCounts(*counts.numpy().tolist())
 
 
-def padding_share(batches: tf.data.Dataset) -> float:
+def padding_share(batches: tf.data.Dataset, pad_id: int = PAD_ID) -> float:
     """The share of padding in the source and target ids of finite `batches`, from 0 to 1."""
 
     def add(counts, batch):
         inputs, _ = batch
         sides = inputs["source_ids"], inputs["target_ids"]
-        padding = sum(tf.math.count_nonzero(side == PAD_ID) for side in sides)
+        padding = sum(tf.math.count_nonzero(side == pad_id) for side in sides)
         return counts + tf.stack([padding, sum(tf.size(side, tf.int64) for side in sides)])
 
     padding, total = batches.reduce(tf.zeros(2, tf.int64), add)
@@ -200,6 +200,9 @@ def padding_share(batches: tf.data.Dataset) -> float:
 def _token_blocks(lines, tokenizer, bpe_dropout=0.0):
     """Blocks of pairs of ragged ids."""
     return lines.batch(_BLOCK).map(
-        lambda *block: tuple(tokenizer.tokenize(side, bpe_dropout) for side in block),
+        lambda source, target: (
+            tokenizer.tokenize(source, bpe_dropout),
+            tokenizer.tokenize_target(target, bpe_dropout),
+        ),
         num_parallel_calls=tf.data.AUTOTUNE,
     )

@@ -55,8 +55,8 @@ class MultiHeadAttention(keras.layers.Layer):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
-    No projection has a bias. `d_k` and `d_v` are free: they need not be equal, nor multiply with
-    `num_heads` to `d_model`.
+    Projections have no bias unless asked for. `d_k` and `d_v` are free: they need not be equal, nor
+    multiply with `num_heads` to `d_model`.
 
     Args:
         d_model: width of input and output.
@@ -64,6 +64,7 @@ class MultiHeadAttention(keras.layers.Layer):
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         dropout: share of the attention weights that is dropped in training.
+        use_bias: whether the four projections have biases.
 
     Call arguments:
         query: (batch, query_length, d_model).
@@ -87,6 +88,7 @@ class MultiHeadAttention(keras.layers.Layer):
         d_k: int | None = None,
         d_v: int | None = None,
         dropout: float = 0.0,
+        use_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -95,6 +97,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.d_k = head_width(d_model, num_heads, d_k)
         self.d_v = head_width(d_model, num_heads, d_v)
         self.dropout = dropout
+        self.use_bias = use_bias
         self.query = self._projection(num_heads * self.d_k, "query")
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
@@ -102,7 +105,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.weights_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def _projection(self, width, name):
-        return keras.layers.Dense(width, use_bias=False, dtype=self.dtype_policy, name=name)
+        return keras.layers.Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
 
     def build(self, query_shape, value_shape=None):
         for projection in (self.query, self.key, self.value):
@@ -171,4 +174,5 @@ class MultiHeadAttention(keras.layers.Layer):
             "d_k": self.d_k,
             "d_v": self.d_v,
             "dropout": self.dropout,
+            "use_bias": self.use_bias,
         }

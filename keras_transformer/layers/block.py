@@ -15,6 +15,8 @@ class TransformerBlock(keras.layers.Layer):
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: of the feed-forward network's hidden layer.
         dropout: on the output of every sub-layer, before it is added.
         attention_dropout: on the attention weights.
         activation_dropout: inside the feed-forward network.
@@ -28,6 +30,8 @@ class TransformerBlock(keras.layers.Layer):
         "d_ff",
         "d_k",
         "d_v",
+        "attention_bias",
+        "activation",
         "dropout",
         "attention_dropout",
         "activation_dropout",
@@ -42,6 +46,8 @@ class TransformerBlock(keras.layers.Layer):
         d_ff: int,
         d_k: int | None = None,
         d_v: int | None = None,
+        attention_bias: bool = False,
+        activation: str = "relu",
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
@@ -55,6 +61,8 @@ class TransformerBlock(keras.layers.Layer):
         self.d_ff = d_ff
         self.d_k = head_width(d_model, num_heads, d_k)
         self.d_v = head_width(d_model, num_heads, d_v)
+        self.attention_bias = attention_bias
+        self.activation = activation
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -80,6 +88,7 @@ class TransformerBlock(keras.layers.Layer):
             self.d_k,
             self.d_v,
             self.attention_dropout,
+            self.attention_bias,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -87,7 +96,12 @@ class TransformerBlock(keras.layers.Layer):
     def new_feed_forward(self, name):
         """A feed-forward network of this block's widths."""
         return FeedForward(
-            self.d_model, self.d_ff, self.activation_dropout, dtype=self.dtype_policy, name=name
+            self.d_model,
+            self.d_ff,
+            self.activation_dropout,
+            self.activation,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def new_norm(self, name):

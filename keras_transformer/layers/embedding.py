@@ -13,6 +13,8 @@ class TokenEmbedding(keras.layers.Layer):
     Args:
         vocab_size: number of ids.
         d_model: width of an embedding.
+        scale: whether embeddings are multiplied by `sqrt(d_model)`.
+        logits_bias: whether each id has a bias that is added to its logits.
 
     Call arguments:
         ids: integer tensor (batch, length).
@@ -27,10 +29,19 @@ class TokenEmbedding(keras.layers.Layer):
         TensorShape([2, 7, 100])
     """
 
-    def __init__(self, vocab_size: int, d_model: int, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        scale: bool = True,
+        logits_bias: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.d_model = d_model
+        self.scale = scale
+        self.logits_bias = logits_bias
 
     def build(self, ids_shape):
         self.embeddings = self.add_weight(
@@ -38,17 +49,21 @@ class TokenEmbedding(keras.layers.Layer):
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
         )
+        if self.logits_bias:
+            self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
     def call(self, ids):
         # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
         # Cast the ids: under a strategy Keras builds with the mean of the replicas' batches.
         rows = ops.take(self.embeddings.value, ops.cast(ids, "int32"), axis=0)
-        return ops.cast(rows, self.compute_dtype) * self.d_model**0.5
+        rows = ops.cast(rows, self.compute_dtype)
+        return rows * self.d_model**0.5 if self.scale else rows
 
     def logits(self, x):
         """Scores of every id: (..., d_model) to (..., vocab_size)."""
         matrix = ops.cast(self.embeddings, self.compute_dtype)
-        return ops.matmul(x, ops.transpose(matrix))
+        logits = ops.matmul(x, ops.transpose(matrix))
+        return logits + ops.cast(self.bias, self.compute_dtype) if self.logits_bias else logits
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
@@ -58,4 +73,6 @@ class TokenEmbedding(keras.layers.Layer):
             **super().get_config(),
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
+            "scale": self.scale,
+            "logits_bias": self.logits_bias,
         }

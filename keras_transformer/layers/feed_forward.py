@@ -7,10 +7,13 @@ import keras
 class FeedForward(keras.layers.Layer):
     """`max(0, x W_1 + b_1) W_2 + b_2`, at each position alike (paper, equation 2).
 
+    `max(0, x)` is the activation of the paper; others have taken its place since.
+
     Args:
         d_model: width of input and output.
         d_ff: width of the hidden layer.
         dropout: share of the hidden units that is dropped in training.
+        activation: of the hidden layer, "relu", "swish" or any other name that Keras knows.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -23,13 +26,16 @@ class FeedForward(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "relu", **kwargs
+    ):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.d_ff = d_ff
         self.dropout = dropout
+        self.activation = activation
         self.hidden = keras.layers.Dense(
-            d_ff, activation="relu", dtype=self.dtype_policy, name="hidden"
+            d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )
         self.output_projection = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
         self.hidden_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -50,4 +56,5 @@ class FeedForward(keras.layers.Layer):
             "d_model": self.d_model,
             "d_ff": self.d_ff,
             "dropout": self.dropout,
+            "activation": self.activation,
         }

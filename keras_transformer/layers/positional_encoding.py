@@ -14,6 +14,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     Args:
         d_model: width of the embeddings, even.
+        interleave: whether sines and cosines take turns, as in the paper; otherwise all sines come
+            before all cosines.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -30,11 +32,12 @@ class PositionalEncoding(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model: int, **kwargs):
+    def __init__(self, d_model: int, interleave: bool = True, **kwargs):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
         self.d_model = d_model
+        self.interleave = interleave
         self.built = True
 
     def call(self, x, start=0):
@@ -42,7 +45,7 @@ class PositionalEncoding(keras.layers.Layer):
         positions = ops.cast(start + ops.arange(length), "float32")
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)
         angles = positions[:, None] * ops.convert_to_tensor(frequencies, "float32")
-        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else 1)
         encoding = ops.reshape(pairs, (length, self.d_model))
         return x + ops.cast(encoding, x.dtype)
 
@@ -50,7 +53,7 @@ class PositionalEncoding(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model}
+        return {**super().get_config(), "d_model": self.d_model, "interleave": self.interleave}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -1,15 +1,19 @@
 """The folder that holds everything about a model: what every command but training starts from."""
 
+import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, whole_file
+from keras_transformer.marian_tokenizer import MarianTokenizer
 from keras_transformer.model import Transformer
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
+from keras_transformer.training.options import TrainingOptions
 
 _RECORDED = {"options", "data", "vocab_type", "target_lang", "commands"}
 
@@ -18,7 +22,7 @@ class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
 
         config.json        the `TransformerConfig`
-        vocabulary.model   the SentencePiece model
+        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip
         training.json      the `TrainingOptions`, the data, and each command that trained it
         checkpoints/       the last checkpoints
         logs/              for TensorBoard
@@ -36,7 +40,6 @@ class ModelDir:
         self.checkpoints = Checkpoints(self.path / "checkpoints")
         self.logs = self.path / "logs"
         self._config = self.path / "config.json"
-        self._vocabulary = self.path / "vocabulary.model"
         self._training = self.path / "training.json"
 
     def exists(self) -> bool:
@@ -54,15 +57,46 @@ class ModelDir:
             )
         return False
 
-    def create(
-        self, config: TransformerConfig, tokenizer: SubwordTokenizer, training: dict
-    ) -> None:
+    def create(self, config: TransformerConfig, tokenizer: Tokenizer, training: dict) -> None:
         """Writes what a new run begins with; the configuration last, which makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(self._vocabulary)
+        tokenizer.save(self.path / tokenizer.file_name)
         self.save_training(training)
         with whole_file(self._config) as partial:
             partial.write_text(config.to_json())
+
+    def check_new(self) -> None:
+        """Raises `UserError` unless the folder is new or empty."""
+        if self.exists():
+            raise UserError(
+                f"model_dir {self.path}: expected an empty or new folder, found a model"
+            )
+
+    def create_trained(
+        self, model: Transformer, tokenizer: Tokenizer, target_lang: str | None, command: str
+    ) -> None:
+        """Writes a model that was trained elsewhere, whole or not at all, to a new folder.
+
+        Raises:
+            UserError: the folder holds something.
+        """
+        self.check_new()
+        path = self.path.absolute()
+        partial = ModelDir(path.with_name(f".{path.name}.{os.getpid()}.partial"))
+        training = {
+            "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
+            "data": {},
+            "vocab_type": None,
+            "target_lang": target_lang,
+            "commands": [command],
+        }
+        try:
+            partial.create(model.config, tokenizer, training)
+            partial.checkpoints.save(model, step=0)
+            shutil.rmtree(path, ignore_errors=True)  # empty, or what an earlier attempt left
+            partial.path.rename(path)
+        finally:
+            shutil.rmtree(partial.path, ignore_errors=True)
 
     def load_config(self) -> TransformerConfig:
         """The configuration.
@@ -72,9 +106,11 @@ class ModelDir:
         """
         return TransformerConfig.from_json(self._read(self._config), self._config)
 
-    def load_tokenizer(self) -> SubwordTokenizer:
+    def load_tokenizer(self) -> Tokenizer:
         """The vocabulary; raises `UserError` if there is none."""
-        return SubwordTokenizer.load(self._vocabulary)
+        is_imported = (self.path / MarianTokenizer.file_name).exists()
+        kind = MarianTokenizer if is_imported else SubwordTokenizer
+        return kind.load(self.path / kind.file_name)
 
     def load_training(self) -> dict:
         """What `save_training` wrote; raises `UserError` if it is not there."""
@@ -141,7 +177,7 @@ class ModelDir:
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = (self._vocabulary.name, self._training.name)
+        ours = (SubwordTokenizer.file_name, self._training.name)
         return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
 
     def _read(self, path: Path) -> str:
