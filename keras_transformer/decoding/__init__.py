@@ -2,6 +2,7 @@
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import search
 
-__all__ = ["BeamSearchResult", "SearchOptions", "beam_search", "search"]
+__all__ = ["BeamSearchResult", "SearchOptions", "beam_search", "score", "search"]
