@@ -100,6 +100,10 @@ class Translator:
 
         Raises:
             UserError: there are not as many translations as sentences.
+
+        Example:
+            >>> translator.score(["Two dogs."], ["Zwei Hunde."])
+            [-0.41...]
         """
         if isinstance(sentences, str | bytes) or isinstance(translations, str | bytes):
             raise UserError("expected lists of sentences and translations, found a single one")
@@ -126,6 +130,10 @@ class Translator:
 
         Returns:
             The folder of the new version.
+
+        Example:
+            >>> translator.export("export/en-de")
+            PosixPath('export/en-de/1')
         """
         # Imported here: export is made of translators, not translators of export.
         from keras_transformer.export import export_saved_model
