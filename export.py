@@ -1,31 +1,54 @@
-"""Writes a trained model in the format of another program, from its model_dir alone.
+"""Writes a trained model for the programs that serve it, from its model_dir alone.
 
-python export.py --model_dir=runs/en-de --format=ctranslate2 --output=export/en-de
+python export.py --model_dir=runs/en-de --format=saved_model --output=export/en-de
+
+saved_model: the next version in the folder `output`, for TensorFlow Serving (docs/serving.md).
+ctranslate2: the folder `output`, for the C++ engine CTranslate2.
 """
 
-from absl import flags
+from absl import flags, logging
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer import export
-from keras_transformer.command_line import run
+from keras_transformer.command_line import define_record_flags, given_fields, run
+from keras_transformer.decoding import SearchOptions
+from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
 
 flags.DEFINE_string("model_dir", None, "folder of the trained model", required=True)
-flags.DEFINE_enum("format", None, ["ctranslate2"], "what is written", required=True)
-flags.DEFINE_string("output", None, "folder to make", required=True)
+flags.DEFINE_enum("format", None, ["saved_model", "ctranslate2"], "what to write", required=True)
+flags.DEFINE_string("output", None, "folder to write to", required=True)
 flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
-flags.DEFINE_string("quantization", None, "of CTranslate2, such as int8; default: none")
+flags.DEFINE_string("quantization", None, "of ctranslate2, such as int8; default: none")
+define_record_flags(SearchOptions)
 FLAGS = flags.FLAGS
 
 
 def main():
-    model_dir = ModelDir(FLAGS.model_dir)
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
+    write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]
+    print(write(ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
+
+
+def saved_model(model_dir, search_options):
+    if FLAGS.quantization is not None:
+        raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
     model, tokenizer = model_dir.load_model(FLAGS.average), model_dir.load_tokenizer()
-    {"ctranslate2": to_ctranslate2}[FLAGS.format](model, tokenizer)
+    translator = Translator(model, tokenizer, SearchOptions(**search_options))
+    return export.export_saved_model(translator, FLAGS.output)
 
 
-def to_ctranslate2(model, tokenizer):
+def ctranslate2(model_dir, search_options):
+    if search_options:
+        raise UserError(
+            f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
+            "told when it translates"
+        )
+    model, tokenizer = model_dir.load_model(FLAGS.average), model_dir.load_tokenizer()
     export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
+    return FLAGS.output
 
 
 if __name__ == "__main__":

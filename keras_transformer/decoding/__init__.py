@@ -3,6 +3,15 @@
 from keras_transformer.decoding.beam_search import BeamSearchResult, DecoderSteps, beam_search
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import search
 
-__all__ = ["BeamSearchResult", "DecoderSteps", "SearchOptions", "beam_search", "sample", "search"]
+__all__ = [
+    "BeamSearchResult",
+    "DecoderSteps",
+    "SearchOptions",
+    "beam_search",
+    "sample",
+    "score",
+    "search",
+]

@@ -2,10 +2,13 @@
 
 import importlib
 
-__all__ = ["export_ctranslate2"]
+__all__ = ["export_ctranslate2", "export_saved_model"]
 
 # A format needs packages that others do without: its module is imported when first used.
-_MODULES = {"export_ctranslate2": "keras_transformer.export.ctranslate2"}
+_MODULES = {
+    "export_ctranslate2": "keras_transformer.export.ctranslate2",
+    "export_saved_model": "keras_transformer.export.saved_model",
+}
 
 
 def __getattr__(name):

@@ -124,19 +124,6 @@ class MultiHeadAttention(keras.layers.Layer):
         """Keys (batch, num_heads, length, d_k) and values (batch, num_heads, length, d_v)."""
         return self._split_heads(self.key(value)), self._split_heads(self.value(value))
 
-    def joint_projection(self):
-        """The kernels of queries, keys and values side by side, for `project`."""
-        kernels = [layer.kernel for layer in (self.query, self.key, self.value)]
-        return ops.cast(ops.concatenate(kernels, axis=1), self.compute_dtype)
-
-    def project(self, x, joint_projection):
-        """The queries, keys and values of `x`, in one matrix product instead of three."""
-        keys_end = 2 * self.num_heads * self.d_k
-        x = ops.matmul(x, joint_projection)
-        queries, keys, values = ops.split(x, (keys_end // 2, keys_end), axis=-1)
-        queries = self._split_heads(queries) * self.d_k**-0.5
-        return queries, self._split_heads(keys), self._split_heads(values)
-
     def attend(self, queries, keys, values, attention_mask=None, training=None):
         """What `call` does, given queries, keys and values of all heads."""
         weights = self.attention_weights(queries, keys, attention_mask)

@@ -61,11 +61,7 @@ class DecoderLayer(TransformerBlock):
     def prepare(self, memory):
         """What `step` needs besides its cache: computed once for a sentence."""
         keys, values = self.memory_attention.keys_and_values(memory)
-        return {
-            "memory_keys": keys,
-            "memory_values": values,
-            "projection": self.self_attention.joint_projection(),
-        }
+        return {"memory_keys": keys, "memory_values": values}
 
     def step(self, x, position, cache, visible, prepared, source_mask):
         """One position of every beam, given those before it.
@@ -86,9 +82,10 @@ class DecoderLayer(TransformerBlock):
         written = {}
 
         def self_attention(x):
-            queries, keys, values = self.self_attention.project(x, prepared["projection"])
+            keys, values = self.self_attention.keys_and_values(x)
             written["keys"] = _write(cache["keys"], keys, position)
             written["values"] = _write(cache["values"], values, position)
+            queries = self.self_attention.queries(x)
             return self.self_attention.attend(
                 queries, _join_beams(written["keys"]), _join_beams(written["values"]), visible
             )

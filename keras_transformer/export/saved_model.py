@@ -1,0 +1,206 @@
+"""A SavedModel of a whole translator: text in, text out, for TensorFlow Serving (TensorFlow)."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
+
+from keras_transformer import decoding
+from keras_transformer.errors import UserError
+from keras_transformer.translator import Translator
+
+_NO_HYPOTHESIS = float("-inf")
+
+
+def export_saved_model(translator: Translator, output: str | os.PathLike) -> Path:
+    """Writes the next version of a model that TensorFlow Serving finds in `output`.
+
+    Versions are numbered from 1, and each appears whole or not at all. A version holds model,
+    vocabulary and search; it needs the operations of TensorFlow and of TensorFlow Text alone.
+    Texts are bytes of UTF-8, the batch may be empty, and the signatures are
+
+        serving_default   text (batch,) -> translation (batch,), score (batch,)
+        nbest             text (batch,) -> translations, scores (batch, n_best)
+        score             text (batch,), translation (batch,) -> score (batch,)
+
+    Translations and scores are those of the `Translator`, with its options and limits. A score is
+    float32. In `nbest`, a slot that no hypothesis fills is empty and scores minus infinity.
+    `assets.extra` holds requests with which TensorFlow Serving warms the model up.
+
+    Args:
+        translator: what is exported.
+        output: the folder of all versions; made if missing.
+
+    Returns:
+        The folder of the new version.
+
+    Raises:
+        UserError: `output` is not a folder.
+
+    Example:
+        >>> export_saved_model(Translator(model, tokenizer), "export/en-de")
+        PosixPath('export/en-de/1')
+    """
+    output = Path(output)
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output}: expected a folder to write a version to, found a file")
+    output.mkdir(parents=True, exist_ok=True)
+    served = _ServedTranslator(translator)
+    # A name that is no number is no version to TensorFlow Serving.
+    partial = output / f".partial-{os.getpid()}"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        tf.saved_model.save(served, str(partial), signatures=served.signatures())
+        _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests")
+        versions = [int(path.name) for path in output.iterdir() if path.name.isdecimal()]
+        return partial.rename(output / str(max(versions, default=0) + 1))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+class _ServedTranslator(tf.Module):
+    """What a SavedModel holds: TensorFlow's variables and functions, and no layer of Keras."""
+
+    def __init__(self, translator: Translator):
+        super().__init__()
+        self.tokenizer = translator.tokenizer
+        self.weights = [weight.value for weight in translator.model.weights]
+        # A SavedModel follows modules, and a `Translator` is none: the Keras model stays behind.
+        self._translator = translator
+
+    def signatures(self) -> dict[str, Callable]:
+        return {"serving_default": self.translate, "nbest": self.translate_n, "score": self.score}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def translate(self, text):
+        translations, scores = self._search(text, n_best=1)
+        return {"translation": translations[:, 0], "score": scores[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def translate_n(self, text):
+        translations, scores = self._search(text, self._translator.options.n_best)
+        return {"translations": translations, "scores": scores}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, "text"),
+            tf.TensorSpec([None], tf.string, "translation"),
+        ]
+    )
+    def score(self, text, translation):
+        tf.debugging.assert_equal(
+            tf.size(text), tf.size(translation), "expected a translation for each text"
+        )
+        translator = self._translator
+        source, target = self._tokenize(text), self._tokenize(translation)
+        source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
+
+        def compute(source_ids, target_ids):
+            scores = decoding.score(translator.model, source_ids, target_ids, translator.options)
+            return [scores]
+
+        [scores] = self._by_length(
+            compute,
+            [source, target],
+            positions=tf.maximum(source_lengths, target_lengths) + 1,
+            without_tokens=[tf.zeros([1])],
+        )
+        # A text without a token always becomes an empty one.
+        of_no_text = tf.where(target_lengths == 0, 0.0, _NO_HYPOTHESIS)
+        return {"score": tf.where(source_lengths == 0, of_no_text, scores)}
+
+    @tf.function  # traced once for each `n_best`: two signatures may share a search
+    def _search(self, text, n_best: int):
+        options = dataclasses.replace(self._translator.options, n_best=n_best)
+        source = self._tokenize(text)
+        lengths = source.row_lengths()
+
+        def compute(source_ids):
+            ids, scores = decoding.search(self._translator.model, source_ids, options)
+            texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
+            return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
+
+        return self._by_length(
+            compute,
+            [source],
+            positions=tf.where(lengths > 0, lengths + 1 + options.extra_length, 0),
+            without_tokens=[
+                tf.fill([1, n_best], ""),
+                tf.constant([[0.0] + [_NO_HYPOTHESIS] * (n_best - 1)]),
+            ],
+        )
+
+    def _tokenize(self, text):
+        return self.tokenizer.tokenize(text)[:, : self._translator.max_source_length - 1]
+
+    def _by_length(
+        self,
+        compute: Callable[..., list[tf.Tensor]],
+        tokens: Sequence[tf.RaggedTensor],
+        positions: tf.Tensor,
+        without_tokens: list[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        """Computes texts of similar length together, as `Translator` does, and restores the order.
+
+        Args:
+            compute: from ids, padded int32 (some, length) of each of `tokens`, to (some, ...).
+            tokens: (batch, None) each.
+            positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
+            without_tokens: the results of one text that has none, (1, ...).
+        """
+        config, tokens_per_batch = self._translator.model.config, self._translator.tokens_per_batch
+        order = tf.argsort(positions, direction="DESCENDING", stable=True)
+        count = tf.math.count_nonzero(positions)
+
+        def compute_batch(first, *results):
+            size = tf.maximum(tokens_per_batch // positions[order[first]], 1)
+            rows = order[first : tf.minimum(first + size, count)]
+            end = tf.fill([tf.size(rows), 1], config.end_id)
+            ids = [tf.concat([tf.gather(some, rows), end], axis=1) for some in tokens]
+            more = compute(*(some.to_tensor(config.pad_id) for some in ids))
+            joined = [tf.concat(both, axis=0) for both in zip(results, more, strict=True)]
+            return first + size, *joined
+
+        nothing = [result[:0] for result in without_tokens]
+        shapes = [tf.TensorShape([None, *result.shape[1:]]) for result in nothing]
+        _, *results = tf.while_loop(
+            lambda first, *_: first < count,
+            compute_batch,
+            [tf.constant(0, tf.int64), *nothing],
+            shape_invariants=[tf.TensorShape([]), *shapes],
+            parallel_iterations=1,  # batches side by side would need the memory of all of them
+        )
+        rest = tf.size(positions, tf.int64) - count
+        places = tf.argsort(order)
+        return [
+            tf.gather(tf.concat([result, tf.repeat(empty, rest, axis=0)], axis=0), places)
+            for result, empty in zip(results, without_tokens, strict=True)
+        ]
+
+
+def _one_line(texts: tf.Tensor) -> tf.Tensor:
+    """The texts with white space as one space, none at the ends: `str.split` in a graph."""
+    spaces = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
+    return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
+
+
+def _write_warmup_requests(path: Path) -> None:
+    """A request of each signature, which TensorFlow Serving makes before it serves the version."""
+    text = tf.make_tensor_proto(["Hello, world!"])
+    inputs = {
+        "serving_default": {"text": text},
+        "nbest": {"text": text},
+        "score": {"text": text, "translation": text},
+    }
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for name, tensors in inputs.items():
+            request = PredictRequest(model_spec=ModelSpec(signature_name=name), inputs=tensors)
+            log = PredictionLog(predict_log=PredictLog(request=request))
+            writer.write(log.SerializeToString())

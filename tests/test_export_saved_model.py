@@ -1,0 +1,324 @@
+"""A SavedModel gives the strings of the Translator it came from, where neither it nor Keras is."""
+
+import json
+import re
+import subprocess
+import sys
+from concurrent import futures
+
+import grpc
+import keras
+import pytest
+import tensorflow as tf
+from helpers import ROOT, run_python, small_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.errors import UserError
+from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir, TrainingOptions
+from keras_transformer.translator import Translator, _one_line
+
+SENTENCES = [
+    "The girls sleep.",
+    "He will not buy a small lamp, because it is dear.",
+    "",
+    "A horse!",
+    "Yes",
+    "house " * 100,
+    "The old man sees two birds.",
+    "\t \u3000",
+]
+NOT_UTF_8 = [b"\xff\xfe", b"caf\xe9 au lait", b"\xf0\x9f\x90", b"a\x00b"]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """Untrained, but lively: each sentence has its own translation. Batches are small."""
+    keras.utils.set_random_seed(1)  # a module's fixtures come before those of a test
+    tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = small_model(3, vocab_size=tokenizer.vocab_size, tie_output=False, **layers)
+    # Bytes that begin no character would all become the same sign.
+    kernel = 3.0 * model.output_projection.kernel.numpy()
+    kernel[:, : 4 + 256] = -1.0
+    kernel[:, 2] = kernel[:, 300]
+    model.output_projection.kernel.assign(kernel)
+    limits = dict(tokens_per_batch=60, max_source_length=30)
+    return Translator(model, tokenizer, extra_length=5, n_best=3, **limits)
+
+
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    """The folder of version 1."""
+    return translator.export(tmp_path_factory.mktemp("export") / "en-de")
+
+
+@pytest.fixture(scope="module")
+def signatures(exported):
+    return tf.saved_model.load(str(exported)).signatures
+
+
+@pytest.fixture(scope="module")
+def expected(translator):
+    return [translation._asdict() for translation in translator.translate(SENTENCES)]
+
+
+def translate(signatures, texts):
+    outputs = signatures["serving_default"](text=tf.constant(texts, tf.string))
+    translations, scores = outputs["translation"].numpy(), outputs["score"].numpy()
+    pairs = zip(translations.tolist(), scores.tolist(), strict=True)
+    return [{"text": text.decode(), "score": score} for text, score in pairs]
+
+
+def test_signatures_have_the_names_and_shapes_of_the_contract(signatures):
+    inputs = {name: set(f.structured_input_signature[1]) for name, f in signatures.items()}
+    one, two = {"text"}, {"text", "translation"}
+    assert inputs == {"serving_default": one, "nbest": one, "score": two}
+    outputs = {
+        name: {key: (spec.dtype.name, *spec.shape) for key, spec in f.structured_outputs.items()}
+        for name, f in signatures.items()
+    }
+    assert outputs == {
+        "serving_default": {"translation": ("string", None), "score": ("float32", None)},
+        "nbest": {"translations": ("string", None, 3), "scores": ("float32", None, 3)},
+        "score": {"score": ("float32", None)},
+    }
+
+
+def test_translations_and_scores_are_exactly_those_of_the_translator(signatures, expected):
+    assert translate(signatures, SENTENCES) == expected
+    assert len({one["text"] for one in expected}) == len(SENTENCES) - 1  # two of them are blank
+
+
+def test_a_sentence_is_translated_as_it_is_alone(signatures, expected):
+    for sentence, one in zip(SENTENCES, expected, strict=True):
+        [alone] = translate(signatures, [sentence])
+        assert alone == {"text": one["text"], "score": pytest.approx(one["score"], rel=1e-4)}
+
+
+def test_bytes_that_are_not_text_are_translated_as_the_translator_does(signatures, translator):
+    expected = [translation._asdict() for translation in translator.translate(NOT_UTF_8)]
+    assert translate(signatures, NOT_UTF_8) == expected
+
+
+def test_no_texts_become_no_translations(signatures):
+    nothing = tf.constant([], tf.string)
+    assert translate(signatures, []) == []
+    assert signatures["nbest"](text=nothing)["translations"].shape == (0, 3)
+    assert signatures["score"](text=nothing, translation=nothing)["score"].shape == (0,)
+
+
+def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatures, expected):
+    best = signatures["nbest"](text=tf.constant(SENTENCES))
+    texts, scores = best["translations"].numpy(), best["scores"].numpy()
+    assert [text.decode() for text in texts[:, 0]] == [one["text"] for one in expected]
+    assert scores[:, 0].tolist() == pytest.approx([one["score"] for one in expected], rel=1e-4)
+    for row, row_scores, sentence in zip(texts, scores, SENTENCES, strict=True):
+        if sentence.strip():
+            assert len(set(row)) == 3 and sorted(row_scores, reverse=True) == list(row_scores)
+        else:
+            assert row.tolist() == [b"", b"", b""]
+            assert row_scores.tolist() == [0.0, float("-inf"), float("-inf")]
+
+
+def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):
+    translations = ["Ja.", "", "", "Ein Pferd!", "Nein", "Haus " * 100, "Der alte Mann.", "Ja"]
+    inputs = {"text": tf.constant(SENTENCES), "translation": tf.constant(translations)}
+    found = signatures["score"](**inputs)["score"].numpy()
+    assert found.tolist() == pytest.approx(translator.score(SENTENCES, translations), rel=1e-4)
+
+
+def test_a_translation_must_be_given_for_each_text(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a translation for each text"):
+        signatures["score"](text=tf.constant(["Yes", "No"]), translation=tf.constant(["Ja"]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(said=st.lists(st.sampled_from([*range(4, 4 + 256), 300]), min_size=1))
+def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, said):
+    spelled = translator.tokenizer.detokenize(tf.constant([said]))
+    [line] = saved_model._one_line(spelled).numpy()
+    assert line.decode() == _one_line(spelled.numpy()[0])
+
+
+def test_white_space_of_every_script_is_one_space():
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    texts = [f"{c} a{c}{c}b{c}".encode() for c in characters]
+    lines = saved_model._one_line(tf.constant(texts)).numpy().tolist()
+    assert [line.decode() for line in lines] == [_one_line(text) for text in texts]
+
+
+WITHOUT_KERAS = """
+import importlib.util, json, os, sys
+from pathlib import Path
+
+# On two cores, the thread pool of oneDNN stalls a session now and then, for a minute or more.
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+folder, texts = sys.argv[1], json.loads(sys.argv[2])
+text_package = Path(importlib.util.find_spec("tensorflow_text").origin).parent
+# TensorFlow Text's Python imports Keras for layers of its own: only its operations are loaded.
+blocked = ["keras", "tf_keras", "keras_nlp", "keras_hub", "keras_transformer", "sentencepiece",
+           "tensorflow_text"]
+sys.modules.update(dict.fromkeys(blocked))  # importing one of them fails from here on
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow.python.framework import op_def_registry
+
+[graph] = SavedModel.FromString(Path(folder, "saved_model.pb").read_bytes()).meta_graphs
+functions = graph.graph_def.library.function
+used = {node.op for nodes in (graph.graph_def.node, *(f.node_def for f in functions))
+        for node in nodes} - {f.signature.name for f in functions}
+print(json.dumps(sorted(name for name in used if op_def_registry.get(name) is None)))
+tf.load_op_library(str(text_package / "python/ops/_sentencepiece_tokenizer.so"))
+
+def strings(outputs):
+    return [text.decode() for text in outputs["translation"]]
+
+outputs = tf.saved_model.load(folder).signatures["serving_default"](text=tf.constant(texts))
+print(json.dumps(strings({name: output.numpy() for name, output in outputs.items()})))
+with tf.compat.v1.Session(graph=tf.Graph()) as session:
+    signatures = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
+    signature = signatures["serving_default"]
+    fetches = {name: tensor.name for name, tensor in signature.outputs.items()}
+    print(json.dumps(strings(session.run(fetches, {signature.inputs["text"].name: texts}))))
+assert all(sys.modules[name] is None for name in blocked)
+"""
+
+
+def test_a_process_without_keras_and_this_package_gives_the_same_strings(exported, expected):
+    printed = run_python(WITHOUT_KERAS, exported, json.dumps(SENTENCES)).splitlines()
+    foreign, loaded, in_session = map(json.loads, printed)
+    assert foreign == ["SentencepieceDetokenizeOp", "SentencepieceOp", "SentencepieceTokenizeOp"]
+    assert loaded == in_session == [one["text"] for one in expected]
+
+
+def test_no_object_of_keras_is_in_it(exported):
+    [graph] = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs
+    objects = {node.user_object.identifier for node in graph.object_graph_def.nodes}
+    assert objects == {"", "_generic_user_object", "trackable_list_wrapper", "signature_map"}
+
+
+@pytest.fixture(scope="module")
+def predict(signatures):
+    """Answers a `PredictRequest`, as TensorFlow Serving does."""
+
+    def predict(request: PredictRequest, context=None) -> PredictResponse:
+        signature = signatures[request.model_spec.signature_name or "serving_default"]
+        inputs = {name: tf.constant(tf.make_ndarray(x)) for name, x in request.inputs.items()}
+        outputs = signature(**inputs).items()
+        return PredictResponse(outputs={k: tf.make_tensor_proto(x.numpy()) for k, x in outputs})
+
+    return predict
+
+
+def test_the_client_of_the_documentation_gets_the_translations(predict, translator):
+    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+        Predict = staticmethod(predict)
+
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        [client] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/serving.md").read_text(), re.S)
+        assert "localhost:8500" in client
+        printed = run_python(client.replace("localhost:8500", f"127.0.0.1:{port}"))
+    finally:
+        server.stop(grace=None)
+    assert printed.splitlines() == translator(["A man rides a horse.", "Two dogs."])
+
+
+def test_warm_up_requests_can_be_made_of_every_signature(exported, predict, translator):
+    path = exported / "assets.extra" / "tf_serving_warmup_requests"
+    logs = [PredictionLog.FromString(x.numpy()) for x in tf.data.TFRecordDataset(str(path))]
+    requests = [log.predict_log.request for log in logs]
+    responses = {request.model_spec.signature_name: predict(request) for request in requests}
+    assert responses.keys() == {"serving_default", "nbest", "score"}
+    [text] = tf.make_ndarray(requests[0].inputs["text"])
+    [translation] = tf.make_ndarray(responses["serving_default"].outputs["translation"])
+    assert translator([text]) == [translation.decode()] != [""]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leaves out what takes the time: these tests look at folders only."""
+
+    def save(module, path, signatures):
+        tf.io.gfile.makedirs(path)
+        tf.io.gfile.GFile(f"{path}/saved_model.pb", "w").write("graph")
+
+    monkeypatch.setattr(saved_model.tf.saved_model, "save", save)
+
+
+def test_versions_count_on_from_the_highest(quick, translator, tmp_path):
+    output = tmp_path / "new" / "en-de"
+    assert export_saved_model(translator, output) == output / "1"
+    assert export_saved_model(translator, output) == output / "2"
+    for other in ("9", "12-old"):
+        (output / other).mkdir()
+    assert translator.export(str(output)) == output / "10"
+    assert {p.name for p in output.iterdir()} == {"1", "2", "9", "10", "12-old"}
+    assert (output / "1" / "saved_model.pb").read_text() == "graph"
+
+
+def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):
+    def disk_is_full(path):
+        raise OSError("No space left on device")
+
+    first = export_saved_model(translator, tmp_path)
+    monkeypatch.setattr(saved_model, "_write_warmup_requests", disk_is_full)
+    with pytest.raises(OSError, match="No space"):
+        export_saved_model(translator, tmp_path)
+    assert list(tmp_path.iterdir()) == [first]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_and_kept(translator, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    with pytest.raises(UserError, match="taken: expected a folder"):
+        export_saved_model(translator, taken)
+    assert taken.read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def model_dir(translator, tmp_path_factory):
+    model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "en-de")
+    training = {"options": vars(TrainingOptions()), "data": {}, "vocab_type": "bpe"}
+    training |= {"target_lang": "de", "commands": []}
+    model_dir.create(translator.model.config, translator.tokenizer, training)
+    model_dir.checkpoints.save(translator.model, 1)
+    return model_dir
+
+
+def export_process(**options):
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    command = [sys.executable, ROOT / "export.py", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):
+    options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
+    output = tmp_path / "export"
+    process = export_process(
+        model_dir=model_dir.path, format="saved_model", output=output, **options
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, f"{output}/1\n", "")
+    exported = tf.saved_model.load(str(output / "1")).signatures
+    expected = Translator(translator.model, translator.tokenizer, **options).translate(SENTENCES)
+    assert translate(exported, SENTENCES) == [one._asdict() for one in expected]
+
+
+def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
+    process = export_process(
+        model_dir=model_dir.path, format="saved_model", output=tmp_path, n_best=9
+    )
+    assert process.returncode == 2
+    assert process.stderr == "export.py: n_best must be in [1, beam_size=4]: found 9\n"
+    assert list(tmp_path.iterdir()) == []

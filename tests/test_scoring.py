@@ -1,0 +1,134 @@
+"""Scores of given targets: those of the search, and those of the model's own probabilities."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import small_model
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.translator import Translator
+
+SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]])
+TARGETS = np.array([[7, 2, 0, 0], [4, 0, 11, 2], [2, 0, 0, 0]])
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Ends now and then, and never pads: the first feature is 1, its weights are biases."""
+    keras.utils.set_random_seed(1)  # a module's fixtures come before those of a test
+    model = small_model(1, tie_output=False)
+    norm = model.decoder.layers[-1].feed_forward_norm
+    norm.gamma.assign([0.0, *norm.gamma[1:]])
+    norm.beta.assign([1.0, *norm.beta[1:]])
+    biases = np.zeros(13)
+    biases[[0, 2]] = -30.0, 1.0
+    model.output_projection.kernel.assign([biases, *model.output_projection.kernel[1:]])
+    return model
+
+
+def log_prob(model, source, target):
+    """The sum of the log-probabilities of one target, each token on its own, without padding."""
+    total = 0.0
+    for position, token in enumerate(target):
+        inputs = {"source_ids": [source], "target_ids": [[1, *target[:position]]]}
+        inputs = {name: np.array(ids) for name, ids in inputs.items()}
+        logits = keras.ops.convert_to_numpy(model(inputs))[0, -1].astype("float64")
+        total += logits[token] - np.log(np.exp(logits).sum())
+    return total
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(model, alpha):
+    scores = keras.ops.convert_to_numpy(score(model, SOURCES, TARGETS, SearchOptions(alpha=alpha)))
+    for source, target, found in zip(SOURCES, TARGETS, scores, strict=True):
+        source, target = np.trim_zeros(source, "b"), np.trim_zeros(target, "b")
+        penalty = ((5 + len(target)) / 6) ** alpha
+        assert found == pytest.approx(log_prob(model, source, target) / penalty, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(n_best=4, extra_length=3),
+        SearchOptions(beam_size=1, alpha=0.0, extra_length=3),
+        SearchOptions(beam_size=3, n_best=3, alpha=2.0, extra_length=3),
+        SearchOptions(n_best=4, extra_length=0),
+        SearchOptions(n_best=4, plain_length_penalty=True, extra_length=3),
+    ],
+)
+def test_what_a_search_found_has_the_score_that_it_found(model, options):
+    found = search(model, SOURCES, options)
+    ids, scores = map(keras.ops.convert_to_numpy, found)
+    assert np.isfinite(scores).all()
+    for n in range(options.n_best):
+        np.testing.assert_allclose(score(model, SOURCES, ids[:, n], options), scores[:, n], 1e-4)
+
+
+def test_hypotheses_that_no_end_symbol_closed_are_among_those(model):
+    ids = search(model, SOURCES, SearchOptions(n_best=4, extra_length=0)).ids
+    ends = (keras.ops.convert_to_numpy(ids) == 2).any(axis=-1)
+    assert ends.any() and not ends.all()
+
+
+def test_padding_changes_no_score(model):
+    padded = score(model, np.pad(SOURCES, [(0, 0), (0, 5)]), np.pad(TARGETS, [(0, 0), (0, 3)]))
+    np.testing.assert_allclose(padded, score(model, SOURCES, TARGETS), rtol=1e-5)
+
+
+SENTENCES = ["The girls sleep.", "A horse!", "The old man sees two birds.", "Yes"]
+TRANSLATIONS = ["Die Mädchen schlafen.", "Ein Pferd!", "Ja, das sieht der alte Mann.", ""]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+    return Translator(small_model(3, vocab_size=tokenizer.vocab_size), tokenizer)
+
+
+def with_end(translator, text):
+    return np.array([[*translator.tokenizer.tokenize([text])[0].numpy(), 2]])
+
+
+def test_a_given_translation_has_the_score_of_its_tokens(translator):
+    found = translator.score(SENTENCES, TRANSLATIONS)
+    for sentence, translation, one in zip(SENTENCES, TRANSLATIONS, found, strict=True):
+        ids = with_end(translator, sentence), with_end(translator, translation)
+        assert one == pytest.approx(float(score(translator.model, *ids)[0]), rel=1e-5)
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 150])
+def test_scores_do_not_depend_on_how_sentences_are_batched(translator, tokens_per_batch):
+    batched = Translator(
+        translator.model, translator.tokenizer, tokens_per_batch=tokens_per_batch
+    ).score(SENTENCES, TRANSLATIONS)
+    assert batched == pytest.approx(translator.score(SENTENCES, TRANSLATIONS), rel=1e-5)
+
+
+def test_a_sentence_without_a_word_has_one_translation(translator):
+    sentences, translations = ["", SENTENCES[0], " ", ""], ["", TRANSLATIONS[0], "Pferd", "\t"]
+    [alone] = translator.score(SENTENCES[:1], TRANSLATIONS[:1])
+    expected = [0.0, pytest.approx(alone, rel=1e-5), -np.inf, 0.0]
+    assert translator.score(sentences, translations) == expected
+
+
+def test_no_sentences_have_no_scores(translator):
+    assert translator.score([], []) == []
+
+
+def test_endless_sentences_are_scored_up_to_the_limit(translator):
+    short = Translator(translator.model, translator.tokenizer, max_source_length=20)
+    [first] = translator.tokenizer.detokenize(
+        translator.tokenizer.tokenize(["house " * 100])[:, :19]
+    ).numpy()
+    [found] = short.score(["house " * 5000], ["house " * 3000])
+    assert found == pytest.approx(translator.score([first], [first])[0], rel=1e-5)
+
+
+def test_what_does_not_match_is_refused_in_one_line(translator):
+    with pytest.raises(UserError, match="as many translations as sentences, 2, found 1"):
+        translator.score(["Yes", "No"], ["Ja"])
+    with pytest.raises(UserError, match="found a single one"):
+        translator.score("Yes", "Ja")
