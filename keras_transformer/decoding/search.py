@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import keras
-from keras import ops, tree
+from keras import ops
 
 from keras_transformer.decoding.beam_search import (
     BeamSearchResult,
@@ -87,15 +87,12 @@ class TransformerSteps(DecoderSteps):
 
     def initial_state(self, batch, beam_size):
         paths = ops.zeros((batch, beam_size, 0), "int32")
-        return paths, self.model.decoder.new_cache(batch, beam_size, size=0)
+        return paths, self.model.decoder.new_cache(batch, beam_size)
 
     def grow(self, state, size):
-        def with_room(x):
-            room = [(0, 0)] * len(x.shape)
-            room[2] = (0, size - ops.shape(x)[2])
-            return ops.pad(x, room)
-
-        return tree.map_structure(with_room, state)
+        paths, cache = state
+        paths = ops.pad(paths, [(0, 0), (0, 0), (0, size - ops.shape(paths)[2])])
+        return paths, self.model.decoder.grow_cache(cache, size)
 
     def step(self, ids, position, state):
         paths, cache = state

@@ -1,7 +1,9 @@
 """The decoder: a stack of layers that also attend to the encoder's output (paper, section 3.1)."""
 
+import math
+
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer.layers.attention import causal_mask
 from keras_transformer.layers.block import BlockStack, TransformerBlock
@@ -82,13 +84,15 @@ class DecoderLayer(TransformerBlock):
         written = {}
 
         def self_attention(x):
-            keys, values = self.self_attention.keys_and_values(x)
-            written["keys"] = _write(cache["keys"], keys, position)
-            written["values"] = _write(cache["values"], values, position)
-            queries = self.self_attention.queries(x)
-            return self.self_attention.attend(
-                queries, _join_beams(written["keys"]), _join_beams(written["values"]), visible
-            )
+            attention = self.self_attention
+            batch, beam_size = ops.shape(x)[:2]
+            keys, values = attention.keys_and_values(x)
+            row = (batch, self.num_heads, beam_size * self.d_v)
+            written["keys"] = _write(cache["keys"], ops.swapaxes(keys, 2, 3), position)
+            written["values"] = _write(cache["values"], ops.reshape(values, row), position)
+            keys = ops.reshape(written["keys"], (batch, self.num_heads, self.d_k, -1))
+            values = ops.reshape(written["values"], (batch, self.num_heads, -1, self.d_v))
+            return attention.attend(attention.queries(x), ops.swapaxes(keys, 2, 3), values, visible)
 
         def memory_attention(x):
             return self.memory_attention.attend(
@@ -100,15 +104,18 @@ class DecoderLayer(TransformerBlock):
 
         return self._sublayers(x, self_attention, memory_attention, training=False), written
 
-    def new_cache(self, batch, beam_size, size):
-        """Room for the keys and values of `size` positions: (batch, head, size, beam, d)."""
-        return {
-            "keys": self._room(batch, size, beam_size, self.d_k),
-            "values": self._room(batch, size, beam_size, self.d_v),
-        }
+    def new_cache(self, batch, beam_size):
+        """An empty cache, of size 0, laid out as attention reads it.
 
-    def _room(self, batch, size, beam_size, width):
-        return ops.zeros((batch, self.num_heads, size, beam_size, width), self.compute_dtype)
+        Keys are (batch, num_heads, d_k, size, beam_size), values
+        (batch, num_heads, size, beam_size * d_v).
+        """
+        keys = (batch, self.num_heads, self.d_k, 0, beam_size)
+        values = (batch, self.num_heads, 0, beam_size * self.d_v)
+        return {
+            "keys": ops.zeros(keys, self.compute_dtype),
+            "values": ops.zeros(values, self.compute_dtype),
+        }
 
     def _sublayers(self, x, self_attention, memory_attention, training):
         def feed_forward(x):
@@ -149,9 +156,19 @@ class Decoder(BlockStack):
         """What each layer's `step` needs besides its cache: computed once for a sentence."""
         return [layer.prepare(memory) for layer in self.layers]
 
-    def new_cache(self, batch, beam_size, size):
+    def new_cache(self, batch, beam_size):
         """An empty cache for each layer's `step`."""
-        return [layer.new_cache(batch, beam_size, size) for layer in self.layers]
+        return [layer.new_cache(batch, beam_size) for layer in self.layers]
+
+    def grow_cache(self, cache, size):
+        """The cache with room for `size` positions."""
+
+        def with_room(x):
+            room = [(0, 0)] * len(x.shape)
+            room[-2] = (0, size - ops.shape(x)[-2])
+            return ops.pad(x, room)
+
+        return tree.map_structure(with_room, cache)
 
     def step(self, x, position, cache, visible, prepared, source_mask):
         """`DecoderLayer.step` through the stack; `cache` and `prepared` hold one entry a layer."""
@@ -164,19 +181,14 @@ class Decoder(BlockStack):
         return (self.norm(x) if self.norm else x), new_cache
 
 
-def _join_beams(cache):
-    """(batch, head, size, beam, d) to (batch, head, size * beam, d)."""
-    batch, num_heads, size, beam_size, width = ops.shape(cache)
-    return ops.reshape(cache, (batch, num_heads, size * beam_size, width))
-
-
 def _write(cache, new, position):
-    """The cache (batch, head, size, beam, d) with `new` (batch, head, beam, d) at `position`.
+    """The cache (..., size, n) with `new` (..., n) at a position.
 
     A scatter of rows, which backends do in place inside of a loop.
     """
-    batch, num_heads, size, beam_size, width = ops.shape(cache)
-    rows = ops.reshape(cache, (batch * num_heads * size, beam_size * width))
-    here = size * ops.arange(batch * num_heads, dtype="int32") + position
-    new = ops.reshape(new, (batch * num_heads, beam_size * width))
-    return ops.reshape(ops.scatter_update(rows, here[:, None], new), ops.shape(cache))
+    *outer, size, width = ops.shape(cache)
+    count = math.prod(outer)
+    rows = ops.reshape(cache, (count * size, width))
+    here = size * ops.arange(count, dtype="int32") + position
+    rows = ops.scatter_update(rows, here[:, None], ops.reshape(new, (count, width)))
+    return ops.reshape(rows, (*outer, size, width))
