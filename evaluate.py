@@ -13,24 +13,20 @@ import os
 from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
-from keras_transformer.command_line import run
+from keras_transformer.command_line import define_translator_flags, load_translator, run
 from keras_transformer.data import TextPairs, count_pairs, pair_batches
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.files import whole_file
 from keras_transformer.text_files import read_lines
 from keras_transformer.training import ModelDir
-from keras_transformer.translator import Translator
 
-flags.DEFINE_string("model_dir", None, "folder of the trained model", required=True)
+define_translator_flags()
 flags.DEFINE_string("source", None, "text file to translate, a sentence a line", required=True)
 flags.DEFINE_string("reference", None, "its translation, line by line", required=True)
 flags.DEFINE_string("output", None, "file to write the model's translations to")
 flags.DEFINE_string("json", None, "file to write all figures to")
 flags.DEFINE_string("target_lang", None, "two-letter code, for BLEU on tokens; default: training's")
-flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
-flags.DEFINE_integer("beam_size", 4, "live beams of a sentence; 1 is greedy decoding")
-flags.DEFINE_float("alpha", 0.6, "exponent of the length penalty")
 FLAGS = flags.FLAGS
 
 MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end would not fit
@@ -42,36 +38,40 @@ def main():
     if not pairs.check():
         raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
     references = list(read_lines(FLAGS.reference))
-    model_dir = ModelDir(FLAGS.model_dir)
-    model = model_dir.load_model(FLAGS.average)
-    tokenizer = model_dir.load_tokenizer()
-    translator = Translator(model, tokenizer, beam_size=FLAGS.beam_size, alpha=FLAGS.alpha)
+    translator = load_translator()
 
     hypotheses = translator(list(read_lines(FLAGS.source)))
-    language = FLAGS.target_lang or model_dir.load_training()["target_lang"]
+    language = FLAGS.target_lang or ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     scores = translation_scores(hypotheses, references, language)
-    counts = count_pairs(pairs, tokenizer, MAX_LENGTH)
-    batches = pair_batches(pairs, tokenizer, max_length=MAX_LENGTH, shuffle_buffer=0)
-    reference = ReferenceLoss(model, batches)()
-
     print(format_scores(scores))
     if "bleu_paper" not in scores:
         print("        (BLEU on tokens needs --target_lang, of a language that Moses knows)")
-    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
-    if left_out := counts.empty + counts.too_long:
-        print(
-            f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
-        )
+    reference = reference_perplexity(translator, pairs)
     if FLAGS.output:
         with whole_file(FLAGS.output) as partial:
             partial.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
     if FLAGS.json:
         figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
-        search = {
-            name: FLAGS[name].value for name in ("model_dir", "average", "beam_size", "alpha")
-        }
+        how = {name: FLAGS[name].value for name in ("model_dir", "average", "precision")}
+        search = {**how, **dataclasses.asdict(translator.options)}
         with whole_file(FLAGS.json) as partial:
             partial.write_text(json.dumps({**figures, **reference, **search}, indent=2) + "\n")
+
+
+def reference_perplexity(translator, pairs):
+    """Loss and perplexity of the references, printed; none of an ensemble, which has no loss."""
+    if len(translator.models) > 1:
+        return {}
+    tokenizer = translator.tokenizer
+    counts = count_pairs(pairs, tokenizer, MAX_LENGTH)
+    batches = pair_batches(pairs, tokenizer, max_length=MAX_LENGTH, shuffle_buffer=0)
+    reference = ReferenceLoss(translator.models[0], batches)()
+    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
+    if left_out := counts.empty + counts.too_long:
+        print(
+            f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
+        )
+    return reference
 
 
 def check_outputs():

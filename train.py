@@ -48,8 +48,11 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
 )
-define_record_flags(TransformerConfig, leave_out=("pad_id", "start_id", "end_id"))
-define_record_flags(TrainingOptions)
+PRESETS_CHOICE = ", or the preset's"
+define_record_flags(
+    TransformerConfig, leave_out=("pad_id", "start_id", "end_id"), or_else=PRESETS_CHOICE
+)
+define_record_flags(TrainingOptions, or_else=PRESETS_CHOICE)
 FLAGS = flags.FLAGS
 
 

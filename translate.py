@@ -1,6 +1,12 @@
 """Translates standard input to standard output, line for line.
 
-python translate.py --model_dir=runs/en-de < test.en > test.de
+  python translate.py --model_dir=runs/en-de < test.en > test.de
+  python translate.py --model_dir=runs/en-de --n_best=4 < test.en
+  python translate.py --model_dir=runs/en-de --score=test.de < test.en
+
+With several translations a line, or with --scores, a line of output is
+`number of the input line ||| translation ||| score`, the number from 0. A score is the
+log-probability over the length penalty; --score prints that of given translations instead.
 """
 
 import itertools
@@ -9,31 +15,53 @@ import sys
 from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
-from keras_transformer.command_line import run
-from keras_transformer.text_files import without_end
-from keras_transformer.training import ModelDir
-from keras_transformer.translator import Translator
+from keras_transformer.command_line import define_translator_flags, load_translator, run
+from keras_transformer.errors import UserError
+from keras_transformer.text_files import read_lines, without_end
 
-flags.DEFINE_string("model_dir", None, "folder of the trained model", required=True)
-flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
-flags.DEFINE_integer("beam_size", 4, "live beams of a sentence; 1 is greedy decoding")
-flags.DEFINE_float("alpha", 0.6, "exponent of the length penalty")
+define_translator_flags()
+flags.DEFINE_bool("scores", False, "write the number of the line and the score too")
+flags.DEFINE_string("score", None, "file of translations, line by line: write their scores")
+flags.DEFINE_string("prefix", None, "file of what each translation must start with, line by line")
 flags.DEFINE_integer("lines_at_once", 1024, "lines translated together", lower_bound=1)
 FLAGS = flags.FLAGS
 
 
 def main():
-    model_dir = ModelDir(FLAGS.model_dir)
-    translator = Translator(
-        model_dir.load_model(FLAGS.average),
-        model_dir.load_tokenizer(),
-        beam_size=FLAGS.beam_size,
-        alpha=FLAGS.alpha,
-    )
+    if FLAGS.score is not None and FLAGS.prefix is not None:
+        raise UserError("--score and --prefix exclude each other: nothing is searched for")
+    beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
+    others = None if beside is None else read_lines(beside)
+    translator = load_translator()
+    number = 0
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):
-        translations = translator([without_end(line) for line in lines])
-        sys.stdout.buffer.write("".join(f"{text}\n" for text in translations).encode())
+        lines = [without_end(line) for line in lines]
+        given = None if others is None else list(itertools.islice(others, len(lines)))
+        if given is not None and len(given) < len(lines):
+            raise UserError(
+                f"{beside}: expected a line for each line of input, found {number + len(given)}"
+            )
+        sys.stdout.buffer.writelines(
+            f"{line}\n".encode() for line in output(translator, lines, given, number)
+        )
         sys.stdout.buffer.flush()
+        number += len(lines)
+    if others is not None and next(others, None) is not None:
+        raise UserError(f"{beside}: expected {number} lines, as there are of input, found more")
+
+
+def output(translator, lines, given, number):
+    """What is written for lines of input, of which the first is `number`."""
+    if FLAGS.score is not None:
+        yield from (f"{score:.6f}" for score in translator.score(lines, given))
+        return
+    with_scores = FLAGS.scores or translator.options.n_best > 1
+    for translations in translator.translate_n(lines, given):
+        if with_scores:
+            yield from (f"{number} ||| {text} ||| {score:.6f}" for text, score in translations)
+        else:
+            yield translations[0].text
+        number += 1
 
 
 if __name__ == "__main__":

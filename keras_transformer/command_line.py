@@ -8,10 +8,14 @@ from typing import Any, get_args, get_type_hints
 
 from absl import app, flags
 
+from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
+from keras_transformer.precision import PRECISIONS, in_precision
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
 
 
-def define_record_flags(record: type, leave_out: tuple[str, ...] = ()) -> None:
+def define_record_flags(record: type, leave_out: tuple[str, ...] = (), or_else: str = "") -> None:
     """Defines a flag for each other field of a dataclass, with the `help` of its metadata.
 
     A flag that is not given is None, so that presets and defaults can be told from choices.
@@ -21,7 +25,7 @@ def define_record_flags(record: type, leave_out: tuple[str, ...] = ()) -> None:
         if field.name in leave_out:
             continue
         kind = (get_args(kinds[field.name]) or (kinds[field.name],))[0]  # int of int | None
-        default = "" if field.default is None else f" (default: {field.default}, or the preset's)"
+        default = "" if field.default is None else f" (default: {field.default}{or_else})"
         options = {"help": field.metadata["help"] + default, "module_name": sys.argv[0]}
         if kind is str:
             flags.DEFINE_enum(field.name, None, field.metadata["choices"], **options)
@@ -39,6 +43,43 @@ def given_fields(record: type) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(record) if field.name in flags.FLAGS]
     values = {name: flags.FLAGS[name].value for name in names}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def define_translator_flags() -> None:
+    """Defines the flags that `load_translator` reads."""
+    flags.DEFINE_list(
+        "model_dir",
+        None,
+        "folder of the trained model; several, with commas, of one vocabulary are an ensemble",
+        required=True,
+    )
+    flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+    flags.DEFINE_enum("precision", "float32", PRECISIONS, "of weights and matrix products")
+    flags.DEFINE_bool("jit_compile", False, "compile with XLA: worth it from thousands of lines on")
+    flags.DEFINE_integer("workers", 1, "batches translated at the same time", lower_bound=1)
+    define_record_flags(SearchOptions)
+
+
+def load_translator() -> Translator:
+    """The translator that the flags describe."""
+    if flags.FLAGS.precision == "int8" and not flags.FLAGS.jit_compile:
+        raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
+    options = SearchOptions(**given_fields(SearchOptions))
+    first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
+    tokenizer = first.load_tokenizer()
+    for other in others:
+        if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
+            raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
+    return Translator(
+        [
+            in_precision(model_dir.load_model(flags.FLAGS.average), flags.FLAGS.precision)
+            for model_dir in model_dirs
+        ],
+        tokenizer,
+        options,
+        jit_compile=flags.FLAGS.jit_compile,
+        workers=flags.FLAGS.workers,
+    )
 
 
 def run(main: Callable[[], Any]) -> None:

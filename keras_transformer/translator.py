@@ -4,16 +4,18 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.decoding import SearchOptions, scoring, search
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers import Tokenizer
 
 
 class Translation(NamedTuple):
@@ -24,17 +26,20 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates sentences by beam search (paper, section 6.1).
+    """Translates sentences by beam search (paper, section 6.1), or draws translations at random.
 
     Sentences of similar length are translated together, and put back in order; what a sentence
     becomes does not depend on its company. One without a token becomes an empty one.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`, or several of one vocabulary, whose mean of probabilities counts.
         tokenizer: the vocabulary it was trained with.
         options: what to search for.
         tokens_per_batch: positions translated together, those a translation may grow to included.
         max_source_length: a longer sentence, in tokens, is translated up to here.
+        jit_compile: compile the search with XLA, once for each of a few shapes of batch. That takes
+            seconds each, and is worth it from some thousand sentences on.
+        workers: batches translated at the same time, each in a thread.
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
@@ -48,43 +53,94 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
-        tokenizer: SubwordTokenizer,
+        model: Transformer | Sequence[Transformer],
+        tokenizer: Tokenizer,
         options: SearchOptions = SearchOptions(),
         *,
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
+        jit_compile: bool = False,
+        workers: int = 1,
         **search_options,
     ):
-        options = dataclasses.replace(options, **search_options)
-        tokenizer.check_fits(model.config)
-        if model.config.learned_positions:
-            max_source_length = min(max_source_length, model.config.max_positions)
-        self.model = model
+        self.models = list(model) if isinstance(model, Sequence) else [model]
+        self.options = dataclasses.replace(options, **search_options)
+        for model in self.models:
+            tokenizer.check_fits(model.config)
+            if model.config.learned_positions:
+                max_source_length = min(max_source_length, model.config.max_positions)
         self.tokenizer = tokenizer
-        self.options = options
         self.tokens_per_batch = tokens_per_batch
         self.max_source_length = max_source_length
+        self.jit_compile = jit_compile
+        self.workers = workers
+        self._pad_id = self.models[0].config.pad_id
+        self.seed = keras.random.SeedGenerator(self.options.seed) if self.options.sample else None
         ids = tf.TensorSpec([None, None], tf.int32)
-        self._translate_ids = tf.function(self._search, input_signature=[ids])
-        self._score_ids = tf.function(self._score, input_signature=[ids, ids])
+        self._search_ids = self._compiled([ids])
+        self._search_ids_from_prefix = self._compiled([ids, ids])
+        self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         """The translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]
 
-    def translate(self, sentences: Sequence[str]) -> list[Translation]:
-        """The translation of each sentence and its score, in order."""
+    def translate(
+        self, sentences: Sequence[str], prefixes: Sequence[str] | None = None
+    ) -> list[Translation]:
+        """The best translation of each sentence and its score, in order.
+
+        Args:
+            sentences: what to translate.
+            prefixes: what each translation must start with, as the vocabulary splits it; an empty
+                one forces nothing. None for nothing at all.
+
+        Raises:
+            UserError: there are not as many prefixes as sentences.
+        """
+        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
+
+    def translate_n(
+        self, sentences: Sequence[str], prefixes: Sequence[str] | None = None
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each sentence, in order, the best first.
+
+        There are fewer where fewer were found: of a sentence without a token, one. Arguments are
+        those of `translate`.
+        """
         if isinstance(sentences, str | bytes):
             raise UserError("expected a list of sentences, found a single one")
-        translations = [Translation("", 0.0)] * len(sentences)
-        if not translations:
+        if prefixes is not None and len(prefixes) != len(sentences):
+            raise UserError(
+                f"expected as many prefixes as sentences, {len(sentences)}, found {len(prefixes)}"
+            )
+        translations = [[Translation("", 0.0)] for _ in sentences]
+        if not sentences:
             return translations
         tokens = self._tokenize(sentences)
-        for rows in self._batches(tokens.row_lengths().numpy()):
-            texts, scores = self._translate_ids(self._ids(tokens, rows))
-            for row, text, score in zip(rows, texts.numpy(), scores.numpy(), strict=True):
-                translations[row] = Translation(_one_line(text), float(score))
+        if prefixes is not None:
+            prefixes = self.tokenizer.tokenize_target(tf.constant([_utf_8(p) for p in prefixes]))
+
+        def translate_batch(rows):
+            source_ids = self._shaped(self._ids(tokens, rows))
+            if prefixes is None:
+                ids, scores = self._search_ids(source_ids)
+            else:
+                prefix_ids = self._shaped(tf.gather(prefixes, rows).to_tensor(self._pad_id))
+                ids, scores = self._search_ids_from_prefix(source_ids, prefix_ids)
+            n_best = ids.shape[1]
+            texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
+            texts = texts.reshape(-1, n_best)
+            for row, row_texts, row_scores in zip(rows, texts, scores.numpy(), strict=False):
+                translations[row] = [
+                    Translation(_one_line(text), float(score))
+                    for text, score in zip(row_texts, row_scores, strict=True)
+                    if score > -math.inf
+                ] or [Translation("", -math.inf)]
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            batches = self._batches(tokens.row_lengths().numpy())
+            list(pool.map(translate_batch, batches))
         return translations
 
     def score(self, sentences: Sequence[str], translations: Sequence[str]) -> list[float]:
@@ -146,26 +202,50 @@ class Translator:
 
     def _ids(self, tokens, rows):
         """The ids of some sentences, each with its end symbol, padded."""
-        end = tf.fill([len(rows), 1], self.model.config.end_id)
-        ids = tf.concat([tf.gather(tokens, rows), end], axis=1)
-        return ids.to_tensor(self.model.config.pad_id)
+        end = tf.fill([len(rows), 1], self.models[0].config.end_id)
+        return tf.concat([tf.gather(tokens, rows), end], axis=1).to_tensor(self._pad_id)
 
     def _batches(self, lengths: np.ndarray):
         """Indices of the sentences that have tokens, of similar length together."""
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
         while len(order):
-            longest = int(lengths[order[0]]) + 1 + self.options.extra_length
+            longest = self._rounded(int(lengths[order[0]]) + 1) + self.options.extra_length
             size = max(1, self.tokens_per_batch // longest)
             yield order[:size]
             order = order[size:]
 
-    def _search(self, source_ids):
-        result = search(self.model, source_ids, self.options)
-        return self.tokenizer.detokenize(result.ids[:, 0]), result.scores[:, 0]
+    def _shaped(self, ids):
+        """The ids, filled up to one of few shapes if XLA compiles."""
+        if not self.jit_compile:
+            return ids
+        # A row of padding alone is done before it begins.
+        rows = (1 << (ids.shape[0] - 1).bit_length()) - ids.shape[0]
+        columns = self._rounded(ids.shape[1]) - ids.shape[1]
+        return tf.pad(ids, [[0, rows], [0, columns]], constant_values=self._pad_id)
+
+    def _rounded(self, length: int) -> int:
+        """The length a batch gets: for XLA one of few, 8 to an octave."""
+        if not self.jit_compile:
+            return length
+        unit = max(8, 1 << (length.bit_length() - 3))
+        return -(-length // unit) * unit
+
+    def _compiled(self, signature):
+        # To XLA each shape is another program; TensorFlow's own takes all. Autograph would look for
+        # something to convert, which takes its time, and find nothing.
+        return tf.function(
+            self._search,
+            None if self.jit_compile else signature,
+            jit_compile=self.jit_compile,
+            autograph=False,
+        )
+
+    def _search(self, source_ids, prefix_ids=None):
+        return search(self.models, source_ids, self.options, prefix_ids, self.seed)
 
     def _score(self, source_ids, target_ids):
-        return scoring.score(self.model, source_ids, target_ids, self.options)
+        return scoring.score(self.models, source_ids, target_ids, self.options)
 
 
 def _utf_8(sentence: str | bytes) -> bytes:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from keras_transformer import Transformer, TransformerConfig
@@ -16,6 +17,7 @@ def small_model(seed: int = 0, **fields) -> Transformer:
     model_options = {"dtype": fields.pop("dtype")} if "dtype" in fields else {}
     defaults = dict(vocab_size=13, d_model=16, d_ff=24, num_heads=2, dropout=0.0, max_positions=32)
     layers = dict(num_encoder_layers=2, num_decoder_layers=2)
+    keras.utils.set_random_seed(seed)  # fixtures of a module come before the seed of a test
     model = Transformer(TransformerConfig(**{**defaults, **layers, **fields}), **model_options)
     model.build()
     randomise(model, seed)

@@ -292,8 +292,8 @@ def model_dir(translator, tmp_path_factory):
     model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "en-de")
     training = {"options": vars(TrainingOptions()), "data": {}, "vocab_type": "bpe"}
     training |= {"target_lang": "de", "commands": []}
-    model_dir.create(translator.model.config, translator.tokenizer, training)
-    model_dir.checkpoints.save(translator.model, 1)
+    model_dir.create(translator.models[0].config, translator.tokenizer, training)
+    model_dir.checkpoints.save(translator.models[0], 1)
     return model_dir
 
 
@@ -311,7 +311,9 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
     )
     assert (process.returncode, process.stdout, process.stderr) == (0, f"{output}/1\n", "")
     exported = tf.saved_model.load(str(output / "1")).signatures
-    expected = Translator(translator.model, translator.tokenizer, **options).translate(SENTENCES)
+    expected = Translator(translator.models[0], translator.tokenizer, **options).translate(
+        SENTENCES
+    )
     assert translate(exported, SENTENCES) == [one._asdict() for one in expected]
 
 

@@ -96,13 +96,13 @@ def test_a_given_translation_has_the_score_of_its_tokens(translator):
     found = translator.score(SENTENCES, TRANSLATIONS)
     for sentence, translation, one in zip(SENTENCES, TRANSLATIONS, found, strict=True):
         ids = with_end(translator, sentence), with_end(translator, translation)
-        assert one == pytest.approx(float(score(translator.model, *ids)[0]), rel=1e-5)
+        assert one == pytest.approx(float(score(translator.models[0], *ids)[0]), rel=1e-5)
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 150])
 def test_scores_do_not_depend_on_how_sentences_are_batched(translator, tokens_per_batch):
     batched = Translator(
-        translator.model, translator.tokenizer, tokens_per_batch=tokens_per_batch
+        translator.models[0], translator.tokenizer, tokens_per_batch=tokens_per_batch
     ).score(SENTENCES, TRANSLATIONS)
     assert batched == pytest.approx(translator.score(SENTENCES, TRANSLATIONS), rel=1e-5)
 
@@ -119,7 +119,7 @@ def test_no_sentences_have_no_scores(translator):
 
 
 def test_endless_sentences_are_scored_up_to_the_limit(translator):
-    short = Translator(translator.model, translator.tokenizer, max_source_length=20)
+    short = Translator(translator.models[0], translator.tokenizer, max_source_length=20)
     [first] = translator.tokenizer.detokenize(
         translator.tokenizer.tokenize(["house " * 100])[:, :19]
     ).numpy()

@@ -71,9 +71,10 @@ def sample(
         last_ids = ops.take(ids, position, axis=2)
         logits, state = steps.step(last_ids, position, state)
         logits = ops.cast(logits, "float32")
-        vocab = ops.arange(logits.shape[-1], dtype="int32")
-        allowed = ops.logical_not(constraints.is_excluded(vocab[None, None], position))
-        if (more := constraints.allowed(ids, position, len(vocab))) is not None:
+        vocab_size = logits.shape[-1]
+        symbols = ops.arange(vocab_size, dtype="int32")[None, None]
+        allowed = ops.logical_not(constraints.is_excluded(symbols, position))
+        if (more := constraints.allowed(ids, position, vocab_size)) is not None:
             allowed = allowed & more
         kept = keep_likely(ops.where(allowed, logits, NO_HYPOTHESIS), options)
         tokens = choose(ops.softmax(kept), ops.take(chances, position, axis=0))

@@ -1,5 +1,8 @@
 """The score that a search would give to a target it is shown (paper, section 6.1)."""
 
+import math
+from collections.abc import Sequence
+
 from keras import ops
 
 from keras_transformer.decoding.beam_search import length_penalty
@@ -7,13 +10,19 @@ from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.model import Transformer
 
 
-def score(model: Transformer, source_ids, target_ids, options: SearchOptions = SearchOptions()):
+def score(
+    model: Transformer | Sequence[Transformer],
+    source_ids,
+    target_ids,
+    options: SearchOptions = SearchOptions(),
+):
     """Log-probability / length penalty of given targets, natural logarithm.
 
     Of a hypothesis that `search` found with the same options this is the hypothesis's own score.
 
     Args:
-        model: a built `Transformer`.
+        model: a built `Transformer`, or several of one vocabulary, whose mean of probabilities
+            counts.
         source_ids: integer (batch, source_length), each row ending in the end symbol, padded.
         target_ids: integer (batch, target_length), one target for each source, without the start
             symbol, each row ending in the end symbol, padded.
@@ -27,18 +36,27 @@ def score(model: Transformer, source_ids, target_ids, options: SearchOptions = S
         >>> score(model, [[17, 5, 2]], found.ids[:, 0]) - found.scores[:, 0]
         <tf.Tensor: shape=(1,), dtype=float32, numpy=array([0.], dtype=float32)>
     """
-    config = model.config
+    models = model if isinstance(model, Sequence) else [model]
+    config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     target_ids = ops.convert_to_tensor(target_ids, "int32")
     start = ops.full((ops.shape(target_ids)[0], 1), config.start_id, dtype="int32")
-    shifted = ops.concatenate([start, target_ids[:, :-1]], axis=1)
-    logits = model({"source_ids": source_ids, "target_ids": shifted}, training=False)
-    logits = ops.cast(logits, "float32")
-    of_targets = ops.take_along_axis(logits, target_ids[:, :, None], axis=-1)[:, :, 0]
-    log_probs = of_targets - ops.logsumexp(logits, axis=-1)
+    inputs = {
+        "source_ids": source_ids,
+        "target_ids": ops.concatenate([start, target_ids[:, :-1]], axis=1),
+    }
+    log_probs = [_log_probs(model(inputs, training=False), target_ids) for model in models]
+    log_probs = ops.logsumexp(ops.stack(log_probs), axis=0) - math.log(len(models))
     # Padding is what follows the last other symbol: an untrained model says that symbol too.
     symbols = ops.cast(ops.not_equal(target_ids, config.pad_id), "int32")
     real = ops.flip(ops.cumsum(ops.flip(symbols, axis=1), axis=1), axis=1) > 0
     length = ops.sum(ops.cast(real, "int32"), axis=1)
     log_prob = ops.sum(ops.where(real, log_probs, 0.0), axis=1)
     return log_prob / length_penalty(length, options)
+
+
+def _log_probs(logits, ids):
+    """The log-probability (batch, length) of each of the ids under logits of the same place."""
+    logits = ops.cast(logits, "float32")
+    of_ids = ops.take_along_axis(logits, ids[:, :, None], axis=-1)[:, :, 0]
+    return of_ids - ops.logsumexp(logits, axis=-1)

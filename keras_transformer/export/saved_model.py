@@ -70,7 +70,8 @@ class _ServedTranslator(tf.Module):
     def __init__(self, translator: Translator):
         super().__init__()
         self.tokenizer = translator.tokenizer
-        self.weights = [weight.value for weight in translator.model.weights]
+        self.weights = [weight.value for model in translator.models for weight in model.weights]
+        self.seed = translator.seed and translator.seed.state.value
         # A SavedModel follows modules, and a `Translator` is none: the Keras model stays behind.
         self._translator = translator
 
@@ -102,7 +103,7 @@ class _ServedTranslator(tf.Module):
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
         def compute(source_ids, target_ids):
-            scores = decoding.score(translator.model, source_ids, target_ids, translator.options)
+            scores = decoding.score(translator.models, source_ids, target_ids, translator.options)
             return [scores]
 
         [scores] = self._by_length(
@@ -122,7 +123,10 @@ class _ServedTranslator(tf.Module):
         lengths = source.row_lengths()
 
         def compute(source_ids):
-            ids, scores = decoding.search(self._translator.model, source_ids, options)
+            translator = self._translator
+            ids, scores = decoding.search(
+                translator.models, source_ids, options, seed=translator.seed
+            )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
             return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
 
@@ -154,7 +158,10 @@ class _ServedTranslator(tf.Module):
             positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
             without_tokens: the results of one text that has none, (1, ...).
         """
-        config, tokens_per_batch = self._translator.model.config, self._translator.tokens_per_batch
+        config, tokens_per_batch = (
+            self._translator.models[0].config,
+            self._translator.tokens_per_batch,
+        )
         order = tf.argsort(positions, direction="DESCENDING", stable=True)
         count = tf.math.count_nonzero(positions)
 

@@ -1,0 +1,35 @@
+"""A trained model in fewer bits, to translate faster."""
+
+from keras_transformer.model import Transformer
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def in_precision(model: Transformer, precision: str) -> Transformer:
+    """The model with weights and matrix products of another precision.
+
+    Args:
+        model: a built `Transformer` in float32. For "int8" it is the one that is changed.
+        precision: "float32" for the model as it is; "bfloat16", in which all but normalisation and
+            softmax is computed; or "int8", in which each product with a weight matrix is, of
+            activations scaled row by row as they come.
+
+    Returns:
+        The model, which can no longer be trained in "int8".
+
+    Raises:
+        ValueError: there is no such precision.
+
+    Example:
+        >>> translator = Translator(in_precision(model, "int8"), tokenizer, jit_compile=True)
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
+    if precision == "int8":
+        model.quantize("int8")
+    elif precision == "bfloat16":
+        weights = model.get_weights()
+        model = Transformer(model.config, dtype="bfloat16")
+        model.build()
+        model.set_weights(weights)
+    return model
