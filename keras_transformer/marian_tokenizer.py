@@ -46,6 +46,7 @@ class MarianTokenizer(Tokenizer):
         self.end_id, self.unknown_id = vocabulary[END], vocabulary[UNKNOWN]
         self.vocab_size = len(vocabulary)
         self.pieces = sorted(vocabulary, key=vocabulary.get)
+        self.sentencepiece_models = {_SOURCE: source_model, _TARGET: target_model}
         self._source = SentencePieceModel(source_model, tf.string)
         self._target = SentencePieceModel(target_model, tf.string)
         entries = tf.lookup.KeyValueTensorInitializer(

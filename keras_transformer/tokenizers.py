@@ -27,7 +27,9 @@ class Tokenizer(tf.Module):
 
     Attributes:
         vocab_size: number of ids, special ones included.
-        pad_id, start_id, end_id: the special ids of a model of this vocabulary.
+        pad_id, start_id, end_id, unknown_id: the special ids of a model of this vocabulary.
+        pieces: the subword of each id.
+        sentencepiece_models: the serialised SentencePiece models that split text, by file name.
         file_name: what its file in a model's folder is called.
     """
 
@@ -35,6 +37,9 @@ class Tokenizer(tf.Module):
     pad_id: int
     start_id: int
     end_id: int
+    unknown_id: int
+    pieces: list[str]
+    sentencepiece_models: dict[str, bytes]
     file_name: str
 
     @classmethod
@@ -142,13 +147,13 @@ class SubwordTokenizer(Tokenizer):
         <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'A man rides a horse.'], dtype=object)>
     """
 
-    pad_id, start_id, end_id = PAD_ID, START_ID, END_ID
+    pad_id, start_id, end_id, unknown_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
     file_name = "vocabulary.model"
 
     def __init__(self, model: bytes):
         super().__init__()
-        self._pieces = SentencePieceModel(model)
-        processor = self._pieces.processor
+        self._sentencepiece = SentencePieceModel(model)
+        processor = self._sentencepiece.processor
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
             raise UserError(
@@ -157,6 +162,8 @@ class SubwordTokenizer(Tokenizer):
             )
         self.model = model
         self.vocab_size = processor.vocab_size()
+        self.pieces = [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
+        self.sentencepiece_models = {"sentencepiece.model": model}
 
     @classmethod
     def train(
@@ -224,16 +231,16 @@ class SubwordTokenizer(Tokenizer):
         return cls(model.getvalue())
 
     def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self._pieces.tokenize(text, bpe_dropout)
+        return self._sentencepiece.tokenize(text, bpe_dropout)
 
     def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
         return self.tokenize(text, bpe_dropout)
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        return self._pieces.detokenize(ids)
+        return self._sentencepiece.detokenize(ids)
 
     def normalize(self, text: str) -> str:
-        return self._pieces.normalize(text)
+        return self._sentencepiece.normalize(text)
 
     def to_bytes(self) -> bytes:
         return self.model

@@ -117,9 +117,9 @@ class Translator:
         translations = [[Translation("", 0.0)] for _ in sentences]
         if not sentences:
             return translations
-        tokens = self._tokenize(sentences)
+        tokens = self._tokenize(sentences, self.tokenizer.tokenize)
         if prefixes is not None:
-            prefixes = self.tokenizer.tokenize_target(tf.constant([_utf_8(p) for p in prefixes]))
+            prefixes = self._tokenize(prefixes, self.tokenizer.tokenize_target)
 
         def translate_batch(rows):
             source_ids = self._shaped(self._ids(tokens, rows))
@@ -170,7 +170,8 @@ class Translator:
             )
         if not sentences:
             return []
-        source, target = self._tokenize(sentences), self._tokenize(translations)
+        source = self._tokenize(sentences, self.tokenizer.tokenize)
+        target = self._tokenize(translations, self.tokenizer.tokenize_target)
         source_lengths, target_lengths = source.row_lengths().numpy(), target.row_lengths().numpy()
         scores = np.where(target_lengths, -math.inf, 0.0)
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
@@ -196,8 +197,8 @@ class Translator:
 
         return export_saved_model(self, output)
 
-    def _tokenize(self, sentences):
-        tokens = self.tokenizer.tokenize(tf.constant([_utf_8(s) for s in sentences]))
+    def _tokenize(self, sentences, tokenize):
+        tokens = tokenize(tf.constant([_utf_8(sentence) for sentence in sentences]))
         return tokens[:, : self.max_source_length - 1]
 
     def _ids(self, tokens, rows):

@@ -3,17 +3,21 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sentencepiece
+import tensorflow as tf
 from helpers import ROOT, run_python, small_model
 from keras import ops
+from marian_folder import write_folder
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
+from keras_transformer.marian import import_marian
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
@@ -40,6 +44,13 @@ VARIANTS = {
     "heads_wider_than_the_model": {"d_k": 12, "d_v": 20},
     "uneven_stacks": {"num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 7},
     "odd_width": {"learned_positions": True, "d_model": 15, "d_k": 4, "d_v": 4},
+    "swish": {"activation": "swish"},
+    "gelu": {"activation": "gelu"},
+    "attention_bias": {"attention_bias": True, "d_k": 3},
+    "output_bias": {"output_bias": True},
+    "untied_output_bias": {"output_bias": True, "tie_output": False},
+    "sinusoids_in_halves": {"interleave_sinusoids": False},
+    "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }
 
@@ -257,11 +268,30 @@ def test_what_exists_is_not_written_over(tokenizer, tmp_path):
     assert not list((tmp_path / "export").iterdir())
 
 
+def test_an_imported_marian_model_is_exported(tmp_path):
+    write_folder(tmp_path / "marian")
+    model, tokenizer = import_marian(tmp_path / "marian")
+    export_ctranslate2(model, tokenizer, tmp_path / "export")
+    assert {"source.spm", "target.spm"} < {path.name for path in (tmp_path / "export").iterdir()}
+
+    [ids] = tokenizer.tokenize(tf.constant(["the house"])).to_list()
+    exported = ctranslate2.Translator(str(tmp_path / "export"))
+    pieces = [tokenizer.pieces[id_] for id_ in ids]
+    # An end symbol counts here, and does not there.
+    limits = {"min_decoding_length": 4, "max_decoding_length": 9}
+    [result] = exported.translate_batch([pieces], beam_size=1, **limits)
+    options = SearchOptions(beam_size=1, min_length=5, max_length=9)
+    found = search(model, [[*ids, tokenizer.end_id]], options)
+    found = ops.convert_to_numpy(found.ids)[0, 0].tolist()
+    until = found.index(tokenizer.end_id) if tokenizer.end_id in found else 9
+    assert result.hypotheses[0] == [tokenizer.pieces[id_] for id_ in found[:until]]
+
+
 def test_failure_leaves_nothing(tokenizer, tmp_path, monkeypatch):
     def fail(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SubwordTokenizer, "save", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(KeyboardInterrupt):
         export_ctranslate2(small_model(vocab_size=VOCAB_SIZE), tokenizer, tmp_path / "export")
     assert not list(tmp_path.iterdir())

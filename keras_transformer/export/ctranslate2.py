@@ -1,15 +1,15 @@
 """For CTranslate2, a C++ engine that translates without TensorFlow (an optional extra)."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
-import sentencepiece
 from keras import ops
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_folder
 from keras_transformer.model import Transformer
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers import Tokenizer
 
 try:
     from ctranslate2.converters.utils import fuse_linear
@@ -21,6 +21,12 @@ except ImportError as error:
         f"CTranslate2 cannot be imported ({error}): pip install 'keras-transformer[ctranslate2]'"
     ) from error
 
+_ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "swish": Activation.SWISH,
+}
+
 # CTranslate2 fails beyond its table of positions. It reads 1,024 tokens and an end symbol unless
 # told otherwise, and writes what it is told.
 _POSITIONS = 2048
@@ -28,7 +34,7 @@ _POSITIONS = 2048
 
 def export_ctranslate2(
     model: Transformer,
-    tokenizer: SubwordTokenizer,
+    tokenizer: Tokenizer,
     output: str | os.PathLike,
     quantization: str | None = None,
 ) -> None:
@@ -40,7 +46,8 @@ def export_ctranslate2(
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
         shared_vocabulary.json    the subwords
-        sentencepiece.model       the vocabulary as `sentencepiece` reads it, for text to subwords
+        sentencepiece.model       the vocabulary as `sentencepiece` reads it, for text to subwords;
+                                  of an imported Marian model source.spm and target.spm
 
     Args:
         model: a built `Transformer`; it stays as it is.
@@ -67,23 +74,37 @@ def export_ctranslate2(
         raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
     tokenizer.check_fits(model.config)
     with whole_folder(output) as partial:
-        spec = _model_spec(model, tokenizer)
+        spec = model_spec(model, tokenizer.pieces, tokenizer.unknown_id)
         spec.validate()
         spec.optimize(quantization)
         spec.save(partial)
-        tokenizer.save(partial / "sentencepiece.model")
+        for name, content in tokenizer.sentencepiece_models.items():
+            (partial / name).write_bytes(content)
 
 
-def _model_spec(model, tokenizer):
+def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> TransformerSpec:
+    """The model as CTranslate2 writes it.
+
+    Args:
+        model: a built `Transformer`.
+        pieces: the subword of each id.
+        unknown_id: the id of what is no subword.
+    """
     config = model.config
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.pre_norm,
-        activation=Activation.RELU,
+        activation=_ACTIVATIONS[config.activation],
     )
-    _set_vocabulary(spec, config, tokenizer)
+    spec.register_source_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces))
+    spec.config.add_source_eos = True
+    spec.config.unk_token = pieces[unknown_id]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]
+    spec.config.eos_token = pieces[config.end_id]
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
     spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
     _set_positions(spec.encoder, model.source_positions, config)
@@ -92,20 +113,11 @@ def _model_spec(model, tokenizer):
     _set_stack(spec.decoder, model.decoder)
     if model.output_projection is None:
         spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
+        if config.output_bias:
+            spec.decoder.projection.bias = _array(model.target_embedding.bias)
     else:
         _set_dense(spec.decoder.projection, model.output_projection)
     return spec
-
-
-def _set_vocabulary(spec, config, tokenizer):
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
-    pieces = [processor.id_to_piece(id_) for id_ in range(config.vocab_size)]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.add_source_eos = True
-    spec.config.unk_token = pieces[processor.unk_id()]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]
-    spec.config.eos_token = pieces[config.end_id]
 
 
 def _set_positions(spec, positions, config):

@@ -99,7 +99,8 @@ class _ServedTranslator(tf.Module):
             tf.size(text), tf.size(translation), "expected a translation for each text"
         )
         translator = self._translator
-        source, target = self._tokenize(text), self._tokenize(translation)
+        source = self._tokenize(text, self.tokenizer.tokenize)
+        target = self._tokenize(translation, self.tokenizer.tokenize_target)
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
         def compute(source_ids, target_ids):
@@ -119,7 +120,7 @@ class _ServedTranslator(tf.Module):
     @tf.function  # traced once for each `n_best`: two signatures may share a search
     def _search(self, text, n_best: int):
         options = dataclasses.replace(self._translator.options, n_best=n_best)
-        source = self._tokenize(text)
+        source = self._tokenize(text, self.tokenizer.tokenize)
         lengths = source.row_lengths()
 
         def compute(source_ids):
@@ -140,8 +141,8 @@ class _ServedTranslator(tf.Module):
             ],
         )
 
-    def _tokenize(self, text):
-        return self.tokenizer.tokenize(text)[:, : self._translator.max_source_length - 1]
+    def _tokenize(self, text, tokenize):
+        return tokenize(text)[:, : self._translator.max_source_length - 1]
 
     def _by_length(
         self,

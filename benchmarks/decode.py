@@ -1,0 +1,275 @@
+"""Times beam search against CTranslate2, with the same weights, in one run on the same machine.
+
+  python benchmarks/decode.py                      # random base and tiny models, 32 tokens each
+  python benchmarks/decode.py --model_dir=runs/en-de --source=test.en     # text in, text out
+
+Each contestant runs in a process of its own, in turns; what is printed is the median of the rounds,
+and our best over CTranslate2's best. CTranslate2 is the one that `make install` installs.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+flags.DEFINE_list("sizes", ["base", "tiny"], "presets of random models")
+flags.DEFINE_list("batches", ["32", "1"], "sentences at a time")
+flags.DEFINE_integer("rounds", 3, "times each contestant runs")
+flags.DEFINE_float("seconds", 8, "of each timed window, at least")
+flags.DEFINE_list("model_dir", None, "a trained model, for text")
+flags.DEFINE_string("source", None, "file of sentences to translate with it")
+flags.DEFINE_string("reference", None, "file of their translations, for BLEU")
+flags.DEFINE_string("only", "", "contestants whose name contains this")
+flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
+FLAGS = flags.FLAGS
+
+VOCABULARY = {"base": 32_000, "tiny": 10_000}
+SENTENCES, SOURCE_LENGTH, TARGET_LENGTH, BEAM_SIZE = 128, 24, 32, 4
+THREADS = 2
+
+
+def contestants(batch: int):
+    """What is timed: name and settings."""
+    for precision in ("float32", "bfloat16", "int8"):
+        # XLA computes bfloat16 products more slowly than float32 on processors.
+        for jit_compile in {"float32": (True, False), "bfloat16": (False,), "int8": (True,)}[
+            precision
+        ]:
+            for workers in (1, 2) if batch > 1 and jit_compile else (1,):
+                name = f"ours {precision}{' XLA' if jit_compile else ''}, workers: {workers}"
+                yield (
+                    name,
+                    {
+                        "precision": precision,
+                        "jit_compile": jit_compile,
+                        "workers": workers,
+                    },
+                )
+    for precision in ("float32", "int8"):
+        for workers, threads in [(1, 2), (2, 1)] if batch > 1 else [(1, 2), (1, 1)]:
+            name = f"CTranslate2 {precision}, workers: {workers}, threads: {threads}"
+            yield name, {"precision": precision, "workers": workers, "threads": threads}
+
+
+def timed(run, count: int) -> dict:
+    """Sentences a second of `run`, which does `count`, and the memory that took."""
+    run()
+    done, start = 0, time.perf_counter()
+    while time.perf_counter() - start < FLAGS.seconds:
+        run()
+        done += count
+    seconds = time.perf_counter() - start
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return {"sentences/s": done / seconds, "MiB": peak}
+
+
+def random_model(size):
+    import keras
+
+    import keras_transformer as kt
+
+    keras.utils.set_random_seed(1)
+    model = kt.Transformer(kt.TransformerConfig.from_preset(size, vocab_size=VOCABULARY[size]))
+    model.build()
+    return model
+
+
+def random_sources(size):
+    ids = np.random.default_rng(1).integers(4, VOCABULARY[size], (SENTENCES, SOURCE_LENGTH))
+    return np.pad(ids, [(0, 0), (0, 1)], constant_values=2).astype("int32")
+
+
+def ours_on_ids(size, batch, precision, jit_compile, workers):
+    import tensorflow as tf
+
+    from keras_transformer.decoding import SearchOptions, search
+    from keras_transformer.precision import in_precision
+
+    model = in_precision(random_model(size), precision)
+    options = SearchOptions(beam_size=BEAM_SIZE, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH)
+    ids = random_sources(size)
+    compiled = tf.function(
+        lambda source_ids: search(model, source_ids, options).ids,
+        jit_compile=jit_compile,
+        autograph=False,
+    )
+    batches = [tf.constant(ids[i : i + batch]) for i in range(0, SENTENCES, batch)]
+    with ThreadPoolExecutor(workers) as pool:
+        return timed(lambda: list(pool.map(lambda b: compiled(b).numpy(), batches)), SENTENCES)
+
+
+def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
+    import ctranslate2
+
+    translator = ctranslate2.Translator(
+        folder, compute_type=precision, inter_threads=workers, intra_threads=threads
+    )
+    sources = [[f"t{id_}" for id_ in row[:-1]] for row in random_sources(size)]
+    options = {"beam_size": BEAM_SIZE, "max_batch_size": batch, "batch_type": "examples"}
+    limits = {"min_decoding_length": TARGET_LENGTH, "max_decoding_length": TARGET_LENGTH}
+
+    def run():
+        # One call of all, where workers share it; else of a batch, as they come.
+        at_once = SENTENCES if workers > 1 else batch
+        for i in range(0, SENTENCES, at_once):
+            translator.translate_batch(sources[i : i + at_once], **options, **limits)
+
+    return timed(run, SENTENCES)
+
+
+def ours_on_text(precision, jit_compile, workers):
+    from keras_transformer.precision import in_precision
+    from keras_transformer.training import ModelDir
+    from keras_transformer.translator import Translator
+
+    model_dir = ModelDir(FLAGS.model_dir[0])
+    translator = Translator(
+        in_precision(model_dir.load_model(), precision),
+        model_dir.load_tokenizer(),
+        beam_size=5,
+        jit_compile=jit_compile,
+        workers=workers,
+    )
+    sentences = Path(FLAGS.source).read_text().splitlines()
+    return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
+
+
+def ctranslate2_on_text(precision, workers, threads, folder):
+    import ctranslate2
+    import sentencepiece
+
+    translator = ctranslate2.Translator(
+        folder, compute_type=precision, inter_threads=workers, intra_threads=threads
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/sentencepiece.model")
+    sentences = Path(FLAGS.source).read_text().splitlines()
+
+    def run():
+        results = translator.translate_batch(
+            pieces.encode(sentences, out_type=str),
+            beam_size=5,
+            max_batch_size=1024,
+            batch_type="tokens",
+            length_penalty=0.6,
+        )
+        return [pieces.decode(result.hypotheses[0]) for result in results]
+
+    return {**timed(run, len(sentences)), **bleu(run())}
+
+
+def bleu(hypotheses):
+    if not FLAGS.reference:
+        return {}
+    import sacrebleu
+
+    references = Path(FLAGS.reference).read_text().splitlines()
+    return {"BLEU": sacrebleu.corpus_bleu(hypotheses, [references]).score}
+
+
+def write_ctranslate2(size, folder):
+    """The random model as CTranslate2 loads it, its symbols named by their ids."""
+    from keras_transformer.export.ctranslate2 import model_spec
+
+    size_of_vocabulary = VOCABULARY[size]
+    names = ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, size_of_vocabulary))]
+    spec = model_spec(random_model(size), names, unknown_id=3)
+    spec.validate()
+    spec.optimize(None)
+    Path(folder).mkdir()
+    spec.save(folder)
+
+
+def run_contestant(**settings):
+    result = globals()[settings.pop("function")](**settings)
+    print(json.dumps(result))
+
+
+def in_a_process(settings):
+    flags_given = [f"--seconds={FLAGS.seconds}"]
+    for name in ("source", "reference"):
+        flags_given += [f"--{name}={FLAGS[name].value}"] * (FLAGS[name].value is not None)
+    if FLAGS.model_dir:
+        flags_given.append(f"--model_dir={','.join(FLAGS.model_dir)}")
+    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, __file__, *flags_given, f"--contestant={json.dumps(settings)}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(title, runs, unit, per_sentence):
+    """Runs the contestants in turns, and prints the medians and the ratio of the best ones."""
+    results = {name: [] for name in runs}
+    for _ in range(FLAGS.rounds):
+        for name, settings in runs.items():
+            results[name].append(in_a_process(settings))
+    print(f"\n{title}, {unit}, median of {FLAGS.rounds} rounds (lowest to highest)")
+    speeds = {}
+    for name, rounds in results.items():
+        speed = [round_["sentences/s"] * per_sentence for round_ in rounds]
+        speeds[name] = statistics.median(speed)
+        more = f"  {rounds[0]['BLEU']:.2f} BLEU" if "BLEU" in rounds[0] else ""
+        print(
+            f"{speeds[name]:10,.0f}  ({min(speed):,.0f} to {max(speed):,.0f})  "
+            f"{rounds[0]['MiB']:6,.0f} MiB{more}  {name}"
+        )
+    for precision in ("float32", ""):
+        ours, theirs = (
+            max((v for n, v in speeds.items() if n.startswith(who) and precision in n), default=0)
+            for who in ("ours", "CTranslate2")
+        )
+        if ours and theirs:
+            print(f"{ours / theirs:10.2f}  times CTranslate2, {precision or 'best precision'}")
+
+
+def chosen(batch):
+    return ((name, how) for name, how in contestants(batch) if FLAGS.only in name)
+
+
+def main(_):
+    if FLAGS.contestant:
+        return run_contestant(**json.loads(FLAGS.contestant))
+    with tempfile.TemporaryDirectory() as temporary:
+        if FLAGS.model_dir:
+            from keras_transformer.export import export_ctranslate2
+            from keras_transformer.training import ModelDir
+
+            model_dir = ModelDir(FLAGS.model_dir[0])
+            folder = f"{temporary}/model"
+            export_ctranslate2(model_dir.load_model(), model_dir.load_tokenizer(), folder)
+            runs = {
+                name: {"function": "ctranslate2_on_text", "folder": folder, **how}
+                if "threads" in how
+                else {"function": "ours_on_text", **how}
+                for name, how in chosen(batch=32)
+            }
+            compare(f"{FLAGS.source}, beam 5", runs, "sentences/s", 1)
+            return
+        for size in FLAGS.sizes:
+            folder = f"{temporary}/{size}"
+            write_ctranslate2(size, folder)
+            for batch in map(int, FLAGS.batches):
+                runs = {
+                    name: {"function": "ctranslate2_on_ids", "folder": folder}
+                    if "threads" in how
+                    else {"function": "ours_on_ids"}
+                    for name, how in chosen(batch)
+                }
+                for name, how in chosen(batch):
+                    runs[name] |= {"size": size, "batch": batch, **how}
+                title = f"{size}, batch {batch}, beam {BEAM_SIZE}"
+                compare(title, runs, "target tokens/s", TARGET_LENGTH)
+
+
+if __name__ == "__main__":
+    app.run(main)

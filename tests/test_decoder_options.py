@@ -1,0 +1,451 @@
+"""Every option of the search, held against the same search in plain Python lists."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+from keras import ops
+
+from keras_transformer.decoding import DecoderSteps, SearchOptions, beam_search, score, search
+from keras_transformer.decoding.search import EnsembleSteps, TransformerSteps
+from keras_transformer.errors import UserError
+
+PAD, START, END = 0, 1, 2
+ROWS = 211
+
+
+class Toy(DecoderSteps):
+    """Logits that depend on the source and, by a hash, on every symbol so far.
+
+    The likeliest symbol is often the padding, which no hypothesis may contain.
+    """
+
+    def __init__(self, seed, sources, vocab_size=5, end_bias=0.0):
+        rng = np.random.default_rng(seed)
+        self.logits = rng.normal(scale=1.5, size=(ROWS, vocab_size)).astype("float32")
+        self.logits[:, [PAD, END]] += 2.0, end_bias
+        self.sources = np.array(sources, "int32")
+
+    def initial_state(self, batch, beam_size):
+        return ops.repeat(ops.convert_to_tensor(self.sources)[:, None], beam_size, axis=1)
+
+    def step(self, ids, position, state):
+        state = (31 * state + ids) % ROWS
+        return ops.take(self.logits, state, axis=0), state
+
+    def following(self, row):
+        """What gives the log-probabilities of the symbol that comes after others."""
+
+        def log_probs(symbols):
+            state = self.sources[row]
+            for symbol in [START, *symbols]:
+                state = (31 * state + symbol) % ROWS
+            return log_softmax(self.logits[state].astype("float64"))
+
+        return log_probs
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum())
+
+
+def penalty(length, options):
+    if options.plain_length_penalty:
+        return length**options.alpha
+    return ((5 + length) / 6) ** options.alpha
+
+
+def ngrams(symbols, n):
+    return [tuple(symbols[i : i + n]) for i in range(len(symbols) - n + 1)]
+
+
+def may_follow(symbols, symbol, options, limit, prefix):
+    if len(symbols) < len(prefix):
+        return symbol == prefix[len(symbols)]
+    if symbol == PAD or (symbol == END and len(symbols) + 1 < min(options.min_length, limit)):
+        return False
+    *before, last = ngrams([*symbols, symbol], options.no_repeat_ngram or 999) or [None]
+    return last not in before
+
+
+def plain_search(following, options, limit, prefix=()):
+    """[(symbols, score)]: the rules in lists, without early stop (but greedy stops at its end)."""
+    live, ended = [([], 0.0)], []
+    for length in range(1, limit + 1):
+        grown = [
+            ([*symbols, symbol], total + more)
+            for symbols, total in live
+            for symbol, more in enumerate(following(symbols))
+            if may_follow(symbols, symbol, options, limit, prefix)
+        ]
+        grown = sorted(grown, key=lambda h: -h[1])[: 2 * options.beam_size]
+        ends = [h for h in grown[: options.beam_size] if h[0][-1] == END]
+        ended += [(symbols, total / penalty(length, options)) for symbols, total in ends]
+        live = [h for h in grown if h[0][-1] != END][: options.beam_size]
+        if options.beam_size == 1 and ended:
+            break
+    live = [(symbols, total / penalty(limit, options)) for symbols, total in live]
+    ranked = [sorted(group, key=lambda h: -h[1]) for group in (ended, live)]
+    return (ranked[0] + ranked[1])[: options.n_best]
+
+
+def padded(rows, length=0):
+    length = max([length, *map(len, rows)])
+    return np.array([[*row, *[PAD] * (length - len(row))] for row in rows], "int32")
+
+
+def found(steps, options, limits, prefixes=None, jit_compile=False):
+    """The result of `beam_search` as NumPy arrays."""
+    prefix_ids = None if prefixes is None else padded(prefixes)
+
+    def run():
+        return beam_search(
+            steps,
+            ops.full((len(limits),), START),
+            options,
+            max_lengths=limits,
+            buffer_length=int(max(limits)),
+            prefix_ids=prefix_ids,
+            end_id=END,
+            pad_id=PAD,
+        )
+
+    result = tf.function(run, jit_compile=True)() if jit_compile else run()
+    return [ops.convert_to_numpy(x) for x in result]
+
+
+def assert_hypotheses(ids, scores, expected, atol=1e-4):
+    """One sentence's result is what is expected, and nothing where nothing is."""
+    hypotheses = [symbols for symbols, _ in expected]
+    missing = len(ids) - len(expected)
+    np.testing.assert_array_equal(ids, padded(hypotheses + [[]] * missing, ids.shape[1]))
+    expected_scores = [value for _, value in expected] + [-np.inf] * missing
+    np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=atol)
+
+
+PREFIXES = [[3, 4, 3], [], [4]]
+CASES = {
+    "GNMT's penalty": ({"alpha": 1.0}, None),
+    "plain penalty": ({"alpha": 1.0, "plain_length_penalty": True}, None),
+    "minimum length": ({"min_length": 6}, None),
+    "no symbol twice": ({"no_repeat_ngram": 1}, None),
+    "no two symbols twice": ({"no_repeat_ngram": 2}, None),
+    "no three symbols twice": ({"no_repeat_ngram": 3}, None),
+    "prefixes": ({}, PREFIXES),
+    "prefixes of nothing": ({"beam_size": 2, "n_best": 2}, [[], [], []]),
+    "all": (
+        {"plain_length_penalty": True, "min_length": 5, "no_repeat_ngram": 2, "beam_size": 4},
+        PREFIXES,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_search_is_the_plain_one(case):
+    fields, prefixes = CASES[case]
+    default = SearchOptions(beam_size=3, n_best=3)
+    options = SearchOptions(**{"beam_size": 3, "n_best": 3, **fields})
+    toy, limits = Toy(2, sources=[5, 60, 100], end_bias=-2.0), [12, 9, 12]
+    others = []
+    for row, result in enumerate(
+        zip(*found(toy, options, limits, prefixes, jit_compile=True), strict=True)
+    ):
+        prefix = prefixes[row] if prefixes else ()
+        expected = plain_search(toy.following(row), options, limits[row], prefix)
+        assert_hypotheses(*result, expected)
+        others.append(expected != plain_search(toy.following(row), default, limits[row]))
+    assert any(others)  # the options make a difference here
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_options_together_give_what_the_plain_search_gives(seed):
+    rng = np.random.default_rng(seed)
+    beam_size = int(rng.integers(1, 5))
+    options = SearchOptions(
+        beam_size=beam_size,
+        n_best=int(rng.integers(1, beam_size + 1)),
+        alpha=float(rng.choice([0.0, 0.6, 2.0])),
+        plain_length_penalty=bool(rng.integers(2)),
+        min_length=int(rng.integers(1, 9)),
+        no_repeat_ngram=int(rng.integers(0, 4)),
+    )
+    sources, limits = rng.integers(0, ROWS, 3), rng.integers(1, 11, 3).tolist()
+    toy = Toy(seed, sources, int(rng.integers(4, 8)), end_bias=rng.uniform(-2, 1))
+    # They may be longer than the limit, or repeat themselves: they are what was asked for.
+    prefixes = [rng.integers(3, toy.logits.shape[1], n).tolist() for n in rng.integers(0, 5, 3)]
+    result = found(toy, options, limits, prefixes)
+    for row, (ids, scores) in enumerate(zip(*result, strict=True)):
+        expected = plain_search(toy.following(row), options, limits[row], prefixes[row])
+        assert_hypotheses(ids, scores, expected)
+
+
+def test_a_wide_beam_with_a_minimum_length_finds_the_best_that_are_long_enough():
+    limit, options = 5, SearchOptions(beam_size=64, n_best=12, alpha=0.6, min_length=4)
+    toy = Toy(4, sources=[7], vocab_size=4)
+    expected = []
+    for length in (4, 5):
+        for symbols in itertools.product((START, 3), repeat=length - 1):
+            hypothesis = [*symbols, END]
+            log_probs = [toy.following(0)(hypothesis[:i])[s] for i, s in enumerate(hypothesis)]
+            expected.append((hypothesis, sum(log_probs) / penalty(length, options)))
+    expected.sort(key=lambda h: -h[1])
+    ids, scores = found(toy, options, [limit])
+    assert_hypotheses(ids[0], scores[0], expected[:12])
+
+
+def test_a_minimum_beyond_the_limit_asks_for_the_limit():
+    toy = Toy(4, sources=[7])
+    ids, scores = found(toy, SearchOptions(min_length=50, beam_size=2, n_best=2), [6])
+    expected = plain_search(toy.following(0), SearchOptions(min_length=6, beam_size=2, n_best=2), 6)
+    assert_hypotheses(ids[0], scores[0], expected)
+
+
+def test_a_sentence_to_which_no_hypothesis_is_left_has_none():
+    # But for the padding there are three symbols: after two the end must come, and may not.
+    options = SearchOptions(beam_size=2, n_best=2, no_repeat_ngram=1, min_length=4)
+    ids, scores = found(Toy(1, [3], vocab_size=4), options, [8])
+    assert np.all(ids == PAD)
+    assert np.all(np.isneginf(scores))
+
+
+def test_a_prefix_may_repeat_itself():
+    options = SearchOptions(beam_size=2, no_repeat_ngram=1)
+    toy = Toy(1, [3], vocab_size=7, end_bias=-3.0)
+    ids, scores = found(toy, options, [9], [[5, 5, 4, 5]])
+    assert ids[0, 0, :4].tolist() == [5, 5, 4, 5]
+    assert not {4, 5} & set(ids[0, 0, 4:].tolist())
+    assert np.isfinite(scores).all()
+
+
+def test_a_search_without_room_takes_no_step():
+    class NoSteps(DecoderSteps):
+        pass  # whose `step` raises
+
+    for plain in (False, True):
+        options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)
+        ids, scores = found(NoSteps(), options, [0, 0])
+        assert ids.shape == (2, 2, 0)
+        np.testing.assert_array_equal(scores, [[0.0, -np.inf]] * 2)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_ensemble_of_decoders_is_the_mean_of_their_probabilities(jit_compile):
+    toys = [Toy(seed, sources=[5, 60], end_bias=-1.0) for seed in (1, 2, 3)]
+    options = SearchOptions(beam_size=3, n_best=3)
+    result = found(EnsembleSteps(toys), options, [9, 7], jit_compile=jit_compile)
+    for row, limit in enumerate((9, 7)):
+
+        def mean(symbols, row=row):
+            return np.log(np.mean([np.exp(toy.following(row)(symbols)) for toy in toys], axis=0))
+
+        assert_hypotheses(result[0][row], result[1][row], plain_search(mean, options, limit))
+
+
+# The same of a Transformer.
+
+
+def lively_model(seed, end_bias=0.0):
+    """Says something else after each history, and would often say the padding.
+
+    The first feature of its last layer is 1, whose weights are biases of the symbols.
+    """
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = small_model(seed, tie_output=False, **layers)
+    norm = model.decoder.layers[-1].feed_forward_norm
+    norm.gamma.assign([0.0, *norm.gamma[1:]])
+    norm.beta.assign([1.0, *norm.beta[1:]])
+    biases = np.zeros(13)
+    biases[[PAD, END]] = 2.0, end_bias
+    model.output_projection.kernel.assign([biases, *2 * model.output_projection.kernel[1:]])
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(1)
+
+
+@pytest.fixture(scope="module")
+def other_model():
+    return lively_model(2)
+
+
+SOURCES = padded([[5, 9, 7, 2], [], [12, 4, 4, 8, 6, 2], [3, 2]])
+FORCED = padded([[7, 4, 7], [], [6], []])
+
+
+def full_passes(models, source, length):
+    """What gives log-probabilities by a pass over all that is there, for `plain_search`."""
+
+    @tf.function
+    def logits(target_ids, position):
+        inputs = {"source_ids": source[None], "target_ids": target_ids}
+        return [model(inputs, training=False)[0, position] for model in models]
+
+    def log_probs(symbols):
+        target_ids = tf.constant(padded([[START, *symbols]], length))
+        every = logits(target_ids, tf.constant(len(symbols)))
+        every = [log_softmax(one.numpy().astype("float64")) for one in every]
+        return np.logaddexp.reduce(every) - np.log(len(models))
+
+    return log_probs
+
+
+def symbols_of(row):
+    return np.trim_zeros(row, "b").tolist()
+
+
+def all_found(model, options, prefix_ids=None, source_ids=SOURCES):
+    return [
+        ops.convert_to_numpy(x)
+        for x in search(model, source_ids, SearchOptions(**options), prefix_ids)
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_length": 9},
+        {"max_length": 4},
+        {"min_length": 3, "max_length": 3},
+        {"no_repeat_ngram": 1},
+        {"no_repeat_ngram": 2, "plain_length_penalty": True, "alpha": 1.0},
+    ],
+    ids=str,
+)
+def test_hypotheses_are_as_asked_and_have_the_scores_of_their_ids(model, options):
+    options = {"beam_size": 3, "n_best": 3, "extra_length": 6, **options}
+    ids, scores = all_found(model, options, FORCED)
+    for row, length in ((0, 4), (2, 6), (3, 2)):
+        limit = min(length + 6, options.get("max_length", 99))
+        prefix = symbols_of(FORCED[row])
+        for symbols in map(symbols_of, ids[row]):
+            assert PAD not in symbols
+            assert symbols[: len(prefix)] == prefix[:limit]
+            assert min(options.get("min_length", 1), limit) <= len(symbols) <= limit
+            assert END not in symbols[:-1]
+            # Prefixes repeat what they will.
+            grams = ngrams(symbols[2:], options.get("no_repeat_ngram", 99))
+            assert len(set(grams)) == len(grams)
+    assert len({tuple(row) for row in ids[[0, 2, 3]].reshape(9, -1)}) == 9
+    real = [0, 2, 3]
+    for n in range(3):
+        given = score(model, SOURCES[real], ids[real, n], SearchOptions(**options))
+        np.testing.assert_allclose(given, scores[real, n], rtol=1e-4)
+
+
+def test_an_empty_prefix_forces_nothing(model):
+    options = {"beam_size": 3, "n_best": 3, "extra_length": 6}
+    ids, scores = all_found(model, options)
+    forced_ids, forced_scores = all_found(model, options, FORCED)
+    np.testing.assert_array_equal(forced_ids[3], ids[3])
+    np.testing.assert_allclose(forced_scores[3], scores[3], rtol=1e-5)
+    assert not np.array_equal(forced_ids[0], ids[0])
+    for width in (0, 2):
+        nothing_ids, nothing_scores = all_found(model, options, np.zeros((4, width), "int32"))
+        np.testing.assert_array_equal(nothing_ids, ids)
+        np.testing.assert_allclose(nothing_scores, scores, rtol=1e-5)
+
+
+def test_no_translation_is_longer_than_the_maximum_however_long_the_source(model):
+    ids, _ = all_found(model, {"max_length": 5, "min_length": 5, "no_repeat_ngram": 3})
+    assert ids.shape == (4, 1, 5)
+    assert np.all(ids[[0, 2, 3]] != PAD)
+
+
+@pytest.mark.parametrize("plain_length_penalty", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_row_of_padding_alone_has_the_empty_translation_of_score_0(
+    model, alpha, plain_length_penalty
+):
+    options = {"alpha": alpha, "plain_length_penalty": plain_length_penalty, "extra_length": 3}
+    ids, scores = all_found(model, {**options, "beam_size": 2, "n_best": 2})
+    assert np.all(ids[1] == PAD)
+    np.testing.assert_array_equal(scores[1], [0.0, -np.inf])
+    empty = score(model, SOURCES, ids[:, 0], SearchOptions(**options))
+    np.testing.assert_allclose(empty, scores[:, 0], rtol=1e-4)
+
+
+def test_rows_of_padding_alone_cost_no_step(model, monkeypatch):
+    monkeypatch.setattr(TransformerSteps, "step", None)
+    ids, _ = all_found(model, {"extra_length": 3}, source_ids=np.zeros((2, 4), "int32"))
+    assert ids.shape == (2, 1, 7)
+
+
+def test_an_ensemble_is_the_mean_of_probabilities(model, other_model):
+    options = SearchOptions(beam_size=3, n_best=3, extra_length=4, no_repeat_ngram=2, min_length=4)
+    models = [model, other_model]
+
+    @tf.function(jit_compile=True)
+    def compiled():
+        return search(models, SOURCES, options, FORCED)
+
+    ids, scores = map(ops.convert_to_numpy, compiled())
+    for row, length in ((0, 4), (2, 6), (3, 2)):
+        following = full_passes(models, SOURCES[row], 10)
+        expected = plain_search(following, options, length + 4, symbols_of(FORCED[row]))
+        assert_hypotheses(ids[row], scores[row], expected)
+    real = [0, 2, 3]
+    for n in range(3):
+        given = score(models, SOURCES[real], ids[real, n], options)
+        np.testing.assert_allclose(given, scores[real, n], rtol=1e-4)
+
+
+def test_an_ensemble_of_the_same_model_twice_is_the_model(model):
+    options = {"beam_size": 3, "n_best": 3, "extra_length": 4}
+    ids, scores = all_found(model, options)
+    twice_ids, twice_scores = all_found([model, model], options)
+    np.testing.assert_array_equal(twice_ids, ids)
+    np.testing.assert_allclose(twice_scores, scores, rtol=1e-4)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_translations_longer_than_every_size_of_the_state_are_those_of_full_passes(jit_compile):
+    model = lively_model(5, end_bias=-30.0)
+    options, limit = SearchOptions(beam_size=3, n_best=3, extra_length=130), 136
+    signature = None if jit_compile else [tf.TensorSpec([None, None], tf.int32)]
+    compiled = tf.function(
+        lambda ids: search(model, ids, options), signature, jit_compile=jit_compile
+    )
+    ids, scores = map(ops.convert_to_numpy, compiled(tf.constant(SOURCES[2:3])))
+    assert ids.shape == (1, 3, limit)
+    expected = plain_search(full_passes([model], SOURCES[2], limit), options, limit)
+    assert_hypotheses(ids[0], scores[0], expected)
+    assert len(set(ids[0, 0].tolist())) > 4  # not one symbol over and over
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size"),
+        ({"beam_size": 2.5}, "beam_size"),
+        ({"alpha": -0.1}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"n_best": 0}, "n_best"),
+        ({"n_best": 5}, r"n_best .*\[1, beam_size=4\]"),
+        ({"extra_length": -1}, "extra_length"),
+        ({"max_length": 0}, "max_length"),
+        ({"min_length": 0}, "min_length"),
+        ({"min_length": 6, "max_length": 5}, "min_length|max_length"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram"),
+        ({"sample": True, "temperature": 0.0}, "temperature"),
+        ({"sample": True, "top_k": -1}, "top_k"),
+        ({"sample": True, "top_p": 0.0}, "top_p"),
+        ({"sample": True, "top_p": 1.1}, "top_p"),
+        ({"sample": True, "seed": -1}, "seed"),
+        ({"temperature": 0.5}, "temperature .*sample"),
+        ({"top_k": 5}, "top_k .*sample"),
+        ({"top_p": 0.9}, "top_p .*sample"),
+        ({"seed": 0}, "seed .*sample"),
+    ],
+    ids=str,
+)
+def test_options_out_of_range_or_that_exclude_each_other_are_refused_in_one_line(options, message):
+    with pytest.raises(UserError, match=message) as error:
+        SearchOptions(**options)
+    assert "\n" not in str(error.value)
