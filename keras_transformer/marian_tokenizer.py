@@ -46,7 +46,6 @@ class MarianTokenizer(Tokenizer):
         self.end_id, self.unknown_id = vocabulary[END], vocabulary[UNKNOWN]
         self.vocab_size = len(vocabulary)
         self.pieces = sorted(vocabulary, key=vocabulary.get)
-        self.sentencepiece_models = {_SOURCE: source_model, _TARGET: target_model}
         self._source = SentencePieceModel(source_model, tf.string)
         self._target = SentencePieceModel(target_model, tf.string)
         entries = tf.lookup.KeyValueTensorInitializer(
@@ -54,6 +53,10 @@ class MarianTokenizer(Tokenizer):
         )
         self._pieces = tf.constant(self.pieces)
         self._ids = tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+
+    @property
+    def sentencepiece_models(self) -> dict[str, bytes]:
+        return {_SOURCE: self._source.model, _TARGET: self._target.model}
 
     def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
         text = tf.convert_to_tensor(text)

@@ -163,7 +163,10 @@ class SubwordTokenizer(Tokenizer):
         self.model = model
         self.vocab_size = processor.vocab_size()
         self.pieces = [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
-        self.sentencepiece_models = {"sentencepiece.model": model}
+
+    @property
+    def sentencepiece_models(self) -> dict[str, bytes]:
+        return {"sentencepiece.model": self.model}
 
     @classmethod
     def train(

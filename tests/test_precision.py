@@ -1,0 +1,114 @@
+"""Models in fewer bits: near the float32 one, and what their integers are."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+from keras import ops
+
+from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.layers import TokenEmbedding
+from keras_transformer.precision import PRECISIONS, in_precision
+
+SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]], "int32")
+INPUTS = {"source_ids": SOURCES, "target_ids": np.array([[1, 7, 4, 9]] * 3, "int32")}
+VARIANTS = {"tied": {}, "output of its own": {"tie_output": False, "pre_norm": True}}
+
+
+def logits_of(model):
+    return ops.convert_to_numpy(ops.cast(model(INPUTS, training=False), "float32"))
+
+
+@pytest.fixture(params=VARIANTS)
+def model(request):
+    return small_model(1, d_model=32, d_ff=48, **VARIANTS[request.param])
+
+
+# Of the logits' standard deviation: 8 bits of mantissa, and 8 bits for the largest of a row.
+@pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 0.05), ("int8", 0.1)])
+def test_logits_are_near_those_of_float32(model, precision, tolerance):
+    before = logits_of(model)
+    after = logits_of(in_precision(model, precision))
+    error = np.sqrt(np.mean((after - before) ** 2)) / before.std()
+    assert 1e-4 < error < tolerance
+
+
+def test_float32_is_the_model_as_it_is(model):
+    assert in_precision(model, "float32") is model
+
+
+def test_bfloat16_is_another_model_and_leaves_the_first_alone(model):
+    before = logits_of(model)
+    half = in_precision(model, "bfloat16")
+    assert {weight.dtype for weight in half.weights} == {"bfloat16"}
+    assert half.config == model.config
+    assert half(INPUTS).dtype == "bfloat16"
+    np.testing.assert_array_equal(logits_of(model), before)
+
+
+def test_int8_holds_every_matrix_but_the_embeddings_in_8_bits(model):
+    matrices = {w.path for w in model.weights if w.path.endswith("kernel")}
+    quantized = in_precision(model, "int8")
+    assert matrices == {w.path for w in quantized.weights if w.dtype == "int8"}
+    assert matrices
+
+
+def quantized(x):
+    """Rows as integers of [-127, 127], and what they were multiplied by."""
+    scale = 127.0 / np.abs(x).max(axis=-1, keepdims=True)
+    return np.round(x * scale).astype("int64"), scale
+
+
+@pytest.mark.parametrize("logits_bias", [False, True])
+def test_int8_logits_are_products_of_integers(logits_bias):
+    rng = np.random.default_rng(0)
+    embedding = TokenEmbedding(50, 16, logits_bias=logits_bias)
+    embedding.build((None, None))
+    matrix = rng.normal(size=(50, 16)) * rng.uniform(0.1, 10.0, size=(50, 1))
+    embedding.embeddings.assign(matrix)
+    bias = rng.normal(size=50) if logits_bias else np.zeros(50)
+    if logits_bias:
+        embedding.bias.assign(bias)
+    x = rng.normal(size=(3, 4, 16)).astype("float32")
+    rows = embedding(np.arange(50)[None]).numpy()
+
+    embedding.quantize("int8")
+
+    integers, scale = quantized(x)
+    matrix_integers, matrix_scale = quantized(matrix.astype("float32"))
+    expected = integers @ matrix_integers.T / (scale * matrix_scale[:, 0]) + bias
+    found = embedding.logits(x).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    assert np.abs(found - (x @ matrix.T + bias)).max() > 1e-3  # they were rounded
+    np.testing.assert_array_equal(embedding(np.arange(50)[None]), rows)
+
+
+def test_int8_logits_of_nothing_are_the_biases():
+    embedding = TokenEmbedding(5, 4)
+    embedding.build((None, None))
+    embedding.quantize("int8")
+    np.testing.assert_array_equal(embedding.logits(np.zeros((1, 2, 4), "float32")), 0.0)
+
+
+def test_another_mode_of_quantization_is_refused():
+    embedding = TokenEmbedding(5, 4)
+    embedding.build((None, None))
+    with pytest.raises(NotImplementedError, match="int8, found 'float8'"):
+        embedding.quantize("float8")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS[1:])
+def test_a_compiled_search_finds_what_the_model_scores_so(precision):
+    model = in_precision(small_model(1, d_model=32), precision)
+    options = SearchOptions(n_best=3, extra_length=4, min_length=4)
+    compiled = tf.function(lambda ids: search(model, ids, options), jit_compile=True)
+    ids, scores = (x.numpy() for x in compiled(SOURCES))
+    assert scores.dtype == "float32"
+    assert np.isfinite(scores).all()
+    for n in range(3):
+        np.testing.assert_allclose(score(model, SOURCES, ids[:, n], options), scores[:, n], 0.02)
+
+
+def test_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="one of float32, bfloat16, int8: found 'int4'"):
+        in_precision(small_model(), "int4")
