@@ -10,14 +10,14 @@ help: ## print these targets
 
 install: .venv/installed ## make .venv with the package and all it needs
 
-.venv/installed: requirements.txt pyproject.toml
+.venv/installed: requirements.txt requirements-test.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo 'expected Python 3.11 or later, found' "$$($(PYTHON) --version 2>&1)": \
 	    'name another one with `make PYTHON=/path/to/python install`' >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { \
 	  echo 'cannot make .venv: Python lacks venv or ensurepip;' \
 	    'on Debian and Ubuntu, `apt install python3-venv`' >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet -r requirements.txt -r requirements-test.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 

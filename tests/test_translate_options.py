@@ -1,0 +1,214 @@
+"""`translate.py`'s options: what it writes for each of them, and what it refuses in one line."""
+
+import io
+
+import pytest
+from helpers import ROOT, small_model
+from test_command_lines import refused, run, run_process
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
+
+LINES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]
+STDIN = "".join(f"{line}\n" for line in LINES).encode()
+SHORT = {"extra_length": 4}
+
+
+@pytest.fixture(autouse=True)
+def scripts_import_what_is_beside_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+
+
+@pytest.fixture(scope="module")
+def models(tokenizer):
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    return [small_model(seed, vocab_size=tokenizer.vocab_size, **layers) for seed in (3, 4)]
+
+
+@pytest.fixture(scope="module")
+def model_dirs(models, tokenizer, tmp_path_factory):
+    """Two models of one vocabulary."""
+    paths = [tmp_path_factory.mktemp("runs") / "en-de" for _ in models]
+    for path, model in zip(paths, models, strict=True):
+        ModelDir(path).create_trained(model, tokenizer, "de", "made by a test")
+    return paths
+
+
+@pytest.fixture
+def translate(model_dirs, monkeypatch, capfd):
+    """The lines that `translate.py` writes, in this process, with the first model by default."""
+
+    def translated(stdin=STDIN, **options):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        run("translate.py", **{"model_dir": model_dirs[0], **SHORT, **options})
+        out = capfd.readouterr().out
+        assert out.endswith("\n")
+        return out.split("\n")[:-1]
+
+    return translated
+
+
+@pytest.fixture
+def refusal(model_dirs, monkeypatch):
+    """The one line with which `translate.py` refuses its flags or its input."""
+
+    def message(**options):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
+        return refused("translate.py", **{"model_dir": model_dirs[0], **SHORT, **options})
+
+    return message
+
+
+def assert_records(lines, expected):
+    """`number ||| translation ||| score` of [[Translation]]."""
+    flat = [
+        (str(number), text, score)
+        for number, translations in enumerate(expected)
+        for text, score in translations
+    ]
+    found = [line.split(" ||| ") for line in lines]
+    assert [tuple(record[:2]) for record in found] == [record[:2] for record in flat]
+    assert [float(record[2]) for record in found] == pytest.approx(
+        [score for *_, score in flat], abs=1e-4
+    )
+
+
+# In this process, for speed.
+
+
+def test_n_best_translations_of_a_line_are_numbered_and_scored(translate, models, tokenizer):
+    options = {"n_best": 3, "alpha": 1.0, "plain_length_penalty": True, "no_repeat_ngram": 2}
+    expected = Translator(models[0], tokenizer, **SHORT, **options).translate_n(LINES)
+    assert [len(translations) for translations in expected] == [3, 1, 3, 3]
+    # Numbers go on from one group of lines to the next.
+    assert_records(translate(**options, lines_at_once=3), expected)
+
+
+def test_scores_come_with_the_number_of_the_line(translate):
+    plain = translate()
+    records = [line.split(" ||| ") for line in translate(scores=True)]
+    assert [record[:2] for record in records] == [[str(n), text] for n, text in enumerate(plain)]
+    assert float(records[1][2]) == 0.0
+
+
+def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_path):
+    given = ["Die Mädchen schlafen.", "", "Ein Pferd!", "Nein"]
+    (tmp_path / "given.de").write_text("".join(f"{line}\n" for line in given))
+    found = translate(score=tmp_path / "given.de", alpha=1.0, lines_at_once=2)
+    expected = Translator(models[0], tokenizer, alpha=1.0).score(LINES, given)
+    assert [float(line) for line in found] == pytest.approx(expected, abs=1e-4)
+    assert expected[1] == 0.0
+
+
+def test_translations_start_with_their_prefixes(translate, tmp_path):
+    prefixes = ["Die Mädchen", "", "", "Der alte"]
+    (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in prefixes))
+    lines = translate(prefix=tmp_path / "prefixes", extra_length=20)
+    assert all(line.startswith(prefix) for line, prefix in zip(lines, prefixes, strict=True))
+    free = translate(extra_length=20)
+    assert [lines[1], lines[2]] == [free[1], free[2]]
+    assert lines[0] != free[0]
+
+
+def test_an_ensemble_is_several_folders(translate, model_dirs, models, tokenizer):
+    expected = Translator(models, tokenizer, **SHORT).translate_n(LINES)
+    lines = translate(model_dir=f"{model_dirs[0]},{model_dirs[1]}", scores=True)
+    assert_records(lines, expected)
+    assert lines != translate(scores=True)
+
+
+def test_a_seed_makes_what_is_drawn_repeatable(translate):
+    options = {"sample": True, "temperature": 1.5}
+    first = translate(**options, seed=1)
+    assert translate(**options, seed=1) == first
+    assert translate(**options, seed=2) != first
+
+
+@pytest.mark.parametrize("stdin", [b"a\n", b"A\n\n"])
+def test_lines_of_a_token_are_translated_compiled_as_they_are_otherwise(translate, stdin, tmp_path):
+    (tmp_path / "prefixes").write_text("\n" * stdin.count(b"\n"))
+    expected = translate(stdin, beam_size=1)
+    assert translate(stdin, beam_size=1, jit_compile=True) == expected
+    options = {"beam_size": 1, "prefix": tmp_path / "prefixes"}
+    assert translate(stdin, jit_compile=True, **options) == expected
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("flag", ["score", "prefix"])
+@pytest.mark.parametrize(("count", "message"), [(3, "found 3"), (0, "found 0"), (5, "found more")])
+def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, count, message):
+    (tmp_path / "beside").write_text("Ja\n" * count)
+    assert refusal(**{flag: tmp_path / "beside"}).startswith(f"{tmp_path / 'beside'}: expected")
+    assert message in refusal(**{flag: tmp_path / "beside"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"score": "x", "prefix": "y"}, "--score and --prefix exclude each other"),
+        ({"precision": "int8"}, "--precision=int8 needs --jit_compile"),
+        ({"seed": 1}, "seed: expected"),
+        ({"top_p": 0.5}, "top_p: expected"),
+        ({"n_best": 5}, "n_best: expected"),
+        ({"min_length": 0}, "min_length: expected"),
+        ({"score": "nowhere/x"}, "nowhere/x: expected a readable file"),
+    ],
+    ids=str,
+)
+def test_flags_that_exclude_each_other_or_are_out_of_range(
+    refusal, monkeypatch, tmp_path, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    for name in "xy":
+        (tmp_path / name).write_text("Ja\n" * len(LINES))
+    assert refusal(**options).startswith(message)
+
+
+def test_models_of_two_vocabularies_are_no_ensemble(refusal, model_dirs, models, tmp_path):
+    sentences = BuiltinPairs("train", 400).sentences()
+    other = SubwordTokenizer.train_from_sentences(sentences, models[0].config.vocab_size)
+    ModelDir(tmp_path / "other").create_trained(models[0], other, "de", "made by a test")
+    message = refusal(model_dir=f"{model_dirs[0]},{tmp_path / 'other'}")
+    assert message.startswith(f"{tmp_path / 'other'}: expected the vocabulary of {model_dirs[0]}")
+
+
+# A process of its own each: what a person sees.
+
+
+def test_int8_writes_translations_and_nothing_else(model_dirs):
+    process = run_process(
+        "translate.py",
+        model_dir=model_dirs[0],
+        precision="int8",
+        jit_compile=True,
+        beam_size=1,
+        stdin=STDIN,
+        **SHORT,
+    )
+    assert process.returncode == 0
+    assert process.stderr == b""
+    lines = process.stdout.decode().split("\n")
+    assert len(lines) == 5
+    assert [bool(line) for line in lines] == [True, False, True, True, False]
+
+
+def test_too_few_lines_are_one_line_and_status_2(model_dirs, tmp_path):
+    (tmp_path / "given").write_text("Ja\n")
+    process = run_process(
+        "translate.py", model_dir=model_dirs[0], score=tmp_path / "given", stdin=STDIN
+    )
+    assert process.returncode == 2
+    assert process.stdout == b""
+    [line] = process.stderr.decode().splitlines()
+    assert line == (
+        f"translate.py: {tmp_path / 'given'}: expected a line for each line of input, found 1"
+    )
