@@ -7,6 +7,7 @@
 With several translations a line, or with --scores, a line of output is
 `number of the input line ||| translation ||| score`, the number from 0. A score is the
 log-probability over the length penalty; --score prints that of given translations instead.
+With --alignment there follows ` ||| 0-0 1-2`: indices of subwords, source-target.
 """
 
 import itertools
@@ -22,6 +23,7 @@ from keras_transformer.text_files import read_lines, without_end
 define_translator_flags()
 flags.DEFINE_bool("scores", False, "write the number of the line and the score too")
 flags.DEFINE_string("score", None, "file of translations, line by line: write their scores")
+flags.DEFINE_bool("alignment", False, "write which subwords come from which: source-target")
 flags.DEFINE_string("prefix", None, "file of what each translation must start with, line by line")
 flags.DEFINE_integer("lines_at_once", 1024, "lines translated together", lower_bound=1)
 FLAGS = flags.FLAGS
@@ -56,12 +58,16 @@ def output(translator, lines, given, number):
         yield from (f"{score:.6f}" for score in translator.score(lines, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    for translations in translator.translate_n(lines, given):
-        if with_scores:
-            yield from (f"{number} ||| {text} ||| {score:.6f}" for text, score in translations)
-        else:
-            yield translations[0].text
+    for line, translations in zip(lines, translator.translate_n(lines, given), strict=True):
+        for text, score in translations if with_scores else translations[:1]:
+            links = alignment(translator, line, text) if FLAGS.alignment else ""
+            yield f"{number} ||| {text} ||| {score:.6f}{links}" if with_scores else text + links
         number += 1
+
+
+def alignment(translator, line, text):
+    [found] = translator.align([line], [text])
+    return " ||| " + " ".join(f"{source}-{target}" for source, target in found.links)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""The attention weights of a whole model (paper, figures 3 to 5)."""
+
+import contextlib
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.model import Transformer
+
+Tensor = Any
+
+
+class AttentionMaps(NamedTuple):
+    """Weights, one tensor a layer: float (batch, num_heads, query_length, value_length).
+
+    Attributes:
+        encoder: of source positions to source positions.
+        decoder: of target positions to target positions.
+        memory: of target positions to source positions.
+    """
+
+    encoder: list[Tensor]
+    decoder: list[Tensor]
+    memory: list[Tensor]
+
+
+def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
+    """What every head of every layer attends to.
+
+    Args:
+        model: a built `Transformer`.
+        source_ids: integer (batch, source_length), each row ending in the end symbol, padded.
+        target_ids: integer (batch, target_length), each row from the start symbol on, padded.
+
+    Example:
+        >>> maps = attention_maps(model, [[17, 5, 2]], [[1, 8, 6]])
+        >>> maps.memory[-1].shape  # of the last layer, to the source
+        TensorShape([1, 4, 3, 3])
+    """
+    encoder, decoder = model.encoder.layers, model.decoder.layers
+    with contextlib.ExitStack() as stack:
+
+        def recorded(attention: MultiHeadAttention):
+            return stack.enter_context(_recorded(attention))
+
+        maps = AttentionMaps(
+            [recorded(layer.self_attention) for layer in encoder],
+            [recorded(layer.self_attention) for layer in decoder],
+            [recorded(layer.memory_attention) for layer in decoder],
+        )
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        inputs = {name: ops.convert_to_tensor(ids, "int32") for name, ids in inputs.items()}
+        model(inputs, training=False)
+    return AttentionMaps(*([weights for [weights] in layers] for layers in maps))
+
+
+@contextlib.contextmanager
+def _recorded(attention):
+    """A list, to which the weights are added that the layer computes meanwhile."""
+    weights, compute = [], attention.attention_weights
+
+    def compute_and_record(*args, **kwargs):
+        weights.append(compute(*args, **kwargs))
+        return weights[-1]
+
+    attention.attention_weights = compute_and_record
+    try:
+        yield weights
+    finally:
+        del attention.attention_weights  # the instance's, which hides the class's

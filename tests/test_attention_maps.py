@@ -1,0 +1,93 @@
+"""The attention of every head, and what is aligned by it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_model
+from keras import ops
+
+from keras_transformer.analysis import attention_maps
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.translator import Translator
+
+SOURCE = np.array([[5, 6, 7, 2], [8, 2, 0, 0]], "int32")
+TARGET = np.array([[1, 9, 4], [1, 5, 0]], "int32")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model(num_encoder_layers=3)
+
+
+@pytest.fixture(scope="module")
+def maps(model):
+    return attention_maps(model, SOURCE, TARGET)
+
+
+def test_there_is_a_map_of_each_layer_and_head(maps):
+    assert [weights.shape for weights in maps.encoder] == [(2, 2, 4, 4)] * 3
+    assert [weights.shape for weights in maps.decoder] == [(2, 2, 3, 3)] * 2
+    assert [weights.shape for weights in maps.memory] == [(2, 2, 3, 4)] * 2
+
+
+def test_attention_is_spread_over_what_may_be_seen(maps):
+    for weights in (*maps.encoder, *maps.decoder, *maps.memory):
+        np.testing.assert_allclose(ops.sum(weights, axis=-1), 1, rtol=1e-5)
+    for weights in (*maps.encoder, *maps.memory):
+        assert np.all(np.array(weights)[1, ..., 2:] == 0)  # padding
+    for weights in maps.decoder:
+        assert np.all(np.triu(np.array(weights), k=1) == 0)  # what is still to come
+
+
+def test_the_weights_are_those_that_the_layer_computes(model, maps):
+    layer = model.encoder.layers[0].self_attention
+    x = model.source_positions(model.source_embedding(SOURCE[:1]))
+    keys, _ = layer.keys_and_values(x)
+    expected = layer.attention_weights(layer.queries(x), keys)
+    np.testing.assert_allclose(maps.encoder[0][:1], expected, rtol=1e-5)
+
+
+def test_looking_changes_nothing(model):
+    inputs = {"source_ids": SOURCE, "target_ids": TARGET}
+    before = model(inputs)
+    attention_maps(model, SOURCE, TARGET)
+    np.testing.assert_array_equal(model(inputs), before)
+    assert "attention_weights" not in vars(model.encoder.layers[0].self_attention)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+    return Translator(small_model(vocab_size=tokenizer.vocab_size), tokenizer)
+
+
+def test_each_target_subword_has_a_link_to_the_source(translator):
+    sentences, translations = (
+        ["A horse!", "The girls sleep.", "", "Yes"],
+        ["Ja.", "Nein!", "Ja", ""],
+    )
+    alignments = translator.align(sentences, translations)
+    for sentence, translation, found in zip(sentences, translations, alignments, strict=True):
+        for pieces, text in ((found.source, sentence), (found.target, translation)):
+            ids = [translator.tokenizer.pieces.index(piece) for piece in pieces]
+            joined = translator.tokenizer.detokenize(tf.ragged.constant([ids], tf.int32))
+            assert joined.numpy()[0].decode() == text
+        linked = found.target if sentence else []
+        assert [target for _, target in found.links] == list(range(len(linked)))
+        assert all(0 <= source < len(found.source) for source, _ in found.links)
+
+
+def test_links_are_where_the_heads_look_most(translator):
+    [found] = translator.align(["A horse!"], ["Ein Pferd!"])
+    source = [translator.tokenizer.pieces.index(piece) for piece in found.source]
+    target = [translator.tokenizer.pieces.index(piece) for piece in found.target]
+    maps = attention_maps(translator.models[0], [[*source, 2]], [[1, *target]])
+    means = np.mean(np.array(maps.memory[0])[0], axis=0)  # of two layers, the last but one
+    assert [source for source, _ in found.links] == means[:-1, :-1].argmax(1).tolist()
+
+
+def test_unequal_numbers_of_sentences_are_refused(translator):
+    with pytest.raises(UserError, match="as many translations as sentences, 1, found 2"):
+        translator.align(["a"], ["b", "c"])
