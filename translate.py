@@ -16,7 +16,13 @@ import sys
 from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
-from keras_transformer.command_line import define_translator_flags, load_translator, run
+from keras_transformer.command_line import (
+    define_translator_flags,
+    given_fields,
+    load_translator,
+    run,
+)
+from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.text_files import read_lines, without_end
 
@@ -30,8 +36,11 @@ FLAGS = flags.FLAGS
 
 
 def main():
-    if FLAGS.score is not None and FLAGS.prefix is not None:
-        raise UserError("--score and --prefix exclude each other: nothing is searched for")
+    if FLAGS.score is not None:
+        of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
+        of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
+        if of_search:
+            raise UserError(f"--score excludes --{min(of_search)}: nothing is searched for")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else read_lines(beside)
     translator = load_translator()

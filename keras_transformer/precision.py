@@ -1,5 +1,7 @@
 """A trained model in fewer bits, to translate faster."""
 
+import warnings
+
 from keras_transformer.model import Transformer
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -26,7 +28,10 @@ def in_precision(model: Transformer, precision: str) -> Transformer:
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
     if precision == "int8":
-        model.quantize("int8")
+        with warnings.catch_warnings():
+            # Keras warns of each layer that has no matrix.
+            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+            model.quantize("int8")
     elif precision == "bfloat16":
         weights = model.get_weights()
         model = Transformer(model.config, dtype="bfloat16")

@@ -286,7 +286,7 @@ class Translator:
         """The length a batch gets: for XLA one of few, 8 to an octave."""
         if not self.jit_compile:
             return length
-        unit = max(8, 1 << (length.bit_length() - 3))
+        unit = max(8, (1 << length.bit_length()) // 8)
         return -(-length // unit) * unit
 
     def _compiled(self, signature):

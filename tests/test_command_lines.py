@@ -388,7 +388,7 @@ def test_no_model_and_too_many_checkpoints(trained, corpus, script):
 def test_search_option_out_of_range(trained, monkeypatch, options):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
     [name] = options
-    assert refused("translate.py", model_dir=trained[0], **options).startswith(f"{name}: expected")
+    assert refused("translate.py", model_dir=trained[0], **options).startswith(f"{name} must be")
 
 
 def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):

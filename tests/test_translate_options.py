@@ -41,6 +41,11 @@ def model_dirs(models, tokenizer, tmp_path_factory):
     return paths
 
 
+@pytest.fixture(scope="module")
+def translator(models, tokenizer):
+    return Translator(models[0], tokenizer, **SHORT)
+
+
 @pytest.fixture
 def translate(model_dirs, monkeypatch, capfd):
     """The lines that `translate.py` writes, in this process, with the first model by default."""
@@ -91,11 +96,8 @@ def test_n_best_translations_of_a_line_are_numbered_and_scored(translate, models
     assert_records(translate(**options, lines_at_once=3), expected)
 
 
-def test_scores_come_with_the_number_of_the_line(translate):
-    plain = translate()
-    records = [line.split(" ||| ") for line in translate(scores=True)]
-    assert [record[:2] for record in records] == [[str(n), text] for n, text in enumerate(plain)]
-    assert float(records[1][2]) == 0.0
+def test_scores_come_with_the_number_of_the_line(translate, translator):
+    assert_records(translate(scores=True), translator.translate_n(LINES))
 
 
 def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_path):
@@ -107,59 +109,66 @@ def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_pa
     assert expected[1] == 0.0
 
 
-def test_translations_start_with_their_prefixes(translate, tmp_path):
-    prefixes = ["Die Mädchen", "", "", "Der alte"]
+def test_translations_start_with_their_prefixes(translate, translator, tmp_path):
+    prefixes = ["Die", "", "", "Der"]
     (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in prefixes))
-    lines = translate(prefix=tmp_path / "prefixes", extra_length=20)
+    lines = translate(prefix=tmp_path / "prefixes")
     assert all(line.startswith(prefix) for line, prefix in zip(lines, prefixes, strict=True))
-    free = translate(extra_length=20)
-    assert [lines[1], lines[2]] == [free[1], free[2]]
+    free = translator(LINES)
+    assert lines[1:3] == free[1:3]
     assert lines[0] != free[0]
 
 
 def test_an_ensemble_is_several_folders(translate, model_dirs, models, tokenizer):
-    expected = Translator(models, tokenizer, **SHORT).translate_n(LINES)
-    lines = translate(model_dir=f"{model_dirs[0]},{model_dirs[1]}", scores=True)
-    assert_records(lines, expected)
-    assert lines != translate(scores=True)
+    expected = Translator(models, tokenizer, **SHORT, beam_size=2).translate_n(LINES)
+    folders = f"{model_dirs[0]},{model_dirs[1]}"
+    assert_records(translate(model_dir=folders, scores=True, beam_size=2), expected)
 
 
-def test_a_seed_makes_what_is_drawn_repeatable(translate):
-    options = {"sample": True, "temperature": 1.5}
-    first = translate(**options, seed=1)
-    assert translate(**options, seed=1) == first
-    assert translate(**options, seed=2) != first
+def test_a_seed_makes_what_is_drawn_repeatable(translate, models, tokenizer):
+    options = {"sample": True, "temperature": 1.5, "seed": 1}
+    drawn = Translator(models[0], tokenizer, **SHORT, **options)
+    first = translate(**options)
+    assert first == drawn(LINES)
+    assert first != drawn(LINES)
 
 
-@pytest.mark.parametrize("stdin", [b"a\n", b"A\n\n"])
-def test_lines_of_a_token_are_translated_compiled_as_they_are_otherwise(translate, stdin, tmp_path):
-    (tmp_path / "prefixes").write_text("\n" * stdin.count(b"\n"))
-    expected = translate(stdin, beam_size=1)
-    assert translate(stdin, beam_size=1, jit_compile=True) == expected
-    options = {"beam_size": 1, "prefix": tmp_path / "prefixes"}
-    assert translate(stdin, jit_compile=True, **options) == expected
+def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
+    translate, translator, tmp_path
+):
+    (tmp_path / "prefixes").write_text("\n")
+    expected = translator(["a"])
+    assert translate(b"a\n", jit_compile=True) == expected
+    assert translate(b"a\n", jit_compile=True, prefix=tmp_path / "prefixes") == expected
 
 
 # What is refused.
 
 
-@pytest.mark.parametrize("flag", ["score", "prefix"])
-@pytest.mark.parametrize(("count", "message"), [(3, "found 3"), (0, "found 0"), (5, "found more")])
+@pytest.mark.parametrize(
+    ("flag", "count", "message"),
+    [
+        ("score", 3, "expected a line for each line of input, found 3"),
+        ("prefix", 0, "expected a line for each line of input, found 0"),
+        ("score", 5, "expected 4 lines, as there are of input, found more"),
+    ],
+)
 def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, count, message):
-    (tmp_path / "beside").write_text("Ja\n" * count)
-    assert refusal(**{flag: tmp_path / "beside"}).startswith(f"{tmp_path / 'beside'}: expected")
-    assert message in refusal(**{flag: tmp_path / "beside"})
+    beside = tmp_path / "beside"
+    beside.write_text("Ja\n" * count)
+    assert refusal(**{flag: beside}) == f"{beside}: {message}"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"score": "x", "prefix": "y"}, "--score and --prefix exclude each other"),
+        ({"score": "x", "prefix": "y"}, "--score excludes --prefix"),
+        ({"score": "x", "n_best": 2}, "--score excludes --n_best"),
         ({"precision": "int8"}, "--precision=int8 needs --jit_compile"),
-        ({"seed": 1}, "seed: expected"),
-        ({"top_p": 0.5}, "top_p: expected"),
-        ({"n_best": 5}, "n_best: expected"),
-        ({"min_length": 0}, "min_length: expected"),
+        ({"seed": 1}, "seed must be"),
+        ({"top_p": 0.5}, "top_p must be"),
+        ({"n_best": 5}, "n_best must be"),
+        ({"min_length": 0}, "min_length must be"),
         ({"score": "nowhere/x"}, "nowhere/x: expected a readable file"),
     ],
     ids=str,

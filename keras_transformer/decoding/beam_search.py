@@ -209,8 +209,8 @@ def sizes_up_to(length: Tensor) -> list:
 
 def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
     """What log-probabilities of sequences of `length` symbols are divided by: float32, `length`'s
-    shape."""
-    length = ops.cast(length, "float32")
+    shape; never 0, nothing being as long as one symbol."""
+    length = ops.maximum(ops.cast(length, "float32"), 1.0)
     if not options.plain_length_penalty:
         length = (5.0 + length) / 6.0
     return ops.power(length, options.alpha)

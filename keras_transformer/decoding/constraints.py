@@ -53,19 +53,24 @@ class Constraints:
         Returns:
             Boolean, broadcastable to (batch, beam_size, vocab_size); None if all may.
         """
-        masks = []
+        allowed = None
         if self.no_repeat_ngram:
-            masks.append(self._repeats_nothing(live_ids, position, vocab_size))
+            allowed = self._repeats_nothing(live_ids, position, vocab_size)
         if self.prefix_ids is not None:
-            masks.append(self._is_prefix(position, vocab_size))
-        return ops.all(ops.stack(masks), axis=0) if len(masks) == 2 else next(iter(masks), None)
+            is_free, forced = self._prefix(position, vocab_size)
+            # What is forced may repeat itself.
+            allowed = (is_free if allowed is None else is_free & allowed) | forced
+        return allowed
 
-    def _is_prefix(self, position, vocab_size):
-        within = position < ops.shape(self.prefix_ids)[1]
-        last = ops.maximum(ops.shape(self.prefix_ids)[1] - 1, 0)
-        forced = ops.take(self.prefix_ids, ops.minimum(position, last), axis=1)[:, None, None]
-        is_free = ops.logical_not(within) | ops.equal(forced, self.pad_id)
-        return is_free | ops.equal(ops.arange(vocab_size, dtype="int32"), forced)
+    def _prefix(self, position, vocab_size):
+        """Whether the prefixes are over, and the symbols that they force where they are not."""
+        # One column more, of padding: a prefix may have none, and is over behind its last.
+        prefix_ids = ops.pad(self.prefix_ids, [(0, 0), (0, 1)], constant_values=self.pad_id)
+        position = ops.minimum(position, ops.shape(prefix_ids)[1] - 1)
+        symbols = ops.take(prefix_ids, position, axis=1)[:, None, None]
+        is_free = ops.equal(symbols, self.pad_id)
+        is_symbol = ops.equal(ops.arange(vocab_size, dtype="int32"), symbols)
+        return is_free, is_symbol & ops.logical_not(is_free)
 
     def _repeats_nothing(self, live_ids, position, vocab_size):
         batch, beam_size, length = ops.shape(live_ids)

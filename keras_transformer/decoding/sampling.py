@@ -76,10 +76,14 @@ def sample(
         allowed = ops.logical_not(constraints.is_excluded(symbols, position))
         if (more := constraints.allowed(ids, position, vocab_size)) is not None:
             allowed = allowed & more
-        kept = keep_likely(ops.where(allowed, logits, NO_HYPOTHESIS), options)
-        tokens = choose(ops.softmax(kept), ops.take(chances, position, axis=0))
+        log_total = ops.logsumexp(logits, axis=-1)
+        logits = ops.where(allowed, logits, NO_HYPOTHESIS)
+        probabilities = ops.softmax(keep_likely(logits, options))
+        tokens = choose(probabilities, ops.take(chances, position, axis=0))
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-        new_log_probs = log_probs + token_logits - ops.logsumexp(logits, axis=-1)
+        new_log_probs = log_probs + token_logits - log_total
+        # What has no probability, or where none may follow, cannot be a hypothesis.
+        new_log_probs = ops.where(ops.isnan(new_log_probs), NO_HYPOTHESIS, new_log_probs)
 
         length = position + 1
         new_ids = write(ids, length, ops.where(done, pad_id, tokens))
@@ -106,11 +110,15 @@ def sample(
         position, state, *drawn = ops.while_loop(is_drawing, draw, (position, state, *drawn))
     ids, log_probs, lengths, _ = drawn
 
-    scores = log_probs / length_penalty(ops.maximum(lengths, 1), options)
-    ended = ops.any(ops.equal(ids[..., 1:], end_id), axis=-1)
-    # Those that ended come first; no score is as low as what that takes.
-    _, best = ops.top_k(ops.where(ended, scores, scores - 1e6), options.n_best)
-    return BeamSearchResult(gather_beams(ids, best)[..., 1:], gather_beams(scores, best))
+    # Where nothing could be drawn, once is enough.
+    first = ops.arange(options.beam_size) == 0
+    log_probs = ops.where((lengths > 0) | first, log_probs, NO_HYPOTHESIS)
+    scores, best = ops.top_k(log_probs / length_penalty(lengths, options), options.beam_size)
+    ids = ops.where((scores > NO_HYPOTHESIS)[..., None], gather_beams(ids, best)[..., 1:], pad_id)
+    # Those that ended come first: of equal precedence, the first is taken.
+    ended = ops.any(ops.equal(ids, end_id), axis=-1)
+    _, best = ops.top_k(ops.cast(ended, "int32"), options.n_best)
+    return BeamSearchResult(gather_beams(ids, best), gather_beams(scores, best))
 
 
 def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
@@ -140,7 +148,7 @@ def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
         int32 (...), never a symbol of probability 0.
     """
     sums = ops.cumsum(probabilities, axis=-1)
-    total = sums[..., -1:]
-    passed = ops.sum(ops.cast(sums <= chances[..., None] * total, "int32"), axis=-1)
-    last = ops.sum(ops.cast(sums < total, "int32"), axis=-1)
-    return ops.minimum(passed, last)
+    # Compilers sum in another order, by which running sums may fall, or rise by a probability of 0.
+    passed = (sums > chances[..., None] * sums[..., -1:]) & (probabilities > 0)
+    first = ops.argmax(ops.cast(passed, "int32"), axis=-1)
+    return ops.where(ops.any(passed, axis=-1), first, ops.argmax(probabilities, axis=-1))
