@@ -22,6 +22,7 @@ from absl import app, flags
 
 flags.DEFINE_list("sizes", ["base", "tiny"], "presets of random models")
 flags.DEFINE_list("batches", ["32", "1"], "sentences at a time")
+flags.DEFINE_integer("sentences", 128, "of random models; a multiple of the batch")
 flags.DEFINE_integer("rounds", 3, "times each contestant runs")
 flags.DEFINE_float("seconds", 8, "of each timed window, at least")
 flags.DEFINE_list("model_dir", None, "a trained model, for text")
@@ -32,7 +33,7 @@ flags.DEFINE_string("contestant", None, "used by this script: the one to run, as
 FLAGS = flags.FLAGS
 
 VOCABULARY = {"base": 32_000, "tiny": 10_000}
-SENTENCES, SOURCE_LENGTH, TARGET_LENGTH, BEAM_SIZE = 128, 24, 32, 4
+SOURCE_LENGTH, TARGET_LENGTH, BEAM_SIZE = 24, 32, 4
 THREADS = 2
 
 
@@ -84,7 +85,7 @@ def random_model(size):
 
 
 def random_sources(size):
-    ids = np.random.default_rng(1).integers(4, VOCABULARY[size], (SENTENCES, SOURCE_LENGTH))
+    ids = np.random.default_rng(1).integers(4, VOCABULARY[size], (FLAGS.sentences, SOURCE_LENGTH))
     return np.pad(ids, [(0, 0), (0, 1)], constant_values=2).astype("int32")
 
 
@@ -102,9 +103,11 @@ def ours_on_ids(size, batch, precision, jit_compile, workers):
         jit_compile=jit_compile,
         autograph=False,
     )
-    batches = [tf.constant(ids[i : i + batch]) for i in range(0, SENTENCES, batch)]
+    batches = [tf.constant(ids[i : i + batch]) for i in range(0, FLAGS.sentences, batch)]
     with ThreadPoolExecutor(workers) as pool:
-        return timed(lambda: list(pool.map(lambda b: compiled(b).numpy(), batches)), SENTENCES)
+        return timed(
+            lambda: list(pool.map(lambda b: compiled(b).numpy(), batches)), FLAGS.sentences
+        )
 
 
 def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
@@ -119,11 +122,11 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
 
     def run():
         # One call of all, where workers share it; else of a batch, as they come.
-        at_once = SENTENCES if workers > 1 else batch
-        for i in range(0, SENTENCES, at_once):
+        at_once = FLAGS.sentences if workers > 1 else batch
+        for i in range(0, FLAGS.sentences, at_once):
             translator.translate_batch(sources[i : i + at_once], **options, **limits)
 
-    return timed(run, SENTENCES)
+    return timed(run, FLAGS.sentences)
 
 
 def ours_on_text(precision, jit_compile, workers):
@@ -194,7 +197,7 @@ def run_contestant(**settings):
 
 
 def in_a_process(settings):
-    flags_given = [f"--seconds={FLAGS.seconds}"]
+    flags_given = [f"--seconds={FLAGS.seconds}", f"--sentences={FLAGS.sentences}"]
     for name in ("source", "reference"):
         flags_given += [f"--{name}={FLAGS[name].value}"] * (FLAGS[name].value is not None)
     if FLAGS.model_dir:
