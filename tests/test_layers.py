@@ -161,7 +161,7 @@ def test_masks_are_true_where_attention_may_look():
 def test_attention_weights_of_a_row_sum_to_one_and_are_zero_where_masked():
     layer = built(MultiHeadAttention, **WIDTHS)
     keys, _ = layer.keys_and_values(MEMORY)
-    weights = ops.convert_to_numpy(layer.attention_weights(X, keys, MEMORY_MASK))
+    weights = ops.convert_to_numpy(layer.attention_weights(layer.queries(X), keys, MEMORY_MASK))
     assert weights.shape == (2, 2, 5, 7)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     is_seen = np.broadcast_to(MEMORY_MASK, weights.shape)
