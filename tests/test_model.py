@@ -8,6 +8,7 @@ from keras import ops
 from numpy_transformer import logits_of
 
 import keras_transformer as kt
+from keras_transformer.decoding.search import TransformerSteps
 
 # Two sentence pairs in a batch, each side of its own length.
 SOURCES = [[5, 9, 3, 12, 2], [7, 4, 2]]
@@ -167,16 +168,21 @@ def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
     model = small_model(**VARIANTS[name])
     beams = np.random.default_rng(0).integers(1, 13, size=(2, 3, 6)).astype("int32")
     source_ids = padded(SOURCES)
-    memory, source_mask = model.encode(source_ids)
-    memory = model.decoder.memory_keys_and_values(memory)
-    cache = model.decoder.new_cache(2, 3, 8)
-    whole = [model({"source_ids": source_ids, "target_ids": beams[:, i]}) for i in range(3)]
+    steps = TransformerSteps(model, source_ids)
+    state = steps.grow(steps.initial_state(2, 3), 8)
+    parents = np.array([[2, 0, 0], [1, 1, 2]])
     for position in range(6):
-        step, cache = model.decode_step(
-            beams[:, :, position], ops.array(position), cache, memory, source_mask
-        )
+        whole = [model({"source_ids": source_ids, "target_ids": beams[:, i]}) for i in range(3)]
+        logits, state = steps.step(beams[:, :, position], ops.array(position), state)
         for beam in range(3):
-            np.testing.assert_allclose(step[:, beam], whole[beam][:, position], atol=1e-5)
+            np.testing.assert_allclose(logits[:, beam], whole[beam][:, position], atol=1e-5)
+        if position in (1, 3):
+            # From here on each beam goes on from another, as in a search.
+            state = steps.reorder(state, ops.array(parents, "int32"))
+            past = np.take_along_axis(beams, parents[:, :, None], axis=1)
+            beams[:, :, : position + 1] = past[:, :, : position + 1]
+        if position == 4:
+            state = steps.grow(state, 9)
 
 
 # Training, saving, precision
