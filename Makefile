@@ -22,7 +22,7 @@ install: .venv/installed ## make .venv with the package and all it needs
 	@touch $@
 
 test: install ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist=loadfile
 
 test-slow: install ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

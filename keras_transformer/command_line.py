@@ -66,15 +66,16 @@ def load_translator() -> Translator:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     options = SearchOptions(**given_fields(SearchOptions))
     first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
+    models = [
+        in_precision(model_dir.load_model(flags.FLAGS.average), flags.FLAGS.precision)
+        for model_dir in model_dirs
+    ]
     tokenizer = first.load_tokenizer()
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
             raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
     return Translator(
-        [
-            in_precision(model_dir.load_model(flags.FLAGS.average), flags.FLAGS.precision)
-            for model_dir in model_dirs
-        ],
+        models,
         tokenizer,
         options,
         jit_compile=flags.FLAGS.jit_compile,

@@ -16,6 +16,11 @@ STDIN = "".join(f"{line}\n" for line in LINES).encode()
 SHORT = {"extra_length": 4}
 
 
+def limited(options):
+    """The options, and a limit where something is searched for."""
+    return options if "score" in options else {**SHORT, **options}
+
+
 @pytest.fixture(autouse=True)
 def scripts_import_what_is_beside_them(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
@@ -52,7 +57,7 @@ def translate(model_dirs, monkeypatch, capfd):
 
     def translated(stdin=STDIN, **options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        run("translate.py", **{"model_dir": model_dirs[0], **SHORT, **options})
+        run("translate.py", **{"model_dir": model_dirs[0], **limited(options)})
         out = capfd.readouterr().out
         assert out.endswith("\n")
         return out.split("\n")[:-1]
@@ -66,7 +71,7 @@ def refusal(model_dirs, monkeypatch):
 
     def message(**options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
-        return refused("translate.py", **{"model_dir": model_dirs[0], **SHORT, **options})
+        return refused("translate.py", **{"model_dir": model_dirs[0], **limited(options)})
 
     return message
 
