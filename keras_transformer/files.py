@@ -9,6 +9,11 @@ from pathlib import Path
 from keras_transformer.errors import UserError
 
 
+def partial_path(path: Path) -> Path:
+    """What `path` is called until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """A path to write to, renamed to `path` once the block has ended without an error.
@@ -18,7 +23,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         ...     partial.write_text("{}")
     """
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_path(path)
     try:
         yield partial
         os.replace(partial, path)
@@ -40,7 +45,7 @@ def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
     path = Path(path)
     if os.path.lexists(path):
         raise UserError(f"{path}: expected a new folder, found one that exists")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_path(path)
     try:
         partial.mkdir(parents=True)
     except OSError as error:
@@ -53,5 +58,5 @@ def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether this is what `whole_file` leaves if the process is killed."""
+    """Whether this is a `partial_path`, which stays behind if the process is killed."""
     return path.name.startswith(".") and path.name.endswith(".partial")

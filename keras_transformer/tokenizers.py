@@ -1,5 +1,6 @@
 """Subword vocabularies (section 5.1): trained, saved and loaded; text to ids to text, in-graph."""
 
+import functools
 import io
 import itertools
 import os
@@ -162,7 +163,11 @@ class SubwordTokenizer(Tokenizer):
             )
         self.model = model
         self.vocab_size = processor.vocab_size()
-        self.pieces = [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
+
+    @functools.cached_property
+    def pieces(self) -> list[str]:
+        processor = self._sentencepiece.processor
+        return [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import small_model
+from helpers import lively_model, small_model
 
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import SearchOptions, search
@@ -28,15 +28,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model(tokenizer):
-    """Untrained, but lively: each sentence has its own translation."""
-    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
-    model = small_model(3, vocab_size=tokenizer.vocab_size, tie_output=False, **layers)
-    # Bytes that begin no character would all become the same sign.
-    kernel = 3.0 * model.output_projection.kernel.numpy()
-    kernel[:, : 4 + 256] = -1.0
-    kernel[:, 2] = kernel[:, 300]
-    model.output_projection.kernel.assign(kernel)
-    return model
+    return lively_model(3, tokenizer.vocab_size)
 
 
 @pytest.fixture(scope="module")

@@ -119,10 +119,7 @@ def beam_search(
     """
     beam_size, n_best = options.beam_size, options.n_best
     start_ids = ops.cast(start_ids, "int32")
-    max_lengths = ops.cast(max_lengths, "int32")
-    if buffer_length is None:
-        buffer_length = ops.max(max_lengths, initial=0)
-    limits = ops.clip(max_lengths, 0, buffer_length)
+    limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch_size = ops.shape(start_ids)[0]
     constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
 
@@ -177,15 +174,7 @@ def beam_search(
         ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
         limits <= 0,
     )
-    for size in sizes_up_to(buffer_length):
-
-        def is_searching(position, *found, size=size):
-            return ops.logical_not(ops.all(found[-1])) & (position < size)
-
-        state = steps.grow(state, size)
-        position, state, *found = ops.while_loop(
-            is_searching, search_step, (position, state, *found)
-        )
+    found = step_by_step(steps, search_step, position, state, found, buffer_length)
     live_ids, live_log_probs, ended_ids, ended_scores, _ = found
 
     # Beams still live at the limit fill the slots that finished hypotheses left empty: of equal
@@ -198,6 +187,38 @@ def beam_search(
     ids = gather_beams(ops.concatenate([ended_ids, live_ids], axis=1), best)
     ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], ids, pad_id)
     return BeamSearchResult(ids[:, :, 1:], scores)
+
+
+def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tensor, Tensor]:
+    """The limit of each sentence, int32 (batch,), and the length that all of them fit in."""
+    max_lengths = ops.cast(max_lengths, "int32")
+    if buffer_length is None:
+        buffer_length = ops.max(max_lengths, initial=0)
+    return ops.clip(max_lengths, 0, buffer_length), buffer_length
+
+
+def step_by_step(steps: DecoderSteps, body, position, state, found, buffer_length):
+    """What is found once all of it is done: a loop for each size of the decoder's state.
+
+    Args:
+        steps: the decoder, whose state grows.
+        body: `(position, state, *found) -> (position, state, *found)`, one step.
+        position: int32 scalar, of the first step.
+        state: the decoder's state before it.
+        found: tensors, of which the last says what is done.
+        buffer_length: the most steps there can be.
+
+    Returns:
+        `found` after the last step.
+    """
+    for size in sizes_up_to(buffer_length):
+
+        def goes_on(position, *found, size=size):
+            return ops.logical_not(ops.all(found[-1])) & (position < size)
+
+        state = steps.grow(state, size)
+        position, state, *found = ops.while_loop(goes_on, body, (position, state, *found))
+    return found
 
 
 def sizes_up_to(length: Tensor) -> list:

@@ -11,7 +11,8 @@ from keras_transformer.decoding.beam_search import (
     DecoderSteps,
     gather_beams,
     length_penalty,
-    sizes_up_to,
+    limits_within,
+    step_by_step,
     write,
 )
 from keras_transformer.decoding.constraints import Constraints
@@ -57,10 +58,7 @@ def sample(
         >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
     """
     start_ids = ops.cast(start_ids, "int32")
-    max_lengths = ops.cast(max_lengths, "int32")
-    if buffer_length is None:
-        buffer_length = ops.max(max_lengths, initial=0)
-    limits = ops.clip(max_lengths, 0, buffer_length)
+    limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
     constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
@@ -101,13 +99,7 @@ def sample(
         ops.zeros(rows, "int32"),
         ops.broadcast_to((limits <= 0)[:, None], rows),
     )
-    for size in sizes_up_to(buffer_length):
-
-        def is_drawing(position, *drawn, size=size):
-            return ops.logical_not(ops.all(drawn[-1])) & (position < size)
-
-        state = steps.grow(state, size)
-        position, state, *drawn = ops.while_loop(is_drawing, draw, (position, state, *drawn))
+    drawn = step_by_step(steps, draw, position, state, drawn, buffer_length)
     ids, log_probs, lengths, _ = drawn
 
     # Where nothing could be drawn, once is enough.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import is_partial, whole_file
+from keras_transformer.files import is_partial, partial_path, whole_file
 from keras_transformer.marian_tokenizer import MarianTokenizer
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
@@ -82,7 +82,7 @@ class ModelDir:
         """
         self.check_new()
         path = self.path.absolute()
-        partial = ModelDir(path.with_name(f".{path.name}.{os.getpid()}.partial"))
+        partial = ModelDir(partial_path(path))
         training = {
             "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
             "data": {},
