@@ -3,7 +3,10 @@
 import keras
 from keras import ops
 
+from keras_transformer.fused import fused
 from keras_transformer.replicas import sum_over_replicas
+
+_LEAST = 1e-37  # near the smallest float32 and bfloat16
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -44,6 +47,13 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.epsilon = epsilon
         self.pad_id = pad_id
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras's own would copy the logits to float32, and apply a mask that none asked for.
+        losses = self.call(y_true, y_pred)
+        if sample_weight is not None:
+            losses = losses * per_token(sample_weight, losses)
+        return ops.sum(losses)
+
     def call(self, y_true, y_pred):
         real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
         tokens = ops.maximum(sum_over_replicas(ops.sum(real)), 1.0)
@@ -56,38 +66,57 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 def smoothed_cross_entropy(labels, logits, epsilon: float):
     """Loss of each token, (batch, length), with its gradient in closed form.
 
-    With `lse` the log-sum-exp of the logits z, y the label, V the vocabulary size and
+    With z the logits, p their softmax, y the label, V the vocabulary size and
     s = epsilon / (V - 1), the cross-entropy against the smoothed target is
-    `lse - (1 - epsilon - s) z_y - s sum(z)`, and its gradient `softmax(z) - s`, less
-    `1 - epsilon - s` at y. Nothing of the vocabulary's size is made but the exponentials, which
-    the gradient uses again.
+    `log(sum(exp(z))) - (1 - epsilon - s) z_y - s sum(z)`, and its gradient `p - s`, less
+    `1 - epsilon - s` at y. Nothing of the vocabulary's size is made but p and the gradient, both
+    of the dtype of the logits. A label less likely than `_LEAST` counts as if it were not.
     """
     vocab_size = logits.shape[-1]
     share = epsilon / (vocab_size - 1)
     peak = 1.0 - epsilon - share
-    labels_shape = ops.shape(labels)
-    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
 
     @ops.custom_gradient
     def loss(logits):
-        dtype = logits.dtype
-        logits = ops.cast(logits, "float32")
-        highest = ops.max(logits, axis=-1, keepdims=True)
-        exponentials = ops.exp(logits - highest)
-        total = ops.sum(exponentials, axis=-1, keepdims=True)
-        label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)
-        log_sum_exp = highest + ops.log(total)
-        losses = log_sum_exp - peak * label_logits - share * ops.sum(logits, -1, keepdims=True)
+        probabilities = ops.softmax(logits, axis=-1)
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            gradients = exponentials * (upstream / total) - share * upstream
-            at_labels = ops.stack([ops.arange(ops.shape(labels)[0]), labels], axis=1)
-            gradients = ops.scatter_update(
-                gradients, at_labels, -peak * upstream[:, 0], reduction="add"
-            )
-            return ops.cast(gradients, dtype)
+            return _loss_gradient(probabilities, labels, upstream, peak, share)
 
-        return losses, gradient
+        label_logits = _at_labels(logits, labels)
+        log_sum_exp = label_logits - _log(_at_labels(probabilities, labels))
+        # A product with ones is the fastest sum of a row.
+        ones = ops.ones((vocab_size, 1), logits.dtype)
+        total = ops.cast(ops.matmul(logits, ones), "float32")[..., 0]
+        return log_sum_exp - peak * label_logits - share * total, gradient
 
-    return ops.reshape(loss(ops.reshape(logits, (-1, vocab_size))), labels_shape)
+    return loss(logits)
+
+
+def token_nll(labels, logits):
+    """The negative log-likelihood of each token, (batch, length), without smoothing."""
+    return -_log(_at_labels(ops.softmax(logits, axis=-1), labels))
+
+
+def per_token(sample_weight, like):
+    """Weights of sentences (batch,) or tokens (batch, length), as float32 to multiply `like`."""
+    weight = ops.cast(sample_weight, "float32")
+    return weight if len(weight.shape) == len(like.shape) else weight[:, None]
+
+
+def _at_labels(x, labels):
+    labels = ops.cast(labels, "int32")[..., None]
+    return ops.cast(ops.take_along_axis(x, labels, axis=-1)[..., 0], "float32")
+
+
+def _log(probability):
+    return ops.log(ops.maximum(probability, _LEAST))
+
+
+@fused
+def _loss_gradient(probabilities, labels, upstream, peak, share):
+    ids = ops.arange(probabilities.shape[-1], dtype="int32")
+    is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)
+    difference = ops.cast(probabilities, "float32") - ops.where(is_label, peak + share, share)
+    return ops.cast(difference * upstream[..., None], probabilities.dtype)

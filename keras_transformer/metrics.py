@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.losses import per_token, token_nll
+
 
 class _TokenMean(keras.metrics.Metric):
     """The mean over all real tokens seen, whatever batches they came in."""
@@ -16,8 +18,7 @@ class _TokenMean(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
         if sample_weight is not None:
-            weight = ops.cast(sample_weight, "float32")
-            real *= weight if len(weight.shape) == len(real.shape) else weight[:, None]
+            real *= per_token(sample_weight, real)
         self.total.assign_add(ops.sum(self.token_values(y_true, y_pred) * real))
         self.tokens.assign_add(ops.sum(real))
 
@@ -79,8 +80,7 @@ class Perplexity(_TokenMean):
         super().__init__(name, pad_id, dtype)
 
     def token_values(self, y_true, y_pred):
-        logits = ops.cast(y_pred, "float32")
-        return ops.sparse_categorical_crossentropy(y_true, logits, from_logits=True)
+        return token_nll(y_true, y_pred)
 
     def result(self):
         return ops.exp(super().result())

@@ -13,6 +13,7 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.block import TransformerBlock
+from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -51,7 +52,7 @@ class Transformer(keras.Model):
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
-        self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=self.dtype_policy)
+        self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
         block = {name: getattr(config, name) for name in TransformerBlock.FIELDS}
         block["dtype"] = self.dtype_policy
         self.encoder = Encoder(config.num_encoder_layers, **block, name="encoder")

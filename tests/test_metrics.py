@@ -75,7 +75,7 @@ def test_bfloat16_logits_will_do(metric_class):
     rounded = ops.cast(LOGITS, "bfloat16")
     metric.update_state(LABELS, rounded)
     expected.update_state(LABELS, ops.cast(rounded, "float32"))
-    assert float(metric.result()) == pytest.approx(float(expected.result()), rel=1e-6)
+    assert float(metric.result()) == pytest.approx(float(expected.result()), rel=2**-9)
 
 
 @each_metric

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.dropout import Dropout
+
 # Stands for minus infinity before the softmax: a row in which nothing may be attended to then
 # gives equal weights and not NaN.
 _MINUS_INFINITY = -1e9
@@ -102,7 +104,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
         self.output_projection = self._projection(d_model, "output")
-        self.weights_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def _projection(self, width, name):
         return keras.layers.Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)

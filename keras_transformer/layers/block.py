@@ -3,7 +3,9 @@
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.normalization import LayerNormalization
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -68,7 +70,7 @@ class TransformerBlock(keras.layers.Layer):
         self.activation_dropout = activation_dropout
         self.pre_norm = pre_norm
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.residual_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.residual_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def block_config(self):
         """The arguments of this class, for `get_config` and for layers made in its likeness."""
@@ -106,7 +108,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def new_norm(self, name):
         """A layer normalisation of this block's epsilon."""
-        return keras.layers.LayerNormalization(
+        return LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
 
@@ -118,8 +120,8 @@ class TransformerBlock(keras.layers.Layer):
     def residual(self, x, sublayer, norm, training):
         """`norm(x + dropout(sublayer(x)))`, or `x + dropout(sublayer(norm(x)))` with pre-norm."""
         if self.pre_norm:
-            return x + self.residual_dropout(sublayer(norm(x)), training=training)
-        return norm(x + self.residual_dropout(sublayer(x), training=training))
+            return self.residual_dropout.add(x, sublayer(norm(x, training=training)), training)
+        return norm(self.residual_dropout.add(x, sublayer(x), training), training=training)
 
 
 class BlockStack(TransformerBlock):

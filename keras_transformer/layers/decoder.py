@@ -150,7 +150,7 @@ class Decoder(BlockStack):
     def call(self, x, memory, source_mask=None, training=None):
         for layer in self.layers:
             x = layer(x, memory, source_mask=source_mask, training=training)
-        return self.norm(x) if self.norm else x
+        return self.norm(x, training=training) if self.norm else x
 
     def prepare(self, memory):
         """What each layer's `step` needs besides its cache: computed once for a sentence."""

@@ -72,4 +72,4 @@ class Encoder(BlockStack):
     def call(self, x, attention_mask=None, training=None):
         for layer in self.layers:
             x = layer(x, attention_mask=attention_mask, training=training)
-        return self.norm(x) if self.norm else x
+        return self.norm(x, training=training) if self.norm else x

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
@@ -38,7 +40,7 @@ class FeedForward(keras.layers.Layer):
             d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )
         self.output_projection = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
-        self.hidden_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.hidden_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
         self.hidden.build((None, None, self.d_model))
