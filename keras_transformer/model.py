@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     Decoder,
+    Dropout,
     Encoder,
     LearnedPositions,
     PositionalEncoding,
@@ -13,7 +14,6 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.block import TransformerBlock
-from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

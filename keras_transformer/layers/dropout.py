@@ -10,27 +10,51 @@ _STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` in one pass over memory, forwards and backwards.
+class Dropout(keras.layers.Layer):
+    """Drops elements in training, in one pass over memory, forwards and backwards.
 
-    Whether an element is kept is a hash of its index and of two random numbers, so that the
-    gradient computes the mask again instead of reading it. Arguments are those of Keras's layer.
+    Whether an element is kept is a hash of its index and of a random number, so that the gradient
+    computes the mask again instead of reading it.
+
+    Args:
+        rate: share of the elements that become 0; the others are divided by `1 - rate`.
+        seed: of the masks; default: from Keras's global seed.
+
+    Call arguments:
+        x: a float tensor of any shape.
+        training: nothing is dropped unless it is true.
+
+    Returns:
+        A tensor like `x`.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
 
     Example:
         >>> Dropout(0.5, seed=1)(keras.ops.ones((2, 3)), training=True).shape
         TensorShape([2, 3])
     """
 
-    def call(self, inputs, training=False):
-        if not self.drops(training):
-            return inputs
-        return _dropped(inputs, self.new_key(), self.rate)
+    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be in [0, 1): found {rate}")
+        self.rate = rate
+        self.seed = seed
+        if rate > 0:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.built = True
 
-    def add(self, x, inputs, training=False):
-        """`x + call(inputs)`, in one pass."""
+    def call(self, x, training=False):
         if not self.drops(training):
-            return x + inputs
-        return _dropped_sum(x, inputs, self.new_key(), self.rate)
+            return x
+        return _dropped(x, self.new_key(), self.rate)
+
+    def add(self, x, y, training=False):
+        """`x + call(y)`, in one pass."""
+        if not self.drops(training):
+            return x + y
+        return _dropped_sum(x, y, self.new_key(), self.rate)
 
     def drops(self, training) -> bool:
         """Whether anything is dropped at all."""
@@ -40,6 +64,12 @@ class Dropout(keras.layers.Dropout):
         """A random int32 from which one mask is made."""
         seed = ops.cast(self.seed_generator.next(), "int32")
         return _hash(_hash(seed[0]) + seed[1])
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
 def scaled_mask(x, key, rate: float):

@@ -1,0 +1,115 @@
+"""Dropout and layer normalisation compute what Keras's do, and their gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from layer_checks import run_layer_test, run_saving_test
+
+from keras_transformer.layers import Dropout, LayerNormalization
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3, 50, 64)).astype("float32")
+Y = rng.normal(size=X.shape).astype("float32")
+
+
+def gradients(function, *inputs):
+    inputs = [ops.convert_to_tensor(x) for x in inputs]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = ops.sum(ops.sin(function(*inputs)))
+    return tape.gradient(loss, inputs)
+
+
+@pytest.mark.parametrize(
+    "layer_class, kwargs, weights",
+    [
+        (Dropout, {"rate": 0.1, "seed": 3}, []),
+        (LayerNormalization, {"epsilon": 1e-5}, ["gamma", "beta"]),
+    ],
+)
+def test_it_is_a_layer(layer_class, kwargs, weights, tmp_path):
+    run_layer_test(layer_class, kwargs, {"x": X}, X.shape, weights)
+    run_saving_test(layer_class, kwargs, {"x": X}, tmp_path)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_normalisation_and_its_gradients_are_those_of_keras(training):
+    ours, theirs = LayerNormalization(1e-5), keras.layers.LayerNormalization(epsilon=1e-5)
+    for layer in (ours, theirs):
+        layer.build(X.shape)
+    weights = [rng.normal(size=64), rng.normal(size=64)]
+    results = []
+    for layer in (ours, theirs):
+        layer.set_weights(weights)
+        with tf.GradientTape() as tape:
+            x = tf.constant(X)
+            tape.watch(x)
+            output = layer(x, training=training) if layer is ours else layer(x)
+            loss = ops.sum(ops.sin(output))
+        watched = [x, *(weight.value for weight in layer.trainable_weights)]
+        results.append([output, *tape.gradient(loss, watched)])
+    for mine, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_dropout_drops_its_share_and_scales_the_rest():
+    output = ops.convert_to_numpy(Dropout(0.3, seed=1)(ops.ones((1000, 1000)), training=True))
+    assert np.mean(output == 0) == pytest.approx(0.3, abs=3e-3)
+    np.testing.assert_allclose(output[output > 0], 1 / 0.7, rtol=1e-6)
+
+
+def test_dropout_hits_rows_columns_and_neighbours_alike():
+    dropped = ops.convert_to_numpy(Dropout(0.5, seed=1)(ops.ones((1000, 1000)), training=True)) == 0
+    deviation = np.sqrt(0.25 / 1000)
+    for axis in (0, 1):
+        assert np.std(np.mean(dropped, axis)) == pytest.approx(deviation, rel=0.1)
+    for shift in (1, 2, 32, 64, 1000):
+        flat = dropped.ravel()
+        assert np.corrcoef(flat[:-shift], flat[shift:])[0, 1] == pytest.approx(0, abs=4e-3)
+
+
+def test_each_call_and_each_layer_has_a_mask_of_its_own():
+    layers = [Dropout(0.5, seed=1), Dropout(0.5, seed=2)]
+    masks = [
+        ops.convert_to_numpy(layer(ops.ones((500, 500)), training=True)) == 0
+        for layer in layers
+        for _ in range(3)
+    ]
+    for i, mask in enumerate(masks):
+        for other in masks[:i]:
+            assert np.corrcoef(mask.ravel(), other.ravel())[0, 1] == pytest.approx(0, abs=1e-2)
+
+
+def test_a_seed_repeats_its_masks():
+    first, second = (Dropout(0.5, seed=7)(X, training=True) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_the_gradient_of_dropout_has_the_mask_of_its_output():
+    layer = Dropout(0.5, seed=1)
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = layer(x, training=True)
+    scale = tape.gradient(output, x)
+    assert 0.4 < np.mean(scale == 0) < 0.6
+    np.testing.assert_allclose(output, X * scale, rtol=1e-6)
+
+
+def test_adding_is_a_sum_with_what_is_left():
+    assert_same = np.testing.assert_allclose
+    added = Dropout(0.5, seed=1).add(X, Y, training=True)
+    assert_same(added, X + Dropout(0.5, seed=1)(Y, training=True), atol=1e-6)
+    together = gradients(lambda x, y: Dropout(0.5, seed=1).add(x, y, training=True), X, Y)
+    apart = gradients(lambda x, y: x + Dropout(0.5, seed=1)(y, training=True), X, Y)
+    for mine, expected in zip(together, apart, strict=True):
+        assert_same(mine, expected, atol=1e-6)
+    np.testing.assert_array_equal(Dropout(0.5).add(X, Y), X + Y)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_an_impossible_rate_is_refused(rate):
+    with pytest.raises(ValueError, match="rate"):
+        Dropout(rate)
