@@ -33,6 +33,9 @@ class SelfAttention(MultiHeadAttention):
         super().__init__(*args, **kwargs)
         self.causal = causal
 
+    def build(self, x_shape):
+        super().build(x_shape)
+
     def call(self, x, attention_mask=None, training=None):
         if self.causal:
             past = causal_mask(ops.shape(x)[1])
