@@ -55,6 +55,13 @@ class TransformerConfig(Record):
     tie_output: bool = field(True, "the pre-softmax projection is the target embedding matrix")
     output_bias: bool = field(False, "the pre-softmax projection has a bias")
     layer_norm_epsilon: float = field(1e-6, "epsilon of every layer normalisation")
+    layer_type: str = field(
+        "attention",
+        "what relates positions of a side to each other (the paper's Table 1)",
+        ("attention", "restricted", "recurrent", "convolutional", "separable"),
+    )
+    radius: int | None = field(None, "farthest that restricted attention looks to either side (r)")
+    kernel_size: int | None = field(None, "positions that a convolution takes together (k)")
     pad_id: int = field(0, "id that fills a row up to its length")
     start_id: int = field(1, "id that starts the decoder's input")
     end_id: int = field(2, "id that ends every sentence")
@@ -75,6 +82,14 @@ class TransformerConfig(Record):
         sizes = ("vocab_size", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff")
         for name in (*sizes, "num_heads", "d_k", "d_v", "max_positions"):
             self.expect(name, getattr(self, name) >= 1, "at least 1")
+        for name, types in (
+            ("radius", ("restricted",)),
+            ("kernel_size", ("convolutional", "separable")),
+        ):
+            value, needed = getattr(self, name), self.layer_type in types
+            expected = "at least 1" if needed else "left out"
+            holds = value is not None and value >= 1 if needed else value is None
+            self.expect(name, holds, f"{expected} where layer_type is {self.layer_type}")
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self.expect("layer_norm_epsilon", self.layer_norm_epsilon > 0, "above 0")

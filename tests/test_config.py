@@ -128,6 +128,15 @@ def test_every_field_says_what_it_is():
         ({"d_k": "64"}, "d_k must be int | None: found '64'"),
         ({"activation": "tanh"}, "activation must be one of relu, gelu, swish: found tanh"),
         ({"activation": None}, "activation must be str: found None"),
+        ({"layer_type": "dense"}, "layer_type must be one of attention, restricted, recurrent"),
+        ({"layer_type": "restricted"}, "radius must be at least 1 where layer_type is restricted"),
+        ({"layer_type": "restricted", "radius": 0}, "radius must be at least 1 where"),
+        ({"radius": 3}, "radius must be left out where layer_type is attention: found 3"),
+        (
+            {"layer_type": "separable"},
+            "kernel_size must be at least 1 where layer_type is separabl",
+        ),
+        ({"layer_type": "recurrent", "kernel_size": 3}, "kernel_size must be left out where layer"),
     ],
 )
 def test_an_impossible_field_is_named(fields, message):

@@ -120,8 +120,27 @@ def test_every_field_of_the_configuration_is_tried():
     tried = {name for fields in VARIANTS.values() for name in fields}
     of_the_vocabulary = {"vocab_size", "pad_id", "start_id", "end_id"}
     of_training = {"dropout", "attention_dropout", "activation_dropout", "label_smoothing"}
+    of_other_layers = {"layer_type", "radius", "kernel_size"}
     every = {field.name for field in dataclasses.fields(TransformerConfig)}
-    assert tried | of_the_vocabulary | of_training == every
+    assert tried | of_the_vocabulary | of_training | of_other_layers == every
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"layer_type": "restricted", "radius": 2},
+        {"layer_type": "recurrent"},
+        {"layer_type": "convolutional", "kernel_size": 3},
+        {"layer_type": "separable", "kernel_size": 3},
+    ],
+    ids=lambda fields: fields["layer_type"],
+)
+def test_layers_that_ctranslate2_lacks_are_refused(fields, tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE, **fields)
+    expected = f"CTranslate2 has no {fields['layer_type']} layers: expected layer_type=attention"
+    with pytest.raises(UserError, match=expected):
+        export_ctranslate2(model, tokenizer, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
 
 
 def one_layer(name):

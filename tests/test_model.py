@@ -35,6 +35,17 @@ VARIANTS = {
     "embeddings as they are": {"scale_embeddings": False},
 }
 
+# Other layers in the place of self-attention (Table 1), which the formulas do not cover.
+LAYER_TYPES = {
+    "restricted": {"layer_type": "restricted", "radius": 2},
+    "restricted, radius over length": {"layer_type": "restricted", "radius": 20},
+    "recurrent": {"layer_type": "recurrent"},
+    "convolutional": {"layer_type": "convolutional", "kernel_size": 3},
+    "convolutional, even": {"layer_type": "convolutional", "kernel_size": 4},
+    "separable": {"layer_type": "separable", "kernel_size": 3},
+}
+EVERY_VARIANT = {**VARIANTS, **LAYER_TYPES}
+
 
 def padded(rows, length=None):
     length = length or max(map(len, rows))
@@ -127,9 +138,9 @@ def test_a_preset_has_as_many_parameters_as_in_table_3(preset):
 # What it must not see
 
 
-@pytest.mark.parametrize("name", ["base", "pre-norm", "learned positions"])
+@pytest.mark.parametrize("name", ["base", "pre-norm", "learned positions", "recurrent"])
 def test_a_target_token_changes_the_logits_from_its_position_on_and_none_before(name):
-    model = small_model(**VARIANTS[name])
+    model = small_model(**EVERY_VARIANT[name])
     target = TARGETS[1]
     before = logits(model, SOURCES[1:], [target])[0]
     for t in range(len(target)):
@@ -140,9 +151,9 @@ def test_a_target_token_changes_the_logits_from_its_position_on_and_none_before(
         assert np.all(difference[t:] > 1e-3)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", EVERY_VARIANT)
 def test_padding_and_other_rows_change_no_logits(name):
-    model = small_model(**VARIANTS[name])
+    model = small_model(**EVERY_VARIANT[name])
     rows = logits(model, [*SOURCES, []], [*TARGETS, []], source_length=11, target_length=9)
     assert np.all(np.isfinite(rows))  # even the row of nothing but padding
     for row, source, target in zip(rows, SOURCES, TARGETS, strict=False):
@@ -163,9 +174,9 @@ def test_every_source_token_is_seen_from_every_target_position():
 # One position after the other
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", EVERY_VARIANT)
 def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
-    model = small_model(**VARIANTS[name])
+    model = small_model(**EVERY_VARIANT[name])
     beams = np.random.default_rng(0).integers(1, 13, size=(2, 3, 6)).astype("int32")
     source_ids = padded(SOURCES)
     steps = TransformerSteps(model, source_ids)
@@ -210,9 +221,9 @@ def test_a_step_of_training_moves_every_weight():
         assert np.any(weight.numpy() != old), weight.path
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", EVERY_VARIANT)
 def test_a_saved_model_is_loaded_as_it_was(name, tmp_path):
-    model = small_model(**VARIANTS[name])
+    model = small_model(**EVERY_VARIANT[name])
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is kt.Transformer

@@ -14,6 +14,9 @@ Tensor = Any
 class AttentionMaps(NamedTuple):
     """Weights, one tensor a layer: float (batch, num_heads, query_length, value_length).
 
+    Only layers of the type "attention" have maps of one side to itself: of other types there are
+    none, and the lists are empty.
+
     Attributes:
         encoder: of source positions to source positions.
         decoder: of target positions to target positions.
@@ -38,6 +41,7 @@ def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
         >>> maps.memory[-1].shape  # of the last layer, to the source
         TensorShape([1, 4, 3, 3])
     """
+    has_maps = model.config.layer_type == "attention"
     encoder, decoder = model.encoder.layers, model.decoder.layers
     with contextlib.ExitStack() as stack:
 
@@ -45,8 +49,8 @@ def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
             return stack.enter_context(_recorded(attention))
 
         maps = AttentionMaps(
-            [recorded(layer.self_attention) for layer in encoder],
-            [recorded(layer.self_attention) for layer in decoder],
+            [recorded(layer.self_attention) for layer in encoder if has_maps],
+            [recorded(layer.self_attention) for layer in decoder if has_maps],
             [recorded(layer.memory_attention) for layer in decoder],
         )
         inputs = {"source_ids": source_ids, "target_ids": target_ids}

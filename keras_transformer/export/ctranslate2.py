@@ -40,8 +40,9 @@ def export_ctranslate2(
 ) -> None:
     """Writes a folder that `ctranslate2.Translator` loads.
 
-    It computes what the model computes: any `TransformerConfig` is converted without loss, but for
-    what quantization rounds. Positions end at 2,048, or at `max_positions` where that is more.
+    It computes what the model computes: any `TransformerConfig` whose `layer_type` is "attention"
+    is converted without loss, but for what quantization rounds. Positions end at 2,048, or at
+    `max_positions` where that is more.
 
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
@@ -57,8 +58,8 @@ def export_ctranslate2(
             "float16", or "float32", the default.
 
     Raises:
-        UserError: `output` exists or cannot be made there, there is no such quantization, or the
-            vocabulary is not the model's.
+        UserError: `output` exists or cannot be made there, there is no such quantization, the
+            vocabulary is not the model's, or the model has layers that CTranslate2 lacks.
 
     Example:
         >>> export_ctranslate2(model, tokenizer, "export", quantization="int8")
@@ -72,6 +73,10 @@ def export_ctranslate2(
     known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
     if quantization is not None and quantization not in known:
         raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
+    if model.config.layer_type != "attention":
+        raise UserError(
+            f"CTranslate2 has no {model.config.layer_type} layers: expected layer_type=attention"
+        )
     tokenizer.check_fits(model.config)
     with whole_folder(output) as partial:
         spec = model_spec(model, tokenizer.pieces, tokenizer.unknown_id)

@@ -1,6 +1,7 @@
 """The parts of the Transformer, one concept a file, on `keras.ops`."""
 
 from keras_transformer.layers.attention import MultiHeadAttention, causal_mask, padding_mask
+from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.decoder import Decoder, DecoderLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
@@ -8,8 +9,12 @@ from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.positional_encoding import LearnedPositions, PositionalEncoding
+from keras_transformer.layers.recurrence import Recurrence
+from keras_transformer.layers.restricted_attention import RestrictedSelfAttention
+from keras_transformer.layers.self_attention import SelfAttention
 
 __all__ = [
+    "Convolution",
     "Decoder",
     "DecoderLayer",
     "Dropout",
@@ -20,6 +25,9 @@ __all__ = [
     "LearnedPositions",
     "MultiHeadAttention",
     "PositionalEncoding",
+    "Recurrence",
+    "RestrictedSelfAttention",
+    "SelfAttention",
     "TokenEmbedding",
     "causal_mask",
     "padding_mask",

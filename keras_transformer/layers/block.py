@@ -3,9 +3,13 @@
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
+from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
+from keras_transformer.layers.recurrence import Recurrence
+from keras_transformer.layers.restricted_attention import RestrictedSelfAttention
+from keras_transformer.layers.self_attention import SelfAttention
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -24,6 +28,10 @@ class TransformerBlock(keras.layers.Layer):
         activation_dropout: inside the feed-forward network.
         pre_norm: normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: what relates positions to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: of restricted attention.
+        kernel_size: of convolutions.
     """
 
     FIELDS = (
@@ -39,6 +47,9 @@ class TransformerBlock(keras.layers.Layer):
         "activation_dropout",
         "pre_norm",
         "layer_norm_epsilon",
+        "layer_type",
+        "radius",
+        "kernel_size",
     )
 
     def __init__(
@@ -55,6 +66,9 @@ class TransformerBlock(keras.layers.Layer):
         activation_dropout: float = 0.0,
         pre_norm: bool = False,
         layer_norm_epsilon: float = 1e-6,
+        layer_type: str = "attention",
+        radius: int | None = None,
+        kernel_size: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -70,6 +84,9 @@ class TransformerBlock(keras.layers.Layer):
         self.activation_dropout = activation_dropout
         self.pre_norm = pre_norm
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_type = layer_type
+        self.radius = radius
+        self.kernel_size = kernel_size
         self.residual_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def block_config(self):
@@ -82,15 +99,33 @@ class TransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def new_attention(self, name):
+    def new_self_attention(self, name, causal=False):
+        """Self-attention, or what takes its place in layers of this block's type."""
+        options = {"causal": causal, "name": name}
+        match self.layer_type:
+            case "attention":
+                return self.new_attention(attention=SelfAttention, **options)
+            case "restricted":
+                options["radius"] = self.radius
+                return self.new_attention(attention=RestrictedSelfAttention, **options)
+            case "recurrent":
+                return Recurrence(self.d_model, **options, dtype=self.dtype_policy)
+            case "convolutional" | "separable":
+                separable = self.layer_type == "separable"
+                options.update(separable=separable, dtype=self.dtype_policy)
+                return Convolution(self.d_model, self.kernel_size, **options)
+        raise ValueError(f"unknown layer_type {self.layer_type!r}")
+
+    def new_attention(self, name, attention=MultiHeadAttention, **options):
         """A multi-head attention of this block's widths."""
-        return MultiHeadAttention(
+        return attention(
             self.d_model,
             self.num_heads,
             self.d_k,
             self.d_v,
             self.attention_dropout,
             self.attention_bias,
+            **options,
             dtype=self.dtype_policy,
             name=name,
         )

@@ -1,11 +1,8 @@
 """The decoder: a stack of layers that also attend to the encoder's output (paper, section 3.1)."""
 
-import math
-
 import keras
 from keras import ops, tree
 
-from keras_transformer.layers.attention import causal_mask
 from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 
@@ -32,7 +29,7 @@ class DecoderLayer(TransformerBlock):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.self_attention = self.new_attention("self_attention")
+        self.self_attention = self.new_self_attention("self_attention", causal=True)
         self.self_attention_norm = self.new_norm("self_attention_norm")
         self.memory_attention = self.new_attention("memory_attention")
         self.memory_attention_norm = self.new_norm("memory_attention_norm")
@@ -50,10 +47,8 @@ class DecoderLayer(TransformerBlock):
         )
 
     def call(self, x, memory, source_mask=None, training=None):
-        mask = causal_mask(ops.shape(x)[1])
-
         def self_attention(x):
-            return self.self_attention(x, x, attention_mask=mask, training=training)
+            return self.self_attention(x, training=training)
 
         def memory_attention(x):
             return self.memory_attention(x, memory, attention_mask=source_mask, training=training)
@@ -71,7 +66,7 @@ class DecoderLayer(TransformerBlock):
         Args:
             x: (batch, beam_size, d_model), the beams' tokens at `position`.
             position: scalar integer tensor.
-            cache: keys and values of the positions before, as `new_cache` makes it.
+            cache: what self-attention needs of the positions before, as `new_cache` makes it.
             visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
                 which beams each beam goes back to.
             prepared: what `prepare` returns. The memory's keys and values are not repeated for
@@ -81,18 +76,12 @@ class DecoderLayer(TransformerBlock):
         Returns:
             (batch, beam_size, d_model) and the cache with this position written.
         """
-        written = {}
+        written = []
 
         def self_attention(x):
-            attention = self.self_attention
-            batch, beam_size = ops.shape(x)[:2]
-            keys, values = attention.keys_and_values(x)
-            row = (batch, self.num_heads, beam_size * self.d_v)
-            written["keys"] = _write(cache["keys"], ops.swapaxes(keys, 2, 3), position)
-            written["values"] = _write(cache["values"], ops.reshape(values, row), position)
-            keys = ops.reshape(written["keys"], (batch, self.num_heads, self.d_k, -1))
-            values = ops.reshape(written["values"], (batch, self.num_heads, -1, self.d_v))
-            return attention.attend(attention.queries(x), ops.swapaxes(keys, 2, 3), values, visible)
+            x, new_cache = self.self_attention.step(x, position, cache, visible)
+            written.append(new_cache)
+            return x
 
         def memory_attention(x):
             return self.memory_attention.attend(
@@ -102,20 +91,11 @@ class DecoderLayer(TransformerBlock):
                 source_mask,
             )
 
-        return self._sublayers(x, self_attention, memory_attention, training=False), written
+        return self._sublayers(x, self_attention, memory_attention, training=False), written[0]
 
     def new_cache(self, batch, beam_size):
-        """An empty cache, of size 0, laid out as attention reads it.
-
-        Keys are (batch, num_heads, d_k, size, beam_size), values
-        (batch, num_heads, size, beam_size * d_v).
-        """
-        keys = (batch, self.num_heads, self.d_k, 0, beam_size)
-        values = (batch, self.num_heads, 0, beam_size * self.d_v)
-        return {
-            "keys": ops.zeros(keys, self.compute_dtype),
-            "values": ops.zeros(values, self.compute_dtype),
-        }
+        """An empty cache for `step`, of size 0."""
+        return self.self_attention.new_cache(batch, beam_size)
 
     def _sublayers(self, x, self_attention, memory_attention, training):
         def feed_forward(x):
@@ -179,16 +159,3 @@ class Decoder(BlockStack):
             )
             new_cache.append(layer_cache)
         return (self.norm(x) if self.norm else x), new_cache
-
-
-def _write(cache, new, position):
-    """The cache (..., size, n) with `new` (..., n) at a position.
-
-    A scatter of rows, which backends do in place inside of a loop.
-    """
-    *outer, size, width = ops.shape(cache)
-    count = math.prod(outer)
-    rows = ops.reshape(cache, (count * size, width))
-    here = size * ops.arange(count, dtype="int32") + position
-    rows = ops.scatter_update(rows, here[:, None], ops.reshape(new, (count, width)))
-    return ops.reshape(rows, (*outer, size, width))

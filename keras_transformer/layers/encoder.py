@@ -13,8 +13,8 @@ class EncoderLayer(TransformerBlock):
 
     Call arguments:
         x: (batch, length, d_model).
-        attention_mask: boolean, broadcastable to (batch, num_heads, length, length), true where
-            attention may look, as `padding_mask` makes it.
+        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
+            it. Attention that is not restricted takes any (batch, num_heads, length, length).
 
     Returns:
         (batch, length, d_model).
@@ -27,7 +27,7 @@ class EncoderLayer(TransformerBlock):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.self_attention = self.new_attention("self_attention")
+        self.self_attention = self.new_self_attention("self_attention")
         self.self_attention_norm = self.new_norm("self_attention_norm")
         self.feed_forward = self.new_feed_forward("feed_forward")
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
@@ -42,7 +42,7 @@ class EncoderLayer(TransformerBlock):
 
     def call(self, x, attention_mask=None, training=None):
         def self_attention(x):
-            return self.self_attention(x, x, attention_mask=attention_mask, training=training)
+            return self.self_attention(x, attention_mask=attention_mask, training=training)
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)

@@ -1,0 +1,267 @@
+"""Measures what the paper's Table 1 states: time, memory and path length of each type of layer.
+
+  python benchmarks/table1.py --output=figures
+
+Each layer runs forward and backward, over lengths n at one width and over widths d at one length.
+Time is the median over several processes, memory that of one more. Exponents are slopes of least
+squares between logarithms. d is varied at a length at which the formula's term outweighs others
+(attention: n far above d). Attention has heads of 32, so that their number grows with d.
+
+Path length: a gradient begins at the first position of the output, and is handed back through one
+layer after the other until it reaches the last position of the input.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+flags.DEFINE_string("output", None, "folder for the plots", required=True)
+flags.DEFINE_integer("rounds", 3, "processes that time each type of layer")
+flags.DEFINE_float("seconds", 1, "of each timed window, at least")
+flags.DEFINE_integer("radius", 64, "of restricted attention (r)")
+flags.DEFINE_integer("kernel_size", 5, "of convolutions (k)")
+flags.DEFINE_string("job", None, "used by this script: what to measure, as JSON")
+FLAGS = flags.FLAGS
+
+D, LENGTHS = 64, (512, 1024, 2048, 4096, 8192)
+N_OF_ATTENTION, WIDTHS_OF_ATTENTION = 4096, (32, 64, 128, 256)
+N_OF_OTHERS, WIDTHS_OF_OTHERS = 256, (128, 256, 512, 1024)
+PATH_LENGTHS, PATH_RADIUS, PATH_KERNEL_SIZE = (16, 32, 64, 128, 256), 4, 3
+
+# Type of layer: complexity, and maximum path length where layers are stacked as here.
+FORMULAS = {
+    "self-attention": ("n^2 d", "1"),
+    "recurrent": ("n d^2", "n"),
+    "convolutional": ("k n d^2", "n / k"),
+    "separable": ("k n d + n d^2", "n / k"),
+    "restricted": ("r n d", "n / r"),
+}
+DILATED = "convolutional, dilated"
+
+
+def new_layer(name, d, radius, kernel_size, depth=0):
+    from keras_transformer import layers
+
+    heads = max(1, d // 32)
+    layer = {
+        "self-attention": lambda: layers.SelfAttention(d, heads),
+        "recurrent": lambda: layers.Recurrence(d, causal=True),
+        "convolutional": lambda: layers.Convolution(d, kernel_size),
+        "separable": lambda: layers.Convolution(d, kernel_size, separable=True),
+        "restricted": lambda: layers.RestrictedSelfAttention(d, heads, radius=radius),
+        DILATED: lambda: layers.Convolution(d, kernel_size, dilation_rate=kernel_size**depth),
+    }[name]()
+    layer.build((None, None, d))
+    return layer
+
+
+def cases(name):
+    """The (n, d) that a layer is measured at: over n, and over d."""
+    attention = "attention" in name or name == "restricted"
+    n = N_OF_ATTENTION if attention else N_OF_OTHERS
+    widths = WIDTHS_OF_ATTENTION if attention else WIDTHS_OF_OTHERS
+    return [(length, D) for length in LENGTHS], [(n, d) for d in widths]
+
+
+def forward_and_backward(name, n, d):
+    """A function that computes a layer and all of its gradients."""
+    import tensorflow as tf
+
+    layer = new_layer(name, d, FLAGS.radius, FLAGS.kernel_size)
+    x = tf.random.normal((1, n, d))
+
+    @tf.function
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(layer(x, training=True) ** 2)
+        return tape.gradient(total, [x, *layer.trainable_variables])
+
+    return run
+
+
+def seconds_of(run):
+    run()
+    times, start = [], time.perf_counter()
+    while time.perf_counter() - start < FLAGS.seconds:
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def mebibytes_of(runs):
+    """What the process holds at most, run after run, over what it held before the first.
+
+    What one run frees the next may use, so each must need more than those before.
+    """
+    peaks = []
+    before = mebibytes("VmRSS:")
+    for run in runs:
+        run()
+        peaks.append(mebibytes("VmHWM:") - before)
+    return peaks
+
+
+def mebibytes(what):
+    return int(Path("/proc/self/status").read_text().partition(what)[2].split()[0]) / 1024
+
+
+def path_length(name, n):
+    """How many layers, or within the recurrent one steps, are between both ends of a sequence."""
+    import tensorflow as tf
+
+    d, rng = 8, np.random.default_rng(0)
+    handed_back = np.eye(1, n)[..., None] * rng.normal(size=d)
+    depth = 0
+    while not np.any(handed_back[0, -1]):
+        layer = new_layer(name, d, PATH_RADIUS, PATH_KERNEL_SIZE, depth)
+        if name == "recurrent":
+            layer = one_step(layer)
+        x = tf.constant(rng.normal(size=(1, n, d)), "float32")
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        gradient = tape.gradient(y, x, tf.constant(handed_back, "float32"))
+        # Only where it is matters, not how small it has become.
+        handed_back = np.where(gradient != 0, rng.normal(size=(1, n, d)), 0)
+        depth += 1
+    return depth
+
+
+def one_step(layer):
+    """What a position hands to the next in one step of a recurrent layer."""
+    from keras import ops
+
+    def call(states):
+        past = ops.pad(states[0, 1:], [(0, 1), (0, 0)])
+        state, _ = layer.forward.cell(ops.zeros_like(past), [past])
+        return state[None]
+
+    return call
+
+
+def do(what, name, sweep):
+    """One measurement, in the process that `measured` starts for it."""
+    if what == "path":
+        return [path_length(name, n) for n in PATH_LENGTHS]
+    forward_and_backward(name, 16, 32)()
+    runs = (forward_and_backward(name, n, d) for n, d in cases(name)[sweep])
+    return mebibytes_of(runs) if what == "MiB" else [seconds_of(run) for run in runs]
+
+
+def measured(what, name, sweep=0):
+    """What a process of its own measures."""
+    job = json.dumps([what, name, sweep])
+    flags_given = [f"--{key}={FLAGS[key].value}" for key in ("seconds", "radius", "kernel_size")]
+    child = subprocess.run(
+        [sys.executable, __file__, "--output=", f"--job={job}", *flags_given],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    if child.returncode:
+        raise RuntimeError(f"{job}: {child.stderr}")
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def slope(x, y):
+    """The exponent e of y = c x^e, by least squares between logarithms."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def draw(folder, results, paths):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    def finish(figure, name):
+        for ax in figure.axes:
+            ax.set_xscale("log", base=2)
+            ax.set_yscale("log")
+            ax.grid(alpha=0.3)
+        figure.axes[0].legend(fontsize="small")
+        figure.tight_layout()
+        figure.savefig(folder / name, dpi=120)
+        plt.close(figure)
+
+    for what, label, file in (
+        ("seconds", "seconds, forward and backward", "time.png"),
+        ("MiB", "memory in MiB, forward and backward", "memory.png"),
+    ):
+        figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True)
+        for name, values in results.items():
+            for ax, sweep, ys, axis in zip(axes, cases(name), values[what], (0, 1), strict=True):
+                xs = [case[axis] for case in sweep]
+                symbol = "nd"[axis]
+                ax.plot(xs, ys, "o-", label=f"{name}: {symbol}^{slope(xs, ys):.2f}")
+        axes[0].set(xlabel=f"length n (d = {D})", ylabel=label)
+        axes[1].set(
+            xlabel=f"width d (n = {N_OF_ATTENTION} for attention, {N_OF_OTHERS} for others)"
+        )
+        axes[1].legend(fontsize="small")
+        finish(figure, file)
+    figure, ax = plt.subplots(figsize=(6.5, 4.5))
+    for name, lengths in paths.items():
+        ax.plot(PATH_LENGTHS, lengths, "o-", label=name)
+    ax.set(
+        xlabel="length n",
+        ylabel=f"maximum path length (r = {PATH_RADIUS}, k = {PATH_KERNEL_SIZE})",
+    )
+    finish(figure, "path_length.png")
+
+
+def main(argv):
+    if FLAGS.job:
+        print(json.dumps(do(*json.loads(FLAGS.job))))
+        return
+    folder = Path(FLAGS.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for name in FORMULAS:
+        print(f"measuring {name}", file=sys.stderr)
+        seconds = [
+            [measured("seconds", name, sweep) for _ in range(FLAGS.rounds)] for sweep in (0, 1)
+        ]
+        results[name] = {
+            "seconds": [np.median(rounds, axis=0).tolist() for rounds in seconds],
+            "MiB": [measured("MiB", name, sweep) for sweep in (0, 1)],
+        }
+    print("path length", file=sys.stderr)
+    paths = {name: measured("path", name) for name in (*FORMULAS, DILATED)}
+
+    print("| layer | paper | time | memory | seconds, n = " + ", ".join(map(str, LENGTHS)) + " |")
+    print("|---|---|---|---|---|")
+    for name, values in results.items():
+        exponents = {
+            what: " ".join(
+                f"{symbol}^{slope([case[axis] for case in sweep], ys):.2f}"
+                for axis, (symbol, sweep, ys) in enumerate(
+                    zip("nd", cases(name), values[what], strict=True)
+                )
+            )
+            for what in ("seconds", "MiB")
+        }
+        seconds = ", ".join(f"{x:.3g}" for x in values["seconds"][0])
+        print(
+            f"| {name} | {FORMULAS[name][0]} | {exponents['seconds']} | {exponents['MiB']} "
+            f"| {seconds} |"
+        )
+    print("\n| layer | paper | path length, n = " + ", ".join(map(str, PATH_LENGTHS)) + " |")
+    print("|---|---|---|")
+    for name, lengths in paths.items():
+        formula = FORMULAS[name][1] if name in FORMULAS else "log_k n"
+        print(f"| {name} | {formula} | {', '.join(map(str, lengths))} |")
+    draw(folder, results, paths)
+
+
+if __name__ == "__main__":
+    app.run(main)

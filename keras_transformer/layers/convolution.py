@@ -1,0 +1,96 @@
+"""A convolution in place of self-attention (paper, section 4)."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.cache import read, write
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Convolution(keras.layers.Layer):
+    """Each position made of those around it: O(k n d^2) (paper, Table 1).
+
+    Separable, it is O(k n d + n d^2). Padding counts as zeros, like what lies beyond either end.
+
+    Args:
+        d_model: width of input and output.
+        kernel_size: how many positions each is made of, k; at least 1.
+        separable: whether each channel is convolved on its own before all of them are mixed.
+        dilation_rate: distance between two of these positions.
+        causal: whether they are the position itself and ones before it, as in the decoder;
+            otherwise it is in their middle.
+
+    Call arguments:
+        x: (batch, length, d_model).
+        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
+            it; None for everywhere.
+
+    Returns:
+        (batch, length, d_model).
+
+    Raises:
+        ValueError: `kernel_size` is below 1.
+
+    Example:
+        >>> Convolution(d_model=64, kernel_size=3)(keras.random.normal((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        kernel_size: int,
+        separable: bool = False,
+        dilation_rate: int = 1,
+        causal: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.kernel_size = kernel_size
+        self.separable = separable
+        self.dilation_rate = dilation_rate
+        self.causal = causal
+        self.convolution = (keras.layers.SeparableConv1D if separable else keras.layers.Conv1D)(
+            d_model,
+            kernel_size,
+            dilation_rate=dilation_rate,
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        self.reach = dilation_rate * (kernel_size - 1)
+
+    def build(self, x_shape):
+        self.convolution.build((None, None, self.d_model))
+
+    def call(self, x, attention_mask=None, training=None):
+        if attention_mask is not None:
+            x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)
+        before = self.reach if self.causal else self.reach // 2
+        return self.convolution(ops.pad(x, [(0, 0), (before, self.reach - before), (0, 0)]))
+
+    def new_cache(self, batch, beam_size):
+        """An empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""
+        return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
+
+    def step(self, x, position, cache, visible):
+        """One position of every beam, as `SelfAttention.step`."""
+        batch, beam_size = ops.shape(x)[:2]
+        cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
+        reached = position - ops.arange(self.reach, -1, -1, dtype="int32")
+        x = read(cache, visible, reached)
+        x = self.convolution(ops.reshape(x, (batch * beam_size, self.reach + 1, self.d_model)))
+        return ops.reshape(x, (batch, beam_size, self.d_model)), cache
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "kernel_size": self.kernel_size,
+            "separable": self.separable,
+            "dilation_rate": self.dilation_rate,
+            "causal": self.causal,
+        }

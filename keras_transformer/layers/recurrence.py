@@ -1,0 +1,94 @@
+"""A recurrent network in place of self-attention (paper, section 4)."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.cache import read, write
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Recurrence(keras.layers.Layer):
+    """Gated recurrent units over the sequence: O(n d^2), n steps in turn (paper, Table 1).
+
+    Args:
+        d_model: width of input, state and output.
+        causal: whether positions know only those before, as in the decoder; otherwise the states
+            of a second network, which reads backwards, are added.
+
+    Call arguments:
+        x: (batch, length, d_model).
+        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
+            it; None for everywhere. Padding is at the right.
+
+    Returns:
+        (batch, length, d_model).
+
+    Example:
+        >>> Recurrence(d_model=64)(keras.random.normal((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, d_model: int, causal: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.causal = causal
+        self.forward = self._gru("forward")
+        self.backward = None if causal else self._gru("backward")
+
+    def _gru(self, name):
+        return keras.layers.GRU(
+            self.d_model,
+            return_sequences=True,
+            # Not Keras's orthogonal one, which TensorFlow cannot make in bfloat16.
+            recurrent_initializer="glorot_uniform",
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, x_shape):
+        self.forward.build((None, None, self.d_model))
+        if self.backward:
+            self.backward.build((None, None, self.d_model))
+
+    def call(self, x, attention_mask=None, training=None):
+        # Copied, as Keras would take a mask from what is attached to the caller's tensor.
+        states = self.forward(ops.copy(x))
+        if self.backward:
+            mirrored = _mirrored(ops.shape(x), attention_mask)
+            backward = self.backward(ops.take_along_axis(x, mirrored, axis=1))
+            states = states + ops.take_along_axis(backward, mirrored, axis=1)
+        return states
+
+    def new_cache(self, batch, beam_size):
+        """An empty cache for `step`: states (batch, 0, beam_size * d_model)."""
+        return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
+
+    def step(self, x, position, cache, visible):
+        """One position of every beam, as `SelfAttention.step`."""
+        batch, beam_size = ops.shape(x)[:2]
+        rows = (batch * beam_size, self.d_model)
+        state = read(cache, visible, ops.reshape(position - 1, (1,)))
+        state, _ = self.forward.cell(ops.reshape(x, rows), [ops.reshape(state, rows)])
+        cache = write(cache, ops.reshape(state, (batch, beam_size * self.d_model)), position)
+        return ops.reshape(state, (batch, beam_size, self.d_model)), cache
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "d_model": self.d_model, "causal": self.causal}
+
+
+def _mirrored(shape, attention_mask):
+    """Where each position is when the real ones are read backwards: integer (batch, length, 1).
+
+    Padding stays where it is, so that it comes last in this direction too.
+    """
+    batch, length, _ = shape
+    positions = ops.arange(length, dtype="int32")
+    if attention_mask is None:
+        lengths = ops.full((batch, 1), length, dtype="int32")
+    else:
+        lengths = ops.sum(ops.cast(attention_mask[:, 0, 0], "int32"), axis=-1, keepdims=True)
+    mirrored = ops.where(positions < lengths, lengths - 1 - positions, positions)
+    return mirrored[..., None]

@@ -1,0 +1,338 @@
+"""The layers of the paper's Table 1: what each computes, and that each may take another's place."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import randomise, small_model
+from keras import ops
+from layer_checks import run_layer_test, run_saving_test
+
+from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer.analysis import attention_maps
+from keras_transformer.decoding import DecoderSteps, SearchOptions, beam_search, score, search
+from keras_transformer.layers import (
+    Convolution,
+    EncoderLayer,
+    Recurrence,
+    RestrictedSelfAttention,
+    SelfAttention,
+)
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2, 7, 8)).astype("float32")
+LENGTHS = np.array([7, 4])
+MASK = np.arange(7) < LENGTHS[:, None, None, None]
+
+WIDTHS = {"d_model": 8, "num_heads": 2, "d_k": 3, "d_v": 5}
+ATTENTION = ["query/kernel", "key/kernel", "value/kernel", "output/kernel"]
+GRU = ["gru_cell/kernel", "gru_cell/recurrent_kernel", "gru_cell/bias"]
+CONVOLUTION = ["convolution/kernel", "convolution/bias"]
+SEPARABLE = [f"convolution/{name}" for name in ("depthwise_kernel", "pointwise_kernel", "bias")]
+
+LAYERS = {
+    "attention": (SelfAttention, WIDTHS, ATTENTION),
+    "restricted": (RestrictedSelfAttention, {**WIDTHS, "radius": 2}, ATTENTION),
+    "recurrent": (
+        Recurrence,
+        {"d_model": 8},
+        [f"{direction}/{path}" for direction in ("forward", "backward") for path in GRU],
+    ),
+    "convolutional": (Convolution, {"d_model": 8, "kernel_size": 3}, CONVOLUTION),
+    "dilated": (Convolution, {"d_model": 8, "kernel_size": 3, "dilation_rate": 2}, CONVOLUTION),
+    "separable": (Convolution, {"d_model": 8, "kernel_size": 4, "separable": True}, SEPARABLE),
+}
+
+LAYER_TYPES = {
+    "attention": {},
+    "restricted": {"layer_type": "restricted", "radius": 2},
+    "recurrent": {"layer_type": "recurrent"},
+    "convolutional": {"layer_type": "convolutional", "kernel_size": 3},
+    "separable": {"layer_type": "separable", "kernel_size": 3},
+}
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
+def built(layer_class, causal=False, **init_kwargs):
+    layer = layer_class(**init_kwargs, causal=causal)
+    layer.build((None, None, 8))
+    randomise(layer)
+    return layer
+
+
+def built_as(name, causal=False):
+    layer_class, init_kwargs, _ = LAYERS[name]
+    return built(layer_class, causal, **init_kwargs)
+
+
+# What all of them have in common
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_keeps_what_keras_promises(name, causal):
+    layer_class, init_kwargs, weights = LAYERS[name]
+    inputs = {"x": X} if causal else {"x": X, "attention_mask": MASK}
+    weights = [path for path in weights if not (causal and path.startswith("backward"))]
+    run_layer_test(layer_class, {**init_kwargs, "causal": causal}, inputs, X.shape, weights)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_in_a_saved_model_loads(name, tmp_path):
+    layer_class, init_kwargs, _ = LAYERS[name]
+    run_saving_test(layer_class, init_kwargs, {"x": X, "attention_mask": MASK}, tmp_path)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_padding_changes_nothing(name, causal):
+    layer = built_as(name, causal)
+    longer = np.concatenate([X, rng.normal(size=(2, 5, 8))], axis=1).astype("float32")
+    longer[1, 4:] = 100
+    mask = np.arange(12) < LENGTHS[:, None, None, None]
+    rows = layer(longer, attention_mask=mask)
+    for i, length in enumerate(LENGTHS):
+        alone = layer(X[i : i + 1, :length])
+        np.testing.assert_allclose(rows[i : i + 1, :length], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_causal_layer_does_not_look_ahead_and_another_does(name):
+    changed = X.copy()
+    changed[:, 4] += 1
+    for causal in (True, False):
+        layer = built_as(name, causal)
+        difference = np.abs(ops.convert_to_numpy(layer(changed)) - layer(X)).max(-1)
+        assert np.all(difference[:, 4] > 1e-3)
+        before = difference[:, :4].max()
+        assert before <= 1e-6 if causal else before > 1e-3
+
+
+def test_an_unknown_type_of_layer_is_refused():
+    with pytest.raises(ValueError, match="unknown layer_type 'other'"):
+        EncoderLayer(d_model=8, num_heads=2, d_ff=8, layer_type="other")
+
+
+# Restricted self-attention
+
+
+def band(length, radius):
+    distances = np.arange(length)[:, None] - np.arange(length)
+    return np.abs(distances)[None, None] <= radius
+
+
+def with_gradients(layer, x, mask, real):
+    """The layer's output at real positions, and all gradients of a weighted sum of it."""
+    coefficients = np.random.default_rng(1).normal(size=x.shape) * real[..., None]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = layer(x, attention_mask=mask, training=True)
+        total = ops.sum(output * coefficients)
+    return [output[real], *tape.gradient(total, [x, *layer.trainable_variables])]
+
+
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 13])
+@pytest.mark.parametrize("radius", [1, 3, 6, 30])
+@pytest.mark.parametrize("causal", [False, True])
+def test_restricted_attention_is_attention_masked_by_a_band(causal, radius, length):
+    restricted = built(RestrictedSelfAttention, causal, **WIDTHS, radius=radius)
+    full = built(SelfAttention, causal, **WIDTHS)
+    full.set_weights(restricted.get_weights())
+    x = tf.constant(rng.normal(size=(2, length, 8)), "float32")
+    everywhere = np.ones((2, length), "bool")
+    padded = np.arange(length) < np.array([length, max(1, length - 3)])[:, None]
+    for mask, real in ((None, everywhere), (padded[:, None, None], padded)):
+        near = band(length, radius) if mask is None else mask & band(length, radius)
+        ours, wanted = (
+            with_gradients(restricted, x, mask, real),
+            with_gradients(full, x, near, real),
+        )
+        for a, b in zip(ours, wanted, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_restricted_attention_of_unknown_length_is_the_same():
+    layer = built_as("restricted")
+    graph = tf.function(layer, input_signature=[tf.TensorSpec((None, None, 8))])
+    for length in (0, 1, 4, 7):
+        np.testing.assert_allclose(graph(X[:, :length]), layer(X[:, :length]), atol=1e-6)
+
+
+def largest_tensor(layer, length):
+    x = tf.TensorSpec((1, length, 8))
+
+    @tf.function
+    def forward_and_backward(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        return tape.gradient(y, x)
+
+    graph = forward_and_backward.get_concrete_function(x).graph
+    return max(
+        tensor.shape.num_elements() or 0 for op in graph.get_operations() for tensor in op.outputs
+    )
+
+
+def test_restricted_attention_computes_no_matrix_of_all_pairs():
+    length = 600
+    assert largest_tensor(built_as("attention"), length) >= length**2
+    assert largest_tensor(built_as("restricted"), length) <= 50 * length
+
+
+def test_a_radius_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="radius must be at least 1: found 0"):
+        RestrictedSelfAttention(8, 2, radius=0)
+
+
+# Convolution and recurrence
+
+
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kernel_size", "dilation_rate"), [(1, 1), (3, 1), (4, 1), (3, 2), (9, 1)])
+def test_a_convolution_is_the_formula(kernel_size, dilation_rate, causal, separable):
+    layer = built(
+        Convolution,
+        causal,
+        d_model=8,
+        kernel_size=kernel_size,
+        dilation_rate=dilation_rate,
+        separable=separable,
+    )
+    *kernels, bias = layer.get_weights()
+    kernel = kernels[0]
+    if separable:
+        depthwise, pointwise = kernels
+        kernel = depthwise * pointwise  # (k, d, 1) * (1, d, d)
+    reach = dilation_rate * (kernel_size - 1)
+    first = -reach if causal else -(reach // 2)
+    expected = np.tile(bias, (2, 7, 1))
+    for t in range(7):
+        for j in range(kernel_size):
+            source = t + first + j * dilation_rate
+            if 0 <= source < 7:
+                expected[:, t] += X[:, source] @ kernel[j]
+    np.testing.assert_allclose(layer(X), expected, atol=1e-5)
+
+
+def gru(x, kernel, recurrent_kernel, bias):
+    """States (length, d) of a sequence (length, d), by the formulas."""
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    states, h = [], np.zeros(x.shape[1])
+    for row in x:
+        z, r, candidate = np.split(row @ kernel + bias[0], 3)
+        past_z, past_r, past = np.split(h @ recurrent_kernel + bias[1], 3)
+        z, r = sigmoid(z + past_z), sigmoid(r + past_r)
+        h = z * h + (1 - z) * np.tanh(candidate + r * past)
+        states.append(h)
+    return np.array(states)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_recurrence_is_the_formula(causal):
+    layer = built_as("recurrent", causal)
+    forward, backward = layer.get_weights()[:3], layer.get_weights()[3:]
+    for row, x, length in zip(layer(X, attention_mask=MASK), X, LENGTHS, strict=True):
+        x = x[:length].astype("float64")
+        expected = gru(x, *forward)
+        if not causal:
+            expected = expected + gru(x[::-1], *backward)[::-1]
+        np.testing.assert_allclose(row[:length], expected, atol=1e-5)
+
+
+# In the Transformer
+
+SOURCES = np.array([[5, 4, 3, 3, 6, 5, 2], [4, 2, 0, 0, 0, 0, 0], [3, 9, 11, 2, 0, 0, 0]], "int32")
+
+
+class WholePasses(DecoderSteps):
+    """A decoder that remembers ids alone and looks at all of them again at each step."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def initial_state(self, batch, beam_size):
+        return ops.zeros((batch, beam_size, 0), "int32")
+
+    def grow(self, state, size):
+        return ops.pad(state, [(0, 0), (0, 0), (0, size - state.shape[2])])
+
+    def step(self, ids, position, state):
+        batch, beam_size, size = state.shape
+        state = ops.where(ops.equal(ops.arange(size), position), ids[:, :, None], state)
+        rows = {
+            "source_ids": ops.repeat(SOURCES, beam_size, axis=0),
+            "target_ids": ops.reshape(state, (batch * beam_size, size)),
+        }
+        logits = self.model(rows)[:, int(position)]
+        return ops.reshape(logits, (batch, beam_size, -1)), state
+
+
+def masked_by_a_band(self, x, attention_mask=None, training=None):
+    """`RestrictedSelfAttention.call` by a whole matrix."""
+    mask = band(x.shape[1], self.radius)
+    mask = mask if attention_mask is None else mask & attention_mask
+    return SelfAttention.call(self, x, mask, training)
+
+
+@pytest.mark.parametrize("name", LAYER_TYPES)
+def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch):
+    model = small_model(3, **LAYER_TYPES[name], tie_output=False)
+    options = SearchOptions(beam_size=4, n_best=4, extra_length=5, no_repeat_ngram=2)
+    found = search(model, SOURCES, options)
+    monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
+    limits = {"max_lengths": options.longest(np.array([7, 2, 4])), "buffer_length": 12}
+    wanted = beam_search(WholePasses(model), np.ones(3, "int32"), options, **limits)
+    assert len(np.unique(wanted.ids)) > 4
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    np.testing.assert_allclose(
+        score(model, SOURCES, found.ids[:, 0]), found.scores[:, 0], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["restricted", "recurrent", "convolutional"])
+def test_a_search_runs_in_a_graph_with_batch_and_length_unknown(name):
+    model = small_model(3, **LAYER_TYPES[name], **ONE_LAYER)
+    options = SearchOptions(extra_length=5)
+    signature = [tf.TensorSpec((None, None), tf.int32)]
+    graph = tf.function(lambda ids: search(model, ids, options), input_signature=signature)
+    np.testing.assert_array_equal(graph(SOURCES).ids, search(model, SOURCES, options).ids)
+
+
+TARGETS = np.array([[1, 6, 3, 7, 7], [1, 5, 0, 0, 0], [1, 9, 9, 4, 0]], "int32")
+LABELS = np.array([[6, 3, 7, 7, 2], [5, 2, 0, 0, 0], [9, 9, 4, 2, 0]], "int32")
+
+
+def losses_of_training(model, steps):
+    model.compile(keras.optimizers.SGD(0.1), LabelSmoothedCrossEntropy(0.1), run_eagerly=True)
+    inputs = {"source_ids": SOURCES, "target_ids": TARGETS}
+    return model.fit(inputs, LABELS, epochs=steps, verbose=0).history["loss"]
+
+
+def test_restricted_attention_trains_as_attention_masked_by_a_band(monkeypatch):
+    fields = {**LAYER_TYPES["restricted"], **ONE_LAYER}
+    model, masked = small_model(**fields), small_model(**fields)
+    losses = losses_of_training(model, 5)
+    monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
+    np.testing.assert_allclose(losses, losses_of_training(masked, 5), rtol=1e-5)
+    assert losses[-1] < losses[0]
+    for ours, wanted in zip(model.get_weights(), masked.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["recurrent", "convolutional", "separable"])
+def test_each_type_learns(name):
+    losses = losses_of_training(small_model(**LAYER_TYPES[name], **ONE_LAYER), 10)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["restricted", "recurrent"])
+def test_other_layers_than_attention_have_maps_of_the_source_alone(name):
+    maps = attention_maps(small_model(**LAYER_TYPES[name]), SOURCES, TARGETS)
+    assert maps.encoder == maps.decoder == []
+    assert [weights.shape for weights in maps.memory] == [(3, 2, 5, 7)] * 2
