@@ -40,8 +40,8 @@ def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distri
     if name == "multi_worker" or is_distributed:
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
-        except (tf.errors.OpError, RuntimeError) as error:
-            raise UserError(f"TF_CONFIG: the workers cannot be reached: {error}") from error
+        except tf.errors.OpError as error:
+            raise UserError(f"TF_CONFIG: no connection to all workers: {error}") from error
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices])
