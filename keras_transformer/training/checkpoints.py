@@ -153,7 +153,8 @@ def _check_same_weights(path, variables, arrays, surplus):
             raise UserError(
                 f"{path}: state of another model: expected {shape} for {name}, found {found}"
             )
-    if weights := [name for name in surplus if name.startswith("weights/")]:
+    kind = next(iter(variables)).partition("/")[0]  # weights, or their average
+    if weights := [name for name in surplus if name.startswith(f"{kind}/")]:
         raise UserError(f"{path}: state of another model: expected no {weights[0]}")
 
 

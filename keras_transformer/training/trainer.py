@@ -156,6 +156,13 @@ def train(
                 shuffle=False,
                 verbose=0,
             )
+        except tf.errors.OpError as error:
+            if strategy.cluster_resolver is None:
+                raise
+            raise UserError(
+                "a worker was lost; start all of them again to go on from the last checkpoint "
+                f"({error.message.splitlines()[-1] if error.message else type(error).__name__})"
+            ) from error
         except KeyboardInterrupt:
             if writes:
                 step = steps_done(model)
