@@ -55,9 +55,9 @@ from keras_transformer.data import BuiltinPairs
 
 config = TransformerConfig(vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16,
                            d_ff=16, num_heads=2, dropout=0.0)
-options = TrainingOptions(steps=40, tokens_per_batch=512, max_length=60, warmup_steps=10,
+options = TrainingOptions(steps=20, tokens_per_batch=512, max_length=60, learning_rate=0.001,
                           jit_compile=False, report_steps=1, validation_steps=20,
-                          checkpoint_steps=10, checkpoint_minutes=0.0, average_checkpoints=1)
+                          checkpoint_steps=5, checkpoint_minutes=0.0, average_checkpoints=1)
 train(sys.argv[1], config, options, BuiltinPairs("train", 300), BuiltinPairs("validation", 20),
       strategy=strategy)
 """
@@ -74,13 +74,13 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
     killed[1].kill()
     chief, _ = outputs(killed)  # the other one does not wait for ever
     assert "a worker was lost" in chief
-    assert 40 not in checkpoints.steps()
+    assert 20 not in checkpoints.steps()
 
     restarted = start_workers(2, TRAIN, tmp_path / "run")
     texts = outputs(restarted)
     assert [worker.returncode for worker in restarted] == [0, 0], texts
     assert all("Going on from step" in text for text in texts)
-    assert checkpoints.steps() == [10, 20, 30, 40]
+    assert checkpoints.steps() == [5, 10, 15, 20]
     logs = list((tmp_path / "run" / "logs").iterdir())
     assert len(logs) == 2  # of the chief, of each of its runs
     for found, expected in zip(

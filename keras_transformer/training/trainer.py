@@ -160,8 +160,8 @@ def train(
             if strategy.cluster_resolver is None:
                 raise
             raise UserError(
-                "a worker was lost; start all of them again to go on from the last checkpoint "
-                f"({error.message.splitlines()[-1] if error.message else type(error).__name__})"
+                f"a worker was lost ({type(error).__name__}); start all of them again, to go on "
+                "from the last checkpoint"
             ) from error
         except KeyboardInterrupt:
             if writes:
