@@ -10,7 +10,12 @@ from absl import flags, logging
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer import export
-from keras_transformer.command_line import define_record_flags, given_fields, run
+from keras_transformer.command_line import (
+    define_record_flags,
+    define_weights_flags,
+    given_fields,
+    run,
+)
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir
@@ -19,7 +24,7 @@ from keras_transformer.translator import Translator
 flags.DEFINE_string("model_dir", None, "folder of the trained model", required=True)
 flags.DEFINE_enum("format", None, ["saved_model", "ctranslate2"], "what to write", required=True)
 flags.DEFINE_string("output", None, "folder to write to", required=True)
-flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+define_weights_flags()
 flags.DEFINE_string("quantization", None, "of ctranslate2, such as int8; default: none")
 define_record_flags(SearchOptions)
 FLAGS = flags.FLAGS
@@ -35,7 +40,10 @@ def main():
 def saved_model(model_dir, search_options):
     if FLAGS.quantization is not None:
         raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
-    model, tokenizer = model_dir.load_model(FLAGS.average), model_dir.load_tokenizer()
+    model, tokenizer = (
+        model_dir.load_model(FLAGS.average, FLAGS.weights),
+        model_dir.load_tokenizer(),
+    )
     translator = Translator(model, tokenizer, SearchOptions(**search_options))
     return export.export_saved_model(translator, FLAGS.output)
 
@@ -46,7 +54,10 @@ def ctranslate2(model_dir, search_options):
             f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
             "told when it translates"
         )
-    model, tokenizer = model_dir.load_model(FLAGS.average), model_dir.load_tokenizer()
+    model, tokenizer = (
+        model_dir.load_model(FLAGS.average, FLAGS.weights),
+        model_dir.load_tokenizer(),
+    )
     export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
     return FLAGS.output
 

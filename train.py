@@ -9,6 +9,7 @@
 Started again with the same flags, it goes on from the last checkpoint.
 """
 
+import os
 import shlex
 import sys
 
@@ -20,7 +21,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.errors import UserError
 from keras_transformer.presets import PRESETS
-from keras_transformer.training import TrainingOptions, train
+from keras_transformer.training import STRATEGIES, TrainingOptions, make_strategy, train
 
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
@@ -48,6 +49,12 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
 )
+flags.DEFINE_enum(
+    "strategy",
+    "auto",
+    STRATEGIES,
+    "one_device, mirrored for all of this machine, or multi_worker for those of TF_CONFIG",
+)
 PRESETS_CHOICE = ", or the preset's"
 define_record_flags(
     TransformerConfig, leave_out=("pad_id", "start_id", "end_id"), or_else=PRESETS_CHOICE
@@ -57,6 +64,8 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    # Before TensorFlow computes anything, as workers need it.
+    strategy = make_strategy(FLAGS.strategy, os.environ.get("TF_CONFIG"))
     train_pairs, valid_pairs, test_pairs = sentence_pairs()
     is_builtin = isinstance(train_pairs, BuiltinPairs)
     preset = FLAGS.preset or ("demo" if is_builtin else "base")
@@ -71,6 +80,7 @@ def main():
         vocab_type=FLAGS.vocab_type,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
+        strategy=strategy,
     )
 
 

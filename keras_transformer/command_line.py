@@ -11,7 +11,7 @@ from absl import app, flags
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.precision import PRECISIONS, in_precision
-from keras_transformer.training import ModelDir
+from keras_transformer.training import WEIGHTS, ModelDir
 from keras_transformer.translator import Translator
 
 
@@ -45,6 +45,14 @@ def given_fields(record: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def define_weights_flags() -> None:
+    """Defines the flags that say which weights of a model_dir are meant."""
+    flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+    flags.DEFINE_enum(
+        "weights", "mean", WEIGHTS, "mean of the last checkpoints, or their moving average"
+    )
+
+
 def define_translator_flags() -> None:
     """Defines the flags that `load_translator` reads."""
     flags.DEFINE_list(
@@ -53,7 +61,7 @@ def define_translator_flags() -> None:
         "folder of the trained model; several, with commas, of one vocabulary are an ensemble",
         required=True,
     )
-    flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+    define_weights_flags()
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "of weights and matrix products")
     flags.DEFINE_bool("jit_compile", False, "compile with XLA: worth it from thousands of lines on")
     flags.DEFINE_integer("workers", 1, "batches translated at the same time", lower_bound=1)
@@ -67,7 +75,9 @@ def load_translator() -> Translator:
     options = SearchOptions(**given_fields(SearchOptions))
     first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
     models = [
-        in_precision(model_dir.load_model(flags.FLAGS.average), flags.FLAGS.precision)
+        in_precision(
+            model_dir.load_model(flags.FLAGS.average, flags.FLAGS.weights), flags.FLAGS.precision
+        )
         for model_dir in model_dirs
     ]
     tokenizer = first.load_tokenizer()

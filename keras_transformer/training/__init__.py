@@ -1,8 +1,21 @@
 """Training with `model.fit`, its checkpoints and its reports."""
 
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
-from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.training.model_dir import WEIGHTS, ModelDir
 from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.step import TrainableTransformer
+from keras_transformer.training.strategies import STRATEGIES, make_strategy, replica_batches
 from keras_transformer.training.trainer import train
 
-__all__ = ["Checkpoints", "ModelDir", "TrainingOptions", "average_weights", "train"]
+__all__ = [
+    "STRATEGIES",
+    "WEIGHTS",
+    "Checkpoints",
+    "ModelDir",
+    "TrainableTransformer",
+    "TrainingOptions",
+    "average_weights",
+    "make_strategy",
+    "replica_batches",
+    "train",
+]

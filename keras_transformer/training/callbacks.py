@@ -15,11 +15,15 @@ class TrainingLog:
     """Writes figures for TensorBoard, and what a person should see to standard output.
 
     Args:
-        folder: of TensorBoard's files.
+        folder: of TensorBoard's files; None for none.
     """
 
-    def __init__(self, folder: str | os.PathLike):
-        self._writer = tf.summary.create_file_writer(str(folder))
+    def __init__(self, folder: str | os.PathLike | None):
+        self._writer = (
+            tf.summary.create_file_writer(str(folder))
+            if folder
+            else tf.summary.create_noop_writer()
+        )
         self._unfinished_line = False
 
     def figures(self, step: int, split: str, values: Mapping[str, float]) -> None:

@@ -75,6 +75,16 @@ class Checkpoints:
         """Reads the weights alone; raises what `restore` does."""
         self._read(step, _weights(model))
 
+    def restore_average(self, model: Transformer, step: int) -> None:
+        """Reads the moving average of the weights as the weights.
+
+        Raises:
+            UserError: it was trained without, or as `restore`.
+        """
+        weights = _weights(model)
+        averages = {f"ema/{name.partition('/')[2]}": weight for name, weight in weights.items()}
+        self._read(step, averages)
+
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints."""
         for step in self.steps()[:-keep]:
@@ -127,6 +137,8 @@ def _training_state(model):
     known = {id(weight) for weight in model.weights}
     random = [variable for variable in model.variables if id(variable) not in known]
     state = {f"random/{index}": variable for index, variable in enumerate(random)}
+    if update_state := getattr(model, "update_state", None):
+        state.update(update_state.variables)
     if optimizer := getattr(model, "optimizer", None):
         optimizer.build(model.trainable_variables)
         for index, variable in enumerate(optimizer.variables):
@@ -141,7 +153,8 @@ def _check_same_weights(path, variables, arrays, surplus):
             raise UserError(
                 f"{path}: state of another model: expected {shape} for {name}, found {found}"
             )
-    if weights := [name for name in surplus if name.startswith("weights/")]:
+    kind = next(iter(variables)).partition("/")[0]  # weights, or their average
+    if weights := [name for name in surplus if name.startswith(f"{kind}/")]:
         raise UserError(f"{path}: state of another model: expected no {weights[0]}")
 
 

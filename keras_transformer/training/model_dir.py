@@ -15,6 +15,7 @@ from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.options import TrainingOptions
 
+WEIGHTS = ("mean", "ema")
 _RECORDED = {"options", "data", "vocab_type", "target_lang", "commands"}
 
 
@@ -127,20 +128,31 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None) -> Transformer:
+    def load_model(self, average: int | None = None, weights: str = "mean") -> Transformer:
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
             average: number of checkpoints; default: what training was told to average, or all
                 where there are fewer.
+            weights: "mean", or "ema" for the moving average that the last checkpoint holds.
 
         Raises:
-            UserError: there are fewer checkpoints than asked for, or one is damaged.
+            UserError: there are fewer checkpoints than asked for, or one is damaged, or there is
+                no moving average.
         """
         config = self.load_config()
         steps = self.checkpoints.steps()
         if not steps:
             raise UserError(f"{self.checkpoints.folder}: expected a checkpoint, found none")
+        model = Transformer(config, name="transformer")
+        model.build()
+        if weights == "ema":
+            if average is not None:
+                raise UserError(f"weights=ema are of one checkpoint: found average={average}")
+            if not self.load_training()["options"].get("ema_decay"):
+                raise UserError(f"{self.path}: weights=ema need a model trained with ema_decay")
+            self.checkpoints.restore_average(model, steps[-1])
+            return model
         if average is None:
             average = min(len(steps), self.load_training()["options"]["average_checkpoints"])
         if not 1 <= average <= len(steps):
@@ -148,8 +160,6 @@ class ModelDir:
                 f"{self.checkpoints.folder}: expected to average 1 to {len(steps)} checkpoints, "
                 f"found {average}"
             )
-        model = Transformer(config, name="transformer")
-        model.build()
         average_weights(model, self.checkpoints, steps[-average:])
         return model
 
@@ -162,6 +172,7 @@ class ModelDir:
         """Raises `UserError` if the run here saw other batches, which it could not go on with."""
         here = self.load_training()
         names = ("seed", "tokens_per_batch", "max_length", "bpe_dropout")
+        names += ("dtype_policy", "ema_decay")
         wanted = {**{name: options[name] for name in names}, "vocab_type": vocab_type, **data}
         here = {**here["options"], **here["data"], "vocab_type": here["vocab_type"]}
         self._refuse_difference("run on other data", here, wanted)

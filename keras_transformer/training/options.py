@@ -23,10 +23,22 @@ class TrainingOptions(Record):
     beta_1: float = field(0.9, "Adam's decay of the mean of gradients")
     beta_2: float = field(0.98, "Adam's decay of the mean of squared gradients")
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
+    clip_norm: float = field(0.0, "largest norm of a gradient, all weights together; 0 for any")
+    ema_decay: float = field(
+        0.0, "of a moving average of the weights, for --weights=ema of other commands; 0 for none"
+    )
+    num_microbatches: int = field(
+        1, "parts that a batch is computed in, one after another: less memory, the same update"
+    )
+    dtype_policy: str = field(
+        "float32",
+        "of matrix products; weights and their updates are float32",
+        ("float32", "mixed_bfloat16", "mixed_float16"),
+    )
     bpe_dropout: float = field(0.0, "share of merges left out when training text is tokenised")
     seed: int = field(1, "of the weights, the dropout and the order of the pairs")
     jit_compile: bool = field(
-        True, "compile the training step with XLA, once for each length of batch; on one device"
+        True, "compile the training step with XLA, once for each length of batch"
     )
     report_steps: int = field(100, "updates between two lines of progress")
     validation_steps: int = field(1000, "updates between two validations")
@@ -39,7 +51,7 @@ class TrainingOptions(Record):
         super().__post_init__()
         at_least_one = (
             "steps tokens_per_batch warmup_steps report_steps validation_steps checkpoint_steps "
-            "keep_checkpoints average_checkpoints"
+            "keep_checkpoints average_checkpoints num_microbatches"
         )
         for name in at_least_one.split():
             self.expect(name, getattr(self, name) >= 1, "at least 1")
@@ -49,7 +61,8 @@ class TrainingOptions(Record):
             "learning_rate", self.learning_rate is None or self.learning_rate > 0, "positive"
         )
         self.expect("adam_epsilon", self.adam_epsilon > 0, "positive")
-        for name in ("beta_1", "beta_2", "bpe_dropout"):
+        self.expect("clip_norm", self.clip_norm >= 0, "at least 0")
+        for name in ("beta_1", "beta_2", "bpe_dropout", "ema_decay"):
             self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self.expect("checkpoint_minutes", self.checkpoint_minutes >= 0, "at least 0")
         self.expect(

@@ -1,11 +1,146 @@
-"""Which devices train: TensorFlow's distribution strategies."""
+"""Which devices train, and which rows of a batch each one gets: TensorFlow's strategies."""
 
+import itertools
+import json
+from typing import Any
+
+import keras
 import tensorflow as tf
 
+from keras_transformer.errors import UserError
 
-def default_strategy() -> tf.distribute.Strategy:
-    """`MirroredStrategy` where there are several devices of the best kind, else one device."""
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
+
+
+def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distribute.Strategy:
+    """The strategy of this name. One of several workers must be made before TensorFlow computes.
+
+    Args:
+        name: "one_device"; "mirrored" for all devices of this machine; "multi_worker" for those of
+            several; or "auto" for the last that `tf_config` and the devices there are allow.
+        tf_config: JSON of the workers and which of them this is, as TensorFlow expects it in the
+            environment variable TF_CONFIG.
+
+    Raises:
+        UserError: `tf_config` is not what it should be, or is missing or of no use.
+
+    Example:
+        >>> make_strategy("mirrored").num_replicas_in_sync  # on a machine with eight GPUs
+        8
+    """
+    if name not in STRATEGIES:
+        raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}: found {name}")
+    resolver = _cluster_resolver(tf_config) if tf_config else None
+    workers = resolver.cluster_spec().as_dict() if resolver else {}
+    is_distributed = sum(map(len, workers.values())) > 1
+    if name == "multi_worker" and not resolver:
+        raise UserError("strategy multi_worker needs the workers in TF_CONFIG: found none")
+    if name in ("one_device", "mirrored") and is_distributed:
+        raise UserError(f"strategy {name} is of one machine: found several workers in TF_CONFIG")
+    if name == "multi_worker" or is_distributed:
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        except tf.errors.OpError as error:
+            raise UserError(f"TF_CONFIG: no connection to all workers: {error}") from error
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if len(devices) > 1:
+    if name == "mirrored" or (name == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this is the one worker that writes checkpoints and logs."""
+    resolver = strategy.cluster_resolver
+    if resolver is None:
+        return True
+    first = "chief" if "chief" in resolver.cluster_spec().as_dict() else "worker"
+    return (resolver.task_type, resolver.task_id) == (first, 0)
+
+
+def sum_over_workers(strategy: tf.distribute.Strategy, value: int) -> int:
+    """The sum of a number over all replicas, each with its worker's; waits for all workers."""
+
+    @tf.function
+    def total():
+        values = strategy.run(lambda: tf.constant(value, tf.float64))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+    return int(total())
+
+
+def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, pad_id: int) -> Any:
+    """Each replica's rows of each global batch, for `model.fit`.
+
+    All replicas get the same number of rows, filled up with padding, which counts nothing. Every
+    worker makes all batches and keeps its own rows.
+
+    Args:
+        batches: global batches, the same on every worker.
+        strategy: whose replicas take the rows.
+        pad_id: fills up rows.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return batches
+
+    def of_worker(context):
+        here = replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * here
+
+        def rows(*batch):
+            parts = split_rows(batch, replicas, pad_id)
+            return keras.tree.map_structure(lambda x: x[first : first + here], parts)
+
+        return batches.map(rows).unbatch().prefetch(2 * here)
+
+    return strategy.distribute_datasets_from_function(of_worker)
+
+
+def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
+    """Arrays (rows, length) as (parts, rows of a part, length), filled up with rows of padding."""
+
+    def split(x):
+        rows, length = tf.shape(x)[0], tf.shape(x)[1]
+        x = tf.pad(x, [[0, -rows % parts], [0, 0]], constant_values=pad_id)
+        return tf.reshape(x, [parts, (rows + parts - 1) // parts, length])
+
+    return keras.tree.map_structure(split, batch)
+
+
+def _cluster_resolver(tf_config):
+    """What TensorFlow makes of TF_CONFIG, after checks that it leaves out."""
+
+    def expect(holds, expected):
+        if not holds:
+            raise UserError(f"TF_CONFIG: expected {expected}: found {tf_config}")
+
+    try:
+        settings = json.loads(tf_config)
+    except json.JSONDecodeError as error:
+        raise UserError(f"TF_CONFIG: expected JSON: {error}: found {tf_config}") from None
+    expect(
+        isinstance(settings, dict) and settings.keys() == {"cluster", "task"},
+        'an object with the fields "cluster" and "task"',
+    )
+    cluster, task = settings["cluster"], settings["task"]
+    expect(
+        isinstance(cluster, dict)
+        and "worker" in cluster
+        and cluster.keys() <= {"chief", "worker"}
+        and all(isinstance(hosts, list) and hosts for hosts in cluster.values()),
+        'the field "cluster" to have a list of hosts for "worker", and for "chief" if there is one',
+    )
+    for host in itertools.chain(*cluster.values()):
+        name, _, port = host.rpartition(":") if isinstance(host, str) else ("", "", "")
+        expect(name and port.isdigit(), 'each host of the field "cluster" to be "name:port"')
+    kind, index = (
+        (task.get(name) for name in ("type", "index")) if isinstance(task, dict) else (0, 0)
+    )
+    expect(
+        isinstance(kind, str) and kind in cluster and type(index) is int,
+        'the field "task" to have the "type" of a host of the cluster and an "index"',
+    )
+    expect(0 <= index < len(cluster[kind]), f"the index of one of {len(cluster[kind])} of {kind!r}")
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), task_type=kind, task_id=index, rpc_layer="grpc"
+    )

@@ -5,13 +5,12 @@ import os
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs, count_pairs, pair_batches
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
-from keras_transformer.losses import LabelSmoothedCrossEntropy
-from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
 from keras_transformer.schedules import InverseSquareRootSchedule
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -24,7 +23,13 @@ from keras_transformer.training.callbacks import (
 )
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
-from keras_transformer.training.strategies import default_strategy
+from keras_transformer.training.step import TrainableTransformer
+from keras_transformer.training.strategies import (
+    is_chief,
+    make_strategy,
+    replica_batches,
+    sum_over_workers,
+)
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
@@ -40,6 +45,7 @@ def train(
     vocab_type: str = "bpe",
     target_lang: str | None = None,
     command: str = "",
+    strategy: tf.distribute.Strategy | None = None,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
 
@@ -55,6 +61,8 @@ def train(
         vocab_type: of the vocabulary, "bpe" or "unigram".
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
+        strategy: the devices that train, as `make_strategy` makes it; default: all of this machine.
+            Of several workers each calls this with the same arguments, and the chief writes.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -62,6 +70,8 @@ def train(
     Raises:
         UserError: the data are not as they should be, or the model_dir holds something else.
     """
+    strategy = strategy or make_strategy()
+    writes = is_chief(strategy)
     if config.learned_positions and options.max_length > config.max_positions:
         raise UserError(
             f"max_length must be at most the {config.max_positions} learned positions: "
@@ -93,7 +103,6 @@ def train(
     if not is_new:
         model_dir.check_same_data(dataclasses.asdict(options), data, vocab_type)
 
-    strategy = default_strategy()
     replicas = strategy.num_replicas_in_sync
     batches = pair_batches(
         train_pairs,
@@ -102,12 +111,13 @@ def train(
         max_length=options.max_length,
         seed=options.seed,
         repeat=True,
-        batch_multiple=replicas,
         bpe_dropout=options.bpe_dropout,
     )
     with strategy.scope():
-        model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
+        model = _compiled_model(config, options)
         start = max(model_dir.checkpoints.steps(), default=0)
+        if sum_over_workers(strategy, start) != start * replicas:
+            raise UserError(f"model_dir {path}: expected the same checkpoints on all workers")
         if start:
             model_dir.checkpoints.restore(model, start)
 
@@ -121,11 +131,12 @@ def train(
         "target_lang": target_lang,
         "commands": [*before["commands"], command],
     }
-    if is_new:
+    if writes and is_new:
         model_dir.create(config, tokenizer, record)
-    else:
+    elif writes:
         model_dir.save_training(record)
-    log = TrainingLog(model_dir.logs)
+    log = TrainingLog(model_dir.logs if writes else None)
+    model.announce = log.say
     log.say(
         f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
         f"source and {counts.target_tokens:,} target tokens, "
@@ -134,26 +145,37 @@ def train(
     if start < options.steps:
         if start:
             log.say(f"Going on from step {start:,}")
-        callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
+        callbacks = _callbacks(model, tokenizer, options, valid_pairs, log)
+        if writes:
+            callbacks.append(_saving(model_dir.checkpoints, options))
         try:
             model.fit(
-                batches.skip(start),
+                replica_batches(batches.skip(start), strategy, config.pad_id),
                 steps_per_epoch=options.steps - start,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=0,
             )
+        except tf.errors.OpError as error:
+            if strategy.cluster_resolver is None:
+                raise
+            raise UserError(
+                f"a worker was lost ({type(error).__name__}); start all of them again, to go on "
+                "from the last checkpoint"
+            ) from error
         except KeyboardInterrupt:
-            step = steps_done(model)
-            model_dir.checkpoints.save(model, step)
-            log.say(f"Saved step {step:,}; the same command goes on from there")
+            if writes:
+                step = steps_done(model)
+                model_dir.checkpoints.save(model, step)
+                log.say(f"Saved step {step:,}; the same command goes on from there")
             raise
     else:
         log.say(f"It is trained already, up to step {start:,}")
 
+    sum_over_workers(strategy, 0)  # until the chief has saved the last checkpoint
     model = model_dir.load_model()
     judged = test_pairs or valid_pairs
-    if judged is not None:
+    if judged is not None and writes:
         averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
         log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
         _report(Translator(model, tokenizer), judged, target_lang, log)
@@ -176,8 +198,15 @@ def _usable(pairs, tokenizer, options):
     return counts
 
 
-def _compiled_model(config, options, jit_compile):
-    model = Transformer(config, name="transformer")
+def _compiled_model(config, options):
+    model = TrainableTransformer(
+        config,
+        num_microbatches=options.num_microbatches,
+        clip_norm=options.clip_norm,
+        ema_decay=options.ema_decay,
+        dtype=options.dtype_policy,
+        name="transformer",
+    )
     model.build()
     if options.learning_rate is None:
         schedule = InverseSquareRootSchedule(config.d_model, options.warmup_steps)
@@ -192,24 +221,23 @@ def _compiled_model(config, options, jit_compile):
             beta_2=options.beta_2,
             epsilon=options.adam_epsilon,
         ),
-        loss=LabelSmoothedCrossEntropy(config.label_smoothing, config.pad_id),
-        metrics=[Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)],
-        jit_compile=jit_compile,
+        jit_compile=options.jit_compile,
     )
     return model
 
 
-def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
-    callbacks = [
-        Progress(log, options.steps, options.report_steps),
-        SaveCheckpoints(
-            checkpoints,
-            options.steps,
-            options.checkpoint_steps,
-            options.checkpoint_minutes,
-            options.keep_checkpoints,
-        ),
-    ]
+def _saving(checkpoints, options):
+    return SaveCheckpoints(
+        checkpoints,
+        options.steps,
+        options.checkpoint_steps,
+        options.checkpoint_minutes,
+        options.keep_checkpoints,
+    )
+
+
+def _callbacks(model, tokenizer, options, valid_pairs, log):
+    callbacks = [Progress(log, options.steps, options.report_steps)]
     if valid_pairs is not None:
         judge = _validation(model, tokenizer, options, valid_pairs)
         callbacks.append(Validation(log, judge, options.steps, options.validation_steps))

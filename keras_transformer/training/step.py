@@ -1,0 +1,294 @@
+"""One update of training: of any number of devices, in any number of parts (TensorFlow)."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.losses import smoothed_cross_entropy
+from keras_transformer.metrics import Perplexity, TokenCount
+from keras_transformer.model import Transformer
+from keras_transformer.replicas import sum_over_replicas
+from keras_transformer.training.strategies import split_rows
+
+# Of float16, whose small gradients would be zero: NVIDIA's recipe for mixed precision.
+_FIRST_LOSS_SCALE, _UPDATES_UNTIL_GROWTH = 2.0**15, 2000
+
+_NOT_OF_UPDATE_STEP = (
+    "weight_decay",
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "use_ema",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TrainableTransformer(Transformer):
+    """A Transformer whose `fit` makes the updates of one device on any number of them.
+
+    A step takes a global batch, and
+
+    1. each replica sums the gradients of its rows, one micro-batch after another, of the loss that
+       is divided by the tokens of the whole batch;
+    2. the sums are added over all replicas, so that each has the same gradient;
+    3. if its norm is finite, the optimizer moves the weights. If not, on whichever replica it went
+       wrong, weights, optimizer and averages stay as they are, and the update is counted.
+
+    A step is a batch and one more of `optimizer.iterations`, whether or not it moved the weights:
+    so the step alone says where in the data and in the schedule a run is.
+
+    Its `fit` runs under `MultiWorkerMirroredStrategy` too, of which Keras's own makes no sense.
+
+    Args:
+        config: a `TransformerConfig`.
+        num_microbatches: parts that a batch is computed in, to need the memory of one part.
+        clip_norm: the largest norm of a gradient, all weights together; 0 for any.
+        ema_decay: of an exponential moving average of the weights, reached as training goes on:
+            `min(ema_decay, (1 + n) / (10 + n))` at the n-th update; 0 for no average.
+        **kwargs: those of a Keras model. `dtype` may be "mixed_bfloat16" or "mixed_float16":
+            weights, their updates, normalisation, softmax and loss are float32 all the same, and
+            with float16 the loss is scaled.
+
+    Example:
+        >>> model = TrainableTransformer(config, num_microbatches=4, dtype="mixed_bfloat16")
+        >>> model.build()
+        >>> model.compile(keras.optimizers.Adam(1e-3))
+        >>> model.fit(replica_batches(batches, strategy, config.pad_id))
+    """
+
+    announce: Callable[[str], None] = staticmethod(print)
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        num_microbatches: int = 1,
+        clip_norm: float = 0.0,
+        ema_decay: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        self.num_microbatches = num_microbatches
+        self.clip_norm = clip_norm
+        self.ema_decay = ema_decay
+        self.token_metrics = [Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)]
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.update_state = UpdateState(
+            self.trainable_weights,
+            has_average=self.ema_decay > 0,
+            scales_loss=self.compute_dtype == "float16",
+        )
+
+    def compile(self, optimizer: keras.Optimizer, jit_compile: bool = False):
+        """Configures `fit`, which reports loss, perplexity and number of target tokens.
+
+        Args:
+            optimizer: is given the gradient, clipped, of each update that is not skipped.
+            jit_compile: whether XLA compiles the step, once for each shape of batch; with several
+                replicas, all of it but sums over them and the update.
+
+        Raises:
+            ValueError: the optimizer would do more with a gradient than its `update_step`.
+        """
+        for name in _NOT_OF_UPDATE_STEP:
+            if getattr(optimizer, name):
+                raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
+        super().compile(optimizer, jit_compile=jit_compile, auto_scale_loss=False)
+        self.optimizer.build(self.trainable_variables)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Nothing: the model is built. Keras would take a batch away, and fail with workers."""
+
+    def make_train_function(self, force=False):
+        """Sets `train_function`, which `fit` calls with an iterator for each step."""
+        if self.train_function is not None and not force:
+            return
+        strategy = self.distribute_strategy
+        is_alone = strategy.num_replicas_in_sync == 1
+        gradients = self._gradients
+        if self.jit_compile and not is_alone:
+            gradients = tf.function(gradients, autograph=False, jit_compile=True)
+
+        def step(batch):
+            norm = strategy.run(self._step, args=(batch, gradients))
+            # Outside of replicas, where a metric is the sum over all of them.
+            logs = {m.name: tf.convert_to_tensor(m.result()) for m in self.metrics}
+            logs["gradient_norm"] = strategy.experimental_local_results(norm)[0]
+            logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
+            return logs
+
+        compiled, shapes = None, set()
+
+        def train_function(iterator):
+            nonlocal compiled
+            if compiled is None:
+                compiled = tf.function(
+                    step,
+                    # Of batches of any shape, so that Python traces the step once.
+                    input_signature=[iterator.element_spec],
+                    autograph=False,
+                    jit_compile=self.jit_compile and is_alone,
+                )
+            batch = next(iterator)
+            shape = tuple(strategy.experimental_local_results(batch[1])[0].shape)
+            if self.jit_compile and shape not in shapes:
+                shapes.add(shape)
+                self.announce(f"Compiling for batches of {shape[0]} x {shape[1]}")
+            return compiled(batch)
+
+        self.train_function = train_function
+
+    def _step(self, batch, gradients_of):
+        """One replica's part of an update; the norm of the gradient."""
+        tokens = tf.math.count_nonzero(batch[1] != self.config.pad_id, dtype=tf.float32)
+        all_tokens = tf.maximum(sum_over_replicas(tokens), 1.0)
+        loss_scale = tf.identity(self.update_state.loss_scale.value)
+        loss, gradients = gradients_of(batch, loss_scale / all_tokens)
+        self._loss_tracker.update_state(loss / tf.maximum(tokens, 1.0), sample_weight=tokens)
+
+        gradients = sum_over_replicas(gradients)
+        norm = tf.linalg.global_norm(gradients) / loss_scale
+        factor = 1.0 / loss_scale
+        if self.clip_norm:
+            factor *= tf.minimum(1.0, self.clip_norm / norm)
+        gradients = [gradient * factor for gradient in gradients]
+        tf.distribute.get_replica_context().merge_call(self._update, args=(gradients, norm))
+        return norm
+
+    def _gradients(self, batch, weight):
+        """The summed loss of all tokens, and the gradients of `weight` times that."""
+        n = self.num_microbatches
+        if n == 1:
+            return self._micro_gradients(batch, weight)
+        parts = split_rows(batch, n, self.config.pad_id)
+
+        def add(index, sums):
+            part = keras.tree.map_structure(lambda x: x[index], parts)
+            sums = tf.nest.map_structure(tf.add, sums, self._micro_gradients(part, weight))
+            return index + 1, sums
+
+        zeros = [tf.zeros(weight.shape) for weight in self.trainable_weights]
+        # One at a time: TensorFlow would begin the next ones, and need the memory of all.
+        _, sums = tf.while_loop(
+            lambda index, _: index < n, add, (0, (0.0, zeros)), parallel_iterations=1
+        )
+        return sums
+
+    def _micro_gradients(self, batch, weight):
+        inputs, labels = batch
+        real = tf.cast(labels != self.config.pad_id, tf.float32)
+        with tf.GradientTape() as tape:
+            logits = self(inputs, training=True)
+            losses = smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
+            loss = tf.reduce_sum(losses * real)
+            weighted = loss * weight
+        for metric in self.token_metrics:
+            metric.update_state(labels, logits)
+        gradients = tape.gradient(
+            weighted, self.trainable_weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _update(self, strategy, gradients, norm):
+        """Moves the weights, outside of replicas, where a decision is one for all of them."""
+        is_finite = tf.math.is_finite(strategy.experimental_local_results(norm)[0])
+
+        weights = [weight.value for weight in self.trainable_weights]
+
+        def update(variables, function, values):
+            for variable, value in zip(variables, values, strict=True):
+                strategy.extended.update(variable, function, args=(value,), group=False)
+
+        def move():
+            # Not `optimizer.apply`, which would sum over replicas once more.
+            rate = self.optimizer.learning_rate
+            update(weights, lambda w, g: self.optimizer.update_step(g, w, rate), gradients)
+            averages = [average.value for average in self.update_state.average]
+            if averages:
+                share = 1.0 - self._ema_decay_now()
+                update(averages, lambda a, w: a.assign_sub(share * (a - w)), weights)
+            return 0
+
+        def skip():
+            self.update_state.skipped_updates.assign_add(1)
+            return 0
+
+        tf.cond(is_finite, move, skip)
+        self.optimizer.iterations.assign_add(1)
+        self.update_state.adapt_loss_scale(is_finite)
+
+    def _ema_decay_now(self):
+        n = tf.cast(self.optimizer.iterations.value, tf.float32) + 1.0
+        return tf.minimum(self.ema_decay, (1.0 + n) / (10.0 + n))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_microbatches": self.num_microbatches,
+            "clip_norm": self.clip_norm,
+            "ema_decay": self.ema_decay,
+        }
+
+
+class UpdateState:
+    """What updates leave behind but weights and the optimizer's state; checkpoints hold it.
+
+    It is no layer, so that its variables are not among a model's weights.
+
+    Args:
+        weights: of the model, built.
+        has_average: whether there is a moving average of them.
+        scales_loss: whether the loss is scaled, for gradients in float16.
+
+    Attributes:
+        skipped_updates: how many were not finite.
+        loss_scale: what the loss is multiplied with before its gradients are taken.
+        average: of each weight, in their order; empty if there is none.
+    """
+
+    def __init__(self, weights: list[keras.Variable], has_average: bool, scales_loss: bool):
+        self.scales_loss = scales_loss
+        self.skipped_updates = _scalar("skipped_updates", 0, "int64")
+        self.loss_scale = _scalar("loss_scale", _FIRST_LOSS_SCALE if scales_loss else 1.0)
+        self._finite_updates = _scalar("finite_updates", 0, "int64")
+        self._names = [weight.path.partition("/")[2] for weight in weights]
+        self.average = [
+            keras.Variable(
+                keras.ops.convert_to_numpy(weight),
+                trainable=False,
+                aggregation="mean",
+                name="average",
+            )
+            for weight in (weights if has_average else ())
+        ]
+
+    @property
+    def variables(self) -> dict[str, keras.Variable]:
+        """All variables, by the names they have in a checkpoint."""
+        scalars = (self.skipped_updates, self.loss_scale, self._finite_updates)
+        averages = zip(self._names, self.average, strict=False)
+        return {
+            **{f"update/{variable.name}": variable for variable in scalars},
+            **{f"ema/{name}": variable for name, variable in averages},
+        }
+
+    def adapt_loss_scale(self, is_finite) -> None:
+        """Halves the scale after an update that was not finite, doubles it after many that were."""
+        if not self.scales_loss:
+            return
+        updates = tf.where(is_finite, self._finite_updates.value + 1, 0)
+        is_due = updates == _UPDATES_UNTIL_GROWTH
+        scale = self.loss_scale.value * tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
+        self.loss_scale.assign(tf.maximum(scale, 1.0))
+        self._finite_updates.assign(tf.where(is_due, tf.zeros_like(updates), updates))
+
+
+def _scalar(name, value, dtype="float32"):
+    return keras.Variable(
+        value, dtype=dtype, trainable=False, aggregation="only_first_replica", name=name
+    )

@@ -1,0 +1,327 @@
+"""The update of training: micro-batches, clipping, averages, mixed precision, skipped updates."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import run_python
+
+from keras_transformer import LabelSmoothedCrossEntropy, Transformer, TransformerConfig
+from keras_transformer.training import Checkpoints, TrainableTransformer
+from keras_transformer.training.strategies import split_rows
+
+CONFIG = TransformerConfig(
+    vocab_size=20,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    d_model=8,
+    d_ff=16,
+    num_heads=2,
+    dropout=0.0,
+)
+
+
+def ragged_batches(count, seed=0, rows=7):
+    """Batches of different lengths, each row of another number of tokens."""
+    rng = np.random.default_rng(seed)
+    batches = []
+    for index in range(count):
+        length = (6, 9)[index % 2]
+        sides = rng.integers(3, 20, size=(2, rows, length)).astype("int32")
+        sides[np.arange(length) >= rng.integers(1, length + 1, size=(2, rows, 1))] = 0
+        source_ids, labels = sides
+        target_ids = np.pad(labels, ((0, 0), (1, 0)), constant_values=1)[:, :-1]
+        batches.append(({"source_ids": source_ids, "target_ids": target_ids}, labels))
+    return batches
+
+
+def dataset(batches):
+    ids = tf.TensorSpec((None, None), tf.int32)
+    signature = ({"source_ids": ids, "target_ids": ids}, ids)
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+
+
+def adam():
+    return keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-9)
+
+
+def new_model(optimizer=None, jit_compile=False, config=CONFIG, **options):
+    keras.utils.set_random_seed(1)
+    model = TrainableTransformer(config, name="transformer", **options)
+    model.build()
+    model.compile(optimizer or adam(), jit_compile=jit_compile)
+    return model
+
+
+class Logs(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.append({name: float(value) for name, value in logs.items()})
+
+
+def fit(model, batches):
+    """Trains on the batches; what each step reported."""
+    logs = Logs()
+    data = dataset(batches)
+    model.fit(data, steps_per_epoch=len(batches), callbacks=[logs], shuffle=False, verbose=0)
+    return logs.steps
+
+
+def assert_same(found, expected, atol=1e-5):
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=atol)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """A model of twelve updates without any option, and what they reported."""
+    model = new_model()
+    return model, fit(model, ragged_batches(12))
+
+
+def test_updates_are_those_of_plain_keras(plain):
+    keras.utils.set_random_seed(1)
+    model = Transformer(CONFIG)
+    model.build()
+    model.compile(adam(), loss=LabelSmoothedCrossEntropy(CONFIG.label_smoothing))
+    model.fit(dataset(ragged_batches(12)), shuffle=False, verbose=0)
+    assert_same(plain[0].get_weights(), model.get_weights())
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_micro_batches_of_any_number_of_tokens_make_the_update_of_their_batch(plain, jit_compile):
+    """Seven rows in three parts: one part gets rows of padding."""
+    expected, expected_logs = plain
+    model = new_model(num_microbatches=3, jit_compile=jit_compile)
+    announced = []
+    model.announce = announced.append
+    logs = fit(model, ragged_batches(12))
+    assert_same(model.get_weights(), expected.get_weights())
+    assert int(model.optimizer.iterations) == 12
+    for found, reported in zip(logs, expected_logs, strict=True):
+        assert found == pytest.approx(reported, rel=1e-4)
+    shapes = ["Compiling for batches of 7 x 6", "Compiling for batches of 7 x 9"]
+    assert announced == (shapes if jit_compile else [])
+
+
+def test_loss_and_gradient_norm_are_those_of_the_batch():
+    (batch,) = ragged_batches(1)
+    model = new_model()
+    with tf.GradientTape() as tape:
+        logits = model(batch[0], training=True)
+        loss = LabelSmoothedCrossEntropy(CONFIG.label_smoothing)(batch[1], logits)
+    gradients = tape.gradient(loss, model.trainable_weights)
+    squares = sum(np.sum(np.square(tf.convert_to_tensor(gradient))) for gradient in gradients)
+    (logs,) = fit(model, [batch])
+    assert logs["loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert logs["gradient_norm"] == pytest.approx(np.sqrt(squares), rel=1e-5)
+    assert logs["target_tokens"] == np.count_nonzero(batch[1])
+
+
+def test_a_gradient_is_clipped_as_a_whole():
+    batches = ragged_batches(1)
+    free, clipped = (new_model(keras.optimizers.SGD(1.0), clip_norm=c) for c in (0.0, 0.25))
+    before = free.get_weights()
+    (logs,) = fit(free, batches)
+    (clipped_logs,) = fit(clipped, batches)
+    assert clipped_logs["gradient_norm"] == pytest.approx(logs["gradient_norm"], rel=1e-5)
+    assert logs["gradient_norm"] > 0.5
+    share = 0.25 / logs["gradient_norm"]
+    expected = [b + share * (w - b) for b, w in zip(before, free.get_weights(), strict=True)]
+    assert_same(clipped.get_weights(), expected, atol=1e-6)
+    rarely = new_model(keras.optimizers.SGD(1.0), clip_norm=100.0)
+    fit(rarely, batches)
+    assert_same(rarely.get_weights(), free.get_weights(), atol=1e-6)
+
+
+def test_the_average_follows_the_weights():
+    model = new_model(ema_decay=0.3)
+    expected = model.get_weights()
+    for n, batch in enumerate(ragged_batches(5), start=1):
+        fit(model, [batch])
+        decay = min(0.3, (1 + n) / (10 + n))
+        expected = [
+            decay * e + (1 - decay) * w for e, w in zip(expected, model.get_weights(), strict=True)
+        ]
+    averages = [average.numpy() for average in model.update_state.average]
+    assert_same(averages, expected, atol=1e-6)
+
+
+def poison(model):
+    """Makes gradients infinite, until what is returned is called."""
+    weight = model.trainable_weights[-1]
+    healthy = weight.numpy()
+    weight.assign(np.full_like(healthy, np.nan))
+    return lambda: weight.assign(healthy)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_update_that_is_not_finite_changes_nothing_but_the_step(jit_compile):
+    model = new_model(ema_decay=0.9, jit_compile=jit_compile)
+    first, second, third = ragged_batches(3)
+    fit(model, [first])
+    heal = poison(model)
+    state = [*model.weights, *model.optimizer.variables[2:], *model.update_state.average]
+    before = [variable.numpy() for variable in state]
+    (logs,) = fit(model, [second])
+    assert not np.isfinite(logs["gradient_norm"])
+    assert logs["skipped_updates"] == 1
+    for variable, value in zip(state, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert int(model.optimizer.iterations) == 2
+    heal()
+    (logs,) = fit(model, [third])
+    assert np.isfinite(logs["gradient_norm"]) and logs["skipped_updates"] == 1
+    assert any(np.any(variable.numpy() != v) for variable, v in zip(state, before, strict=True))
+
+
+def test_what_updates_leave_behind_is_in_checkpoints(tmp_path):
+    batches = ragged_batches(4)
+    options = dict(ema_decay=0.9, dtype="mixed_float16")
+    whole = new_model(**options)
+    fit(whole, batches)
+    stopped, resumed = new_model(**options), new_model(**options)
+    fit(stopped, batches[:2])
+    checkpoints = Checkpoints(tmp_path)
+    stopped.update_state.skipped_updates.assign(5)
+    checkpoints.save(stopped, step=2)
+    checkpoints.restore(resumed, step=2)
+    (*_, logs) = fit(resumed, batches[2:])
+    assert logs["skipped_updates"] == 5
+    assert_same(resumed.get_weights(), whole.get_weights(), atol=0)
+    for found, expected in zip(
+        resumed.update_state.average, whole.update_state.average, strict=True
+    ):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+    averaged = Transformer(CONFIG, name="transformer")
+    averaged.build()
+    checkpoints.restore_average(averaged, step=2)
+    for found, expected in zip(averaged.weights, stopped.update_state.average, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_keeps_float32_weights_and_trains_as_float32_does(plain, policy):
+    _, expected = plain
+    model = new_model(dtype=policy)
+    logs = fit(model, ragged_batches(12))
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    assert {v.dtype for v in model.optimizer.variables[2:]} == {"float32"}
+    assert model(ragged_batches(1)[0][0]).dtype == policy.removeprefix("mixed_")
+    assert logs[0]["gradient_norm"] == pytest.approx(expected[0]["gradient_norm"], rel=0.02)
+    assert logs[-1]["loss"] == pytest.approx(expected[-1]["loss"], rel=0.02)
+    assert logs[-1]["skipped_updates"] == 0
+
+
+def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeypatch):
+    monkeypatch.setattr("keras_transformer.training.step._UPDATES_UNTIL_GROWTH", 3)
+    model = new_model(dtype="mixed_float16")
+    scale = model.update_state.loss_scale
+    scale.assign(2.0**30)  # beyond what float16 holds
+    (batch,) = ragged_batches(1)
+    before = model.get_weights()
+    (logs,) = fit(model, [batch])
+    assert not np.isfinite(logs["gradient_norm"]) and logs["skipped_updates"] == 1
+    assert float(scale) == 2.0**29
+    assert_same(model.get_weights(), before, atol=0)
+    scale.assign(2.0**10)
+    fit(model, [batch] * 2)
+    assert float(scale) == 2.0**10
+    fit(model, [batch])
+    assert float(scale) == 2.0**11
+
+
+def test_an_optimizer_that_does_more_than_its_update_step_is_refused():
+    with pytest.raises(ValueError, match="expected an optimizer without global_clipnorm"):
+        new_model(keras.optimizers.Adam(0.1, global_clipnorm=1.0))
+
+
+def test_rows_are_filled_up_with_padding():
+    parts = split_rows(tf.constant([[3, 4], [5, 6], [7, 8]]), 2, pad_id=9).numpy().tolist()
+    assert parts == [[[3, 4], [5, 6]], [[7, 8], [9, 9]]]
+
+
+def test_configuration_gives_back_the_same_model():
+    model = TrainableTransformer(CONFIG, num_microbatches=2, clip_norm=1.0, ema_decay=0.9)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    assert isinstance(copy, TrainableTransformer)
+    assert (copy.config, copy.num_microbatches, copy.clip_norm, copy.ema_decay) == (
+        CONFIG,
+        2,
+        1.0,
+        0.9,
+    )
+
+
+# Under a strategy in a process of its own, since logical devices are set once.
+ON_REPLICAS = """
+import sys
+sys.path.insert(0, "tests")
+replicas, num_microbatches, jit_compile, not_finite = map(int, sys.argv[2:])
+import numpy as np, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
+)
+from keras_transformer.training import make_strategy, replica_batches
+from test_step import adam, dataset, new_model, ragged_batches, Logs
+
+strategy = make_strategy("mirrored")
+assert strategy.num_replicas_in_sync == replicas
+with strategy.scope():
+    model = new_model(num_microbatches=num_microbatches, jit_compile=bool(jit_compile),
+                      clip_norm=1.0, ema_decay=0.9)
+batches = ragged_batches(20)
+if not_finite:  # on the last replica alone
+    model.target_positions.call = lambda x, start=0: tf.where(
+        tf.distribute.get_replica_context().replica_id_in_sync_group == replicas - 1, np.nan, x)
+logs = Logs()
+model.fit(replica_batches(dataset(batches), strategy, 0), steps_per_epoch=20, callbacks=[logs],
+          shuffle=False, verbose=0)
+logs = [[step[name] for name in sorted(step)] for step in logs.steps]
+averages = [average.numpy() for average in model.update_state.average]
+np.savez(sys.argv[1], *model.get_weights(), *averages, logs)
+"""
+
+
+@pytest.fixture(scope="module")
+def one_replica():
+    model = new_model(clip_norm=1.0, ema_decay=0.9)
+    logs = fit(model, ragged_batches(20))
+    averages = [average.numpy() for average in model.update_state.average]
+    logs = np.array([[step[name] for name in sorted(step)] for step in logs])
+    return [*model.get_weights(), *averages], logs
+
+
+@pytest.mark.parametrize(
+    ("replicas", "num_microbatches", "jit_compile"), [(2, 1, 0), (4, 1, 0), (2, 2, 1)]
+)
+def test_replicas_make_the_updates_of_one(
+    one_replica, tmp_path, replicas, num_microbatches, jit_compile
+):
+    path = tmp_path / "arrays.npz"
+    run_python(ON_REPLICAS, path, replicas, num_microbatches, jit_compile, 0)
+    *weights, logs = np.load(path).values()
+    assert_same(weights, one_replica[0])
+    np.testing.assert_allclose(logs, one_replica[1], rtol=1e-4)
+
+
+def test_no_replica_makes_an_update_that_is_not_finite_on_one(tmp_path):
+    path = tmp_path / "arrays.npz"
+    run_python(ON_REPLICAS, path, 2, 1, 0, 1)
+    *weights, logs = np.load(path).values()
+    half = len(weights) // 2
+    assert_same(weights[:half], new_model().get_weights(), atol=0)
+    assert_same(weights[half:], weights[:half], atol=0)
+    assert (
+        logs[
+            -1,
+            sorted(
+                ("loss", "perplexity", "target_tokens", "gradient_norm", "skipped_updates")
+            ).index("skipped_updates"),
+        ]
+        == 20
+    )

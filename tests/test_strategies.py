@@ -1,0 +1,49 @@
+"""Which devices train: names of strategies, and TF_CONFIG as people get it wrong."""
+
+import json
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.training import make_strategy
+
+HOSTS = {"worker": ["a:1", "b:1"]}
+
+
+def config(cluster=HOSTS, **task):
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0, **task}})
+
+
+@pytest.mark.parametrize("name", ["auto", "one_device"])
+def test_one_device_needs_no_strategy(name):
+    assert make_strategy(name).num_replicas_in_sync == 1
+
+
+def test_one_worker_is_no_cluster():
+    assert make_strategy("auto", config({"worker": ["a:1"]})).num_replicas_in_sync == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "tf_config", "message"),
+    [
+        ("multi_worker", None, "needs the workers in TF_CONFIG: found none"),
+        ("mirrored", config(), "strategy mirrored is of one machine: found several workers"),
+        ("one_device", config(), "strategy one_device is of one machine: found several workers"),
+        ("both", None, "strategy must be one of auto, .*: found both"),
+        ("auto", "{", "TF_CONFIG: expected JSON: .*line 1"),
+        ("auto", "[]", 'fields "cluster" and "task": found'),
+        ("auto", '{"cluster": {}}', 'fields "cluster" and "task": found'),
+        ("auto", config({"worker": []}), 'list of hosts for "worker"'),
+        ("auto", config({"ps": ["a:1"]}), 'list of hosts for "worker"'),
+        ("auto", config({"worker": ["a", "b:1"]}), 'each host .* to be "name:port"'),
+        ("auto", config({"worker": [1, 2]}), 'each host .* to be "name:port"'),
+        ("auto", config(type="chief"), '"type" of a host of the cluster'),
+        ("auto", config(index="0"), 'an "index"'),
+        ("auto", config(index=2), "the index of one of 2 of 'worker'"),
+        ("auto", json.dumps({"cluster": HOSTS, "task": 1}), '"type" of a host'),
+    ],
+)
+def test_what_makes_no_strategy_is_refused_in_one_line(name, tf_config, message):
+    with pytest.raises(UserError, match=message) as error:
+        make_strategy(name, tf_config)
+    assert "\n" not in str(error.value)

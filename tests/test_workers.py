@@ -1,0 +1,89 @@
+"""Training on several workers: equal steps, rows shared out, one that writes, a lost one."""
+
+import time
+
+import numpy as np
+import pytest
+from helpers import run_python
+from workers import outputs, start_workers
+
+from keras_transformer.training import ModelDir
+
+FIT = """
+import os, sys
+sys.path.insert(0, "tests")
+import quiet_tensorflow
+from keras_transformer.training import make_strategy, replica_batches
+strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
+import numpy as np
+from test_step import dataset, new_model, ragged_batches
+
+with strategy.scope():
+    model = new_model(num_microbatches=2)
+batches = replica_batches(dataset(ragged_batches(6)), strategy, 0)
+rows = [strategy.experimental_local_results(labels)[0].numpy() for _, labels in batches]
+model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
+resolver = strategy.cluster_resolver
+name = resolver.task_id if resolver else "alone"
+np.savez(f"{sys.argv[1]}/{name}.npz", *model.get_weights(), *rows)
+"""
+
+
+def test_two_workers_make_the_updates_of_one_process(tmp_path):
+    workers = start_workers(2, FIT, tmp_path)
+    texts = outputs(workers)
+    assert [worker.returncode for worker in workers] == [0, 0], texts
+    run_python(FIT, tmp_path)
+    first, second, alone = (
+        list(np.load(tmp_path / f"{name}.npz").values()) for name in ("0", "1", "alone")
+    )
+    for mine, other, expected in zip(first[:-6], second[:-6], alone[:-6], strict=True):
+        np.testing.assert_array_equal(mine, other)
+        np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-5)
+    for mine, other, whole in zip(first[-6:], second[-6:], alone[-6:], strict=True):
+        assert len(mine) == len(other) == 4
+        np.testing.assert_array_equal(np.concatenate([mine, other])[: len(whole)], whole)
+
+
+TRAIN = """
+import os, sys
+import quiet_tensorflow
+from keras_transformer.training import TrainingOptions, make_strategy, train
+strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
+from keras_transformer import TransformerConfig
+from keras_transformer.data import BuiltinPairs
+
+config = TransformerConfig(vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16,
+                           d_ff=16, num_heads=2, dropout=0.0)
+options = TrainingOptions(steps=20, tokens_per_batch=512, max_length=60, learning_rate=0.001,
+                          jit_compile=False, report_steps=1, validation_steps=20,
+                          checkpoint_steps=5, checkpoint_minutes=0.0, average_checkpoints=1)
+train(sys.argv[1], config, options, BuiltinPairs("train", 300), BuiltinPairs("validation", 20),
+      strategy=strategy)
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
+    run_python(TRAIN, tmp_path / "alone")
+    killed = start_workers(2, TRAIN, tmp_path / "run")
+    checkpoints = ModelDir(tmp_path / "run").checkpoints
+    while not checkpoints.steps():
+        assert all(worker.poll() is None for worker in killed), outputs(killed)
+        time.sleep(0.1)
+    killed[1].kill()
+    chief, _ = outputs(killed)  # the other one does not wait for ever
+    assert "a worker was lost" in chief
+    assert 20 not in checkpoints.steps()
+
+    restarted = start_workers(2, TRAIN, tmp_path / "run")
+    texts = outputs(restarted)
+    assert [worker.returncode for worker in restarted] == [0, 0], texts
+    assert all("Going on from step" in text for text in texts)
+    assert checkpoints.steps() == [5, 10, 15, 20]
+    logs = list((tmp_path / "run" / "logs").iterdir())
+    assert len(logs) == 2  # of the chief, of each of its runs
+    for found, expected in zip(
+        *(ModelDir(tmp_path / name).load_model(1).weights for name in ("run", "alone")), strict=True
+    ):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-5)
