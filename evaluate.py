@@ -52,7 +52,8 @@ def main():
             partial.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
     if FLAGS.json:
         figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
-        how = {name: FLAGS[name].value for name in ("model_dir", "average", "precision")}
+        names = ("model_dir", "average", "checkpoint", "precision")
+        how = {name: FLAGS[name].value for name in names}
         search = {**how, **dataclasses.asdict(translator.options)}
         with whole_file(FLAGS.json) as partial:
             partial.write_text(json.dumps({**figures, **reference, **search}, indent=2) + "\n")

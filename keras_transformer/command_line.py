@@ -54,6 +54,9 @@ def define_translator_flags() -> None:
         required=True,
     )
     flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
+    flags.DEFINE_string(
+        "checkpoint", None, "instead of a mean: best (by validation), or the step of one"
+    )
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "of weights and matrix products")
     flags.DEFINE_bool("jit_compile", False, "compile with XLA: worth it from thousands of lines on")
     flags.DEFINE_integer("workers", 1, "batches translated at the same time", lower_bound=1)
@@ -66,8 +69,9 @@ def load_translator() -> Translator:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     options = SearchOptions(**given_fields(SearchOptions))
     first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
+    chosen = flags.FLAGS.average, flags.FLAGS.checkpoint
     models = [
-        in_precision(model_dir.load_model(flags.FLAGS.average), flags.FLAGS.precision)
+        in_precision(model_dir.load_model(*chosen), flags.FLAGS.precision)
         for model_dir in model_dirs
     ]
     tokenizer = first.load_tokenizer()

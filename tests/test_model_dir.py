@@ -140,17 +140,20 @@ def test_training_is_recorded_anew(model_dir):
     ("changed", "message"),
     [
         ({"options": {**TRAINING["options"], "seed": 2}}, "seed=1 (now 2)"),
+        ({"options": {**TRAINING["options"], "beta_2": 0.9}}, "beta_2=0.98 (now 0.9)"),
         ({"data": {"kept": 299}}, "kept=300 (now 299)"),
         ({"vocab_type": "unigram"}, "vocab_type=bpe (now unigram)"),
     ],
 )
-def test_a_run_on_other_batches_is_refused(tmp_path, changed, message):
+def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, message):
     model_dir = ModelDir(tmp_path)
     model_dir.save_training(TRAINING)
     now = {**TRAINING, **changed}
     with pytest.raises(UserError) as error:
-        model_dir.check_same_data(now["options"], now["data"], now["vocab_type"])
-    assert str(error.value) == f"model_dir {tmp_path} holds a run on other data: {message}"
+        model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
+    assert str(error.value) == (
+        f"model_dir {tmp_path} holds a run with other options or data: {message}"
+    )
 
 
 def test_a_training_record_without_its_fields_is_refused(tmp_path):

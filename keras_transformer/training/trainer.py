@@ -1,6 +1,7 @@
 """Trains a model in a model_dir with `model.fit`, or goes on where that stopped."""
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -11,20 +12,27 @@ from keras_transformer.data import SentencePairs, count_pairs, pair_batches
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.losses import LabelSmoothedCrossEntropy
-from keras_transformer.metrics import Perplexity, TokenCount
+from keras_transformer.metrics import Perplexity
 from keras_transformer.model import Transformer
 from keras_transformer.schedules import InverseSquareRootSchedule
 from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import (
+    CallbackList,
     Progress,
     SaveCheckpoints,
-    TrainingLog,
+    SkippedUpdates,
+    StopOnSignal,
     Validation,
-    steps_done,
 )
+from keras_transformer.training.corpus_checksum import corpus_checksum
+from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.run_state import RunState
+from keras_transformer.training.stopping import StopSignals
 from keras_transformer.training.strategies import default_strategy
+from keras_transformer.training.summary import report_summary
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
@@ -67,6 +75,10 @@ def train(
             f"max_length must be at most the {config.max_positions} learned positions: "
             f"found {options.max_length}"
         )
+    if options.stop_patience and valid_pairs is None:
+        raise UserError(
+            f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
+        )
     print(
         f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
@@ -78,6 +90,62 @@ def train(
         if not pairs.check():
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
+    model_dir.exists()  # refuses a folder of something else
+    with model_dir.locked():
+        strategy = default_strategy()
+        devices = strategy.num_replicas_in_sync
+        tokenizer, record = _checked(
+            model_dir, config, options, train_pairs, valid_pairs, vocab_type, devices
+        )
+        with strategy.scope():
+            model = _compiled_model(config, options, options.jit_compile and devices == 1)
+            problems = model_dir.recover()
+            state = _restored_state(model, model_dir.checkpoints)
+
+        def batches_from(step):
+            return pair_batches(
+                train_pairs,
+                tokenizer,
+                tokens_per_batch=options.tokens_per_batch,
+                max_length=options.max_length,
+                seed=options.seed,
+                repeat=True,
+                batch_multiple=devices,
+                bpe_dropout=options.bpe_dropout,
+            ).skip(step)
+
+        batches_from(state.step)  # refuses options that do not fit the vocabulary
+
+        # From here on all is known to be well, and the model_dir may be written to.
+        record["target_lang"] = target_lang = target_lang or record["target_lang"]
+        record["commands"].append(command)
+        if model_dir.exists():
+            model_dir.save_training(record)
+        else:
+            model_dir.create(config, tokenizer, record)
+        log = TrainingLog(model_dir.logs, {"train": state.step, "validation": state.validated})
+        for problem in problems:
+            log.say(f"{problem}; going back to the one before")
+        data = record["data"]
+        log.say(
+            f"{model.count_params():,} parameters, {data['kept']:,} pairs, "
+            f"{data['source_tokens']:,} source and {data['target_tokens']:,} target tokens, "
+            f"{devices} device{'s' if devices > 1 else ''}"
+        )
+        _fit(model, tokenizer, options, batches_from, valid_pairs, model_dir, state, log)
+        report_summary(state, options, devices, log)
+
+        model = model_dir.load_model()
+        judged = test_pairs or valid_pairs
+        if judged is not None:
+            averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
+            log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
+            _report(Translator(model, tokenizer), judged, target_lang, log)
+        return model
+
+
+def _checked(model_dir, config, options, train_pairs, valid_pairs, vocab_type, devices):
+    """The vocabulary, learnt or loaded, and the record of a run that this one may go on with."""
     is_new = not model_dir.exists()
     if is_new:
         sentences = train_pairs.sentences()
@@ -89,75 +157,65 @@ def train(
     counts = _usable(train_pairs, tokenizer, options)
     if valid_pairs is not None:
         _usable(valid_pairs, tokenizer, options)
-    data = dataclasses.asdict(counts)
+    data = {
+        **dataclasses.asdict(counts),
+        "corpus": corpus_checksum(train_pairs),
+        "vocabulary": hashlib.sha256(tokenizer.to_bytes()).hexdigest()[:16],
+        "devices": devices,  # a batch holds a multiple of them
+    }
+    before = {"target_lang": None, "commands": []}
     if not is_new:
-        model_dir.check_same_data(dataclasses.asdict(options), data, vocab_type)
-
-    strategy = default_strategy()
-    replicas = strategy.num_replicas_in_sync
-    batches = pair_batches(
-        train_pairs,
-        tokenizer,
-        tokens_per_batch=options.tokens_per_batch,
-        max_length=options.max_length,
-        seed=options.seed,
-        repeat=True,
-        batch_multiple=replicas,
-        bpe_dropout=options.bpe_dropout,
-    )
-    with strategy.scope():
-        model = _compiled_model(config, options, jit_compile=options.jit_compile and replicas == 1)
-        start = max(model_dir.checkpoints.steps(), default=0)
-        if start:
-            model_dir.checkpoints.restore(model, start)
-
-    # From here on all is known to be well, and the model_dir may be written to.
-    before = {"commands": [], "target_lang": None} if is_new else model_dir.load_training()
-    target_lang = target_lang or before["target_lang"]
-    record = {
+        model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type)
+        before = model_dir.load_training()
+    return tokenizer, {
+        **before,
         "options": dataclasses.asdict(options),
         "data": data,
         "vocab_type": vocab_type,
-        "target_lang": target_lang,
-        "commands": [*before["commands"], command],
     }
-    if is_new:
-        model_dir.create(config, tokenizer, record)
-    else:
-        model_dir.save_training(record)
-    log = TrainingLog(model_dir.logs)
-    log.say(
-        f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
-        f"source and {counts.target_tokens:,} target tokens, "
-        f"{replicas} device{'s' if replicas > 1 else ''}"
-    )
-    if start < options.steps:
-        if start:
-            log.say(f"Going on from step {start:,}")
-        callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
-        try:
+
+
+def _restored_state(model, checkpoints):
+    """The state of the run at its last checkpoint, to which the model is set; else a new one."""
+    steps = checkpoints.steps()
+    if not steps:
+        return RunState()
+    checkpoints.restore(model, steps[-1])
+    return RunState.from_json(checkpoints.load_progress(steps[-1]))
+
+
+def _fit(model, tokenizer, options, batches_from, valid_pairs, model_dir, state, log):
+    """Trains from the state on, to the last step or until it is stopped."""
+
+    if state.step:
+        log.say(f"Going on from step {state.step:,}")
+    counts = BatchCounts(tokenizer.pad_id)
+    save = SaveCheckpoints(state, options, model_dir.checkpoints)
+    with StopSignals() as signals:
+        callbacks = [
+            Progress(state, log, options, counts),
+            SkippedUpdates(state, log, options, batches_from, model_dir.path),
+            StopOnSignal(signals),
+            save,
+        ]
+        if valid_pairs is not None:
+            judge = _judge(model, tokenizer, options, valid_pairs)
+            validation = Validation(state, log, options, judge, model_dir.best, signals)
+            callbacks.insert(-1, validation)
+        callbacks = CallbackList(callbacks, add_history=True, model=model)
+        if valid_pairs is not None and validation.catch_up():
+            save.save()
+        if state.step < options.steps and not state.has_lost_patience(options.stop_patience):
             model.fit(
-                batches.skip(start),
-                steps_per_epoch=options.steps - start,
+                counts.watch(batches_from(state.step), state.step),
+                steps_per_epoch=options.steps - state.step,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=0,
             )
-        except KeyboardInterrupt:
-            step = steps_done(model)
-            model_dir.checkpoints.save(model, step)
-            log.say(f"Saved step {step:,}; the same command goes on from there")
-            raise
-    else:
-        log.say(f"It is trained already, up to step {start:,}")
-
-    model = model_dir.load_model()
-    judged = test_pairs or valid_pairs
-    if judged is not None:
-        averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
-        log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
-        _report(Translator(model, tokenizer), judged, target_lang, log)
-    return model
+        if signals.received:
+            log.say(f"Saved step {state.step:,}; the same command goes on from there")
+            signals.leave()
 
 
 def _usable(pairs, tokenizer, options):
@@ -193,30 +251,13 @@ def _compiled_model(config, options, jit_compile):
             epsilon=options.adam_epsilon,
         ),
         loss=LabelSmoothedCrossEntropy(config.label_smoothing, config.pad_id),
-        metrics=[Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)],
+        metrics=[Perplexity(pad_id=config.pad_id)],
         jit_compile=jit_compile,
     )
     return model
 
 
-def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
-    callbacks = [
-        Progress(log, options.steps, options.report_steps),
-        SaveCheckpoints(
-            checkpoints,
-            options.steps,
-            options.checkpoint_steps,
-            options.checkpoint_minutes,
-            options.keep_checkpoints,
-        ),
-    ]
-    if valid_pairs is not None:
-        judge = _validation(model, tokenizer, options, valid_pairs)
-        callbacks.append(Validation(log, judge, options.steps, options.validation_steps))
-    return callbacks
-
-
-def _validation(model, tokenizer, options, pairs):
+def _judge(model, tokenizer, options, pairs):
     """What judges the model by these pairs: loss and perplexity, and BLEU of greedy search."""
     batches = pair_batches(
         pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
@@ -226,17 +267,27 @@ def _validation(model, tokenizer, options, pairs):
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
 
     def judge():
-        bleu = translation_scores(translator(sources), references)["bleu"].value
-        return {**reference_loss(), "BLEU": bleu}
+        hypotheses = translator(sources)
+        bleu = translation_scores(hypotheses, references)["bleu"].value
+        samples = [
+            {"source": sources[row], "translation": hypotheses[row], "reference": references[row]}
+            for row in _sample_rows(sources)
+        ]
+        return {**reference_loss(), "BLEU": bleu}, samples
 
     return judge
+
+
+def _sample_rows(sentences):
+    """Which of them are shown: four or five, evenly spread."""
+    return range(0, len(sentences), max(1, len(sentences) // 4))
 
 
 def _report(translator, pairs, target_lang, log):
     sources, references = _sentences(pairs)
     hypotheses = translator(sources)
     log.say(format_scores(translation_scores(hypotheses, references, target_lang)))
-    for row in range(0, len(sources), max(1, len(sources) // 4)):
+    for row in _sample_rows(sources):
         log.say(
             f"\n  source       {sources[row]}"
             f"\n  translation  {hypotheses[row]}"
