@@ -187,8 +187,6 @@ def _restored_state(model, checkpoints):
 def _fit(model, tokenizer, options, batches_from, valid_pairs, model_dir, state, log):
     """Trains from the state on, to the last step or until it is stopped."""
 
-    if state.step:
-        log.say(f"Going on from step {state.step:,}")
     counts = BatchCounts(tokenizer.pad_id)
     save = SaveCheckpoints(state, options, model_dir.checkpoints)
     with StopSignals() as signals:
@@ -205,7 +203,11 @@ def _fit(model, tokenizer, options, batches_from, valid_pairs, model_dir, state,
         callbacks = CallbackList(callbacks, add_history=True, model=model)
         if valid_pairs is not None and validation.catch_up():
             save.save()
-        if state.step < options.steps and not state.has_lost_patience(options.stop_patience):
+        if state.step >= options.steps or state.has_lost_patience(options.stop_patience):
+            log.say(f"It is trained already, up to step {state.step:,}")
+        else:
+            if state.step:
+                log.say(f"Going on from step {state.step:,}")
             model.fit(
                 counts.watch(batches_from(state.step), state.step),
                 steps_per_epoch=options.steps - state.step,
