@@ -103,6 +103,27 @@ def test_one_checkpoint_is_enough_where_no_number_is_asked_for(model_dir):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+def test_one_checkpoint_may_be_chosen(model_dir):
+    models = {step: new_model(seed=step) for step in (1, 2, 3)}
+    for step in (2, 3):
+        model_dir.checkpoints.save(models[step], step)
+    model_dir.best.save_weights(models[1], 1)
+    for chosen, step in (("best", 1), ("2", 2), ("3", 3)):
+        loaded = model_dir.load_model(checkpoint=chosen)
+        for found, expected in zip(loaded.weights, models[step].weights, strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    for chosen in ("1", "last"):
+        with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
+            model_dir.load_model(checkpoint=chosen)
+    with pytest.raises(UserError, match="average or checkpoint, found both"):
+        model_dir.load_model(average=2, checkpoint="best")
+
+
+def test_the_best_checkpoint_that_is_not_there_is_named(model_dir):
+    with pytest.raises(UserError, match=r"demo/best: expected a best checkpoint, found none"):
+        model_dir.load_model(checkpoint="best")
+
+
 @pytest.mark.parametrize("average", [0, -1, 3])
 def test_more_checkpoints_than_there_are_are_refused(model_dir, average):
     for step in (1, 2):
