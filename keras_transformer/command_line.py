@@ -11,7 +11,7 @@ from absl import app, flags
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.precision import PRECISIONS, in_precision
-from keras_transformer.training import WEIGHTS, ModelDir
+from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
 
@@ -48,8 +48,11 @@ def given_fields(record: type) -> dict[str, Any]:
 def define_weights_flags() -> None:
     """Defines the flags that say which weights of a model_dir are meant."""
     flags.DEFINE_integer("average", None, "last checkpoints to average; default: as trained")
-    flags.DEFINE_enum(
-        "weights", "mean", WEIGHTS, "mean of the last checkpoints, or their moving average"
+    flags.DEFINE_string(
+        "weights",
+        "mean",
+        "mean of the last checkpoints; or ema, their moving average; best, those of the best "
+        "validation; or the step of one checkpoint",
     )
 
 
@@ -74,10 +77,9 @@ def load_translator() -> Translator:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     options = SearchOptions(**given_fields(SearchOptions))
     first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
+    chosen = flags.FLAGS.average, flags.FLAGS.weights
     models = [
-        in_precision(
-            model_dir.load_model(flags.FLAGS.average, flags.FLAGS.weights), flags.FLAGS.precision
-        )
+        in_precision(model_dir.load_model(*chosen), flags.FLAGS.precision)
         for model_dir in model_dirs
     ]
     tokenizer = first.load_tokenizer()

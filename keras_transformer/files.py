@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and outlast a power cut once they are there."""
 
 import contextlib
 import os
@@ -26,14 +26,20 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     partial = partial_path(path)
     try:
         yield partial
+        sync(partial)
         os.replace(partial, path)
+        sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
+def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Path]:
     """An empty folder to write to, renamed to `path` once the block has ended without an error.
+
+    Args:
+        path: of the folder.
+        replace: whether a folder at `path` gives way to it, at the end.
 
     Raises:
         UserError: something is at `path`, or no folder can be made there.
@@ -43,7 +49,7 @@ def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
         ...     (partial / "config.json").write_text("{}")
     """
     path = Path(path)
-    if os.path.lexists(path):
+    if os.path.lexists(path) and not replace:
         raise UserError(f"{path}: expected a new folder, found one that exists")
     partial = partial_path(path)
     try:
@@ -52,9 +58,39 @@ def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
         raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
     try:
         yield partial
+        for inside in (*partial.rglob("*"), partial):
+            sync(inside)
+        if path.exists():
+            remove_folder(path)
         partial.rename(path)
+        sync(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder that should never be seen with only a part of its files."""
+    partial = partial_path(path.with_name(f"{path.name}.removed"))
+    path.rename(partial)
+    shutil.rmtree(partial)
+
+
+def remove_partials(folder: Path) -> None:
+    """Removes what processes that were killed have left of files and folders in `folder`."""
+    for path in folder.glob(".*.partial"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk and not only on their way."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_partial(path: Path) -> bool:

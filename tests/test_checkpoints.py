@@ -1,5 +1,9 @@
 """Checkpoints: whole, verified, exact; and their mean (paper, section 6.1)."""
 
+import json
+import sys
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -99,7 +103,7 @@ def test_failure_while_saving_leaves_the_old_checkpoint_and_nothing_else(checkpo
 
     monkeypatch.setattr("numpy.savez", save_half)
     for step in (1, 2):
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(UserError, match=rf"0{step}: the checkpoint cannot be .* No space left"):
             checkpoints.save(model, step)
     assert list(checkpoints.folder.iterdir()) == [checkpoints.path(1)]
     monkeypatch.undo()
@@ -138,7 +142,7 @@ def test_the_average_is_the_plain_mean(checkpoints):
 
 
 def truncate(path):
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-2])
 
 
 def flip_a_bit(path):
@@ -209,3 +213,112 @@ def test_other_files_beside_the_checkpoints_do_no_harm(checkpoints):
     assert checkpoints.steps() == [1]
     checkpoints.prune(keep=1)
     assert len(list(checkpoints.folder.iterdir())) == 3
+
+
+def test_progress_is_saved_with_the_weights(checkpoints):
+    checkpoints.save(new_model(), 3, {"validated": 2, "best_value": 0.1})
+    assert checkpoints.load_progress(3) == {"validated": 2, "best_value": 0.1}
+
+
+class Killed(BaseException):
+    """Ends a block as a killed process would: what it does to files afterwards has no effect."""
+
+
+class KilledAt:
+    """From the n-th operation on files on, none happens; told of them by Python itself."""
+
+    OPERATIONS = frozenset(["open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"])
+    current = None
+
+    def __init__(self, number):
+        self.left = number
+
+    def __enter__(self):
+        KilledAt.current = self
+        return self
+
+    def __exit__(self, kind, *_):
+        KilledAt.current = None
+        return kind is Killed
+
+    @staticmethod
+    def hook(event, arguments):
+        killed, thread = KilledAt.current, threading.current_thread()
+        if killed and event in KilledAt.OPERATIONS and thread is threading.main_thread():
+            killed.left -= 1
+            if killed.left <= 0:
+                raise Killed
+
+
+sys.addaudithook(KilledAt.hook)
+
+
+def test_killed_at_any_operation_the_last_whole_checkpoint_is_found(tmp_path):
+    models = {step: new_model(seed=step) for step in (1, 2, 3)}
+    restored = new_model()
+    found = []
+    killed = None
+    while killed is None or killed.left <= 0:
+        checkpoints = Checkpoints(tmp_path / str(len(found)))
+        for step in (1, 2):
+            checkpoints.save(models[step], step)
+        with KilledAt(len(found) + 1) as killed:
+            checkpoints.save(models[3], 3)
+            checkpoints.prune(keep=2)
+        assert Checkpoints(checkpoints.folder).recover() == []
+        assert not list(checkpoints.folder.glob(".*"))
+        for step in checkpoints.steps():
+            checkpoints.restore(restored, step)
+            assert_same(state(restored), state(models[step]))
+        found.append(checkpoints.steps())
+    assert found.count([1, 2]) >= 4  # killed before the new one was there
+    assert found.count([1, 2, 3]) >= 1  # before an old one was removed
+    assert found.count([2, 3]) >= 4
+    assert found == sorted(found)
+
+
+def test_what_a_killed_process_left_is_removed(checkpoints):
+    checkpoints.save(new_model(), 1)
+    half = checkpoints.folder / ".step-00000002.1234.partial"
+    half.mkdir()
+    (half / "state.npz").write_text("half")
+    assert checkpoints.recover() == []
+    assert [path.name for path in checkpoints.folder.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit])
+@pytest.mark.parametrize("file", ["state.npz", "progress.json", "manifest.json"])
+def test_damaged_checkpoints_after_the_last_whole_one_are_set_aside(checkpoints, file, damage):
+    model = new_model(seed=1)
+    for step in (1, 2, 3):
+        checkpoints.save(model, step, {"validated": step})
+    for step in (2, 3):
+        damage(checkpoints.path(step) / file)
+    problems = checkpoints.recover()
+    assert len(problems) == 2
+    for step, problem in zip((3, 2), problems, strict=True):
+        assert str(checkpoints.path(step)) in problem
+    assert checkpoints.steps() == [1]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
+        "step-00000001",
+        "step-00000002.damaged",
+        "step-00000003.damaged",
+    ]
+    checkpoints.save(model, 2)
+    assert checkpoints.recover() == []
+
+
+def test_nothing_but_damaged_checkpoints_is_refused_and_left_alone(checkpoints):
+    for step in (1, 2):
+        checkpoints.save(new_model(), step)
+        truncate(checkpoints.path(step) / "state.npz")
+    with pytest.raises(UserError, match=r"expected a whole checkpoint, found 2 damaged: .*0002"):
+        checkpoints.recover()
+    assert checkpoints.steps() == [1, 2]
+
+
+def test_the_manifest_names_each_file(checkpoints):
+    checkpoints.save(new_model(), 1)
+    manifest = json.loads((checkpoints.path(1) / "manifest.json").read_text())
+    others = {path.name for path in checkpoints.path(1).iterdir()} - {"manifest.json"}
+    assert manifest.keys() == others

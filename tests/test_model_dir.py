@@ -103,6 +103,27 @@ def test_one_checkpoint_is_enough_where_no_number_is_asked_for(model_dir):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+def test_one_checkpoint_may_be_chosen(model_dir):
+    models = {step: new_model(seed=step) for step in (1, 2, 3)}
+    for step in (2, 3):
+        model_dir.checkpoints.save(models[step], step)
+    model_dir.best.save_weights(models[1], 1)
+    for chosen, step in (("best", 1), ("2", 2), ("3", 3)):
+        loaded = model_dir.load_model(weights=chosen)
+        for found, expected in zip(loaded.weights, models[step].weights, strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    for chosen in ("1", "last"):
+        with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
+            model_dir.load_model(weights=chosen)
+    with pytest.raises(UserError, match="average or checkpoint, found both"):
+        model_dir.load_model(average=2, weights="best")
+
+
+def test_the_best_checkpoint_that_is_not_there_is_named(model_dir):
+    with pytest.raises(UserError, match=r"demo/best: expected a best checkpoint, found none"):
+        model_dir.load_model(weights="best")
+
+
 @pytest.mark.parametrize("average", [0, -1, 3])
 def test_more_checkpoints_than_there_are_are_refused(model_dir, average):
     for step in (1, 2):
@@ -140,17 +161,20 @@ def test_training_is_recorded_anew(model_dir):
     ("changed", "message"),
     [
         ({"options": {**TRAINING["options"], "seed": 2}}, "seed=1 (now 2)"),
+        ({"options": {**TRAINING["options"], "beta_2": 0.9}}, "beta_2=0.98 (now 0.9)"),
         ({"data": {"kept": 299}}, "kept=300 (now 299)"),
         ({"vocab_type": "unigram"}, "vocab_type=bpe (now unigram)"),
     ],
 )
-def test_a_run_on_other_batches_is_refused(tmp_path, changed, message):
+def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, message):
     model_dir = ModelDir(tmp_path)
     model_dir.save_training(TRAINING)
     now = {**TRAINING, **changed}
     with pytest.raises(UserError) as error:
-        model_dir.check_same_data(now["options"], now["data"], now["vocab_type"])
-    assert str(error.value) == f"model_dir {tmp_path} holds a run on other data: {message}"
+        model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
+    assert str(error.value) == (
+        f"model_dir {tmp_path} holds a run with other options or data: {message}"
+    )
 
 
 def test_a_training_record_without_its_fields_is_refused(tmp_path):

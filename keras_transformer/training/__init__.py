@@ -1,7 +1,7 @@
 """Training with `model.fit`, its checkpoints and its reports."""
 
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
-from keras_transformer.training.model_dir import WEIGHTS, ModelDir
+from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import STRATEGIES, make_strategy, replica_batches
@@ -9,7 +9,6 @@ from keras_transformer.training.trainer import train
 
 __all__ = [
     "STRATEGIES",
-    "WEIGHTS",
     "Checkpoints",
     "ModelDir",
     "TrainableTransformer",

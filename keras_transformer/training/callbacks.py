@@ -1,146 +1,277 @@
-"""What happens between the steps of `model.fit`: reports, validation, checkpoints."""
+"""What happens between the steps of `model.fit`: reports, validation, checkpoints.
 
-import os
+They share a `RunState`, in the order in which they stand here: `Progress` counts the step.
+"""
+
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
+from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.log import TrainingLog
+from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.run_state import RunState
+from keras_transformer.training.stopping import Interrupted, StopSignals
+
+_CHECK_STEPS = 100  # between two looks at what each step's gradient was
 
 
-class TrainingLog:
-    """Writes figures for TensorBoard, and what a person should see to standard output.
+class CallbackList(keras.callbacks.CallbackList):
+    """Gives callbacks the logs of a step as tensors: Keras would wait for each step's numbers."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+
+class Progress(keras.callbacks.Callback):
+    """Counts steps and time; a bar, and every `report_steps` what happened since the last report.
+
+    The model's metrics must include a loss and a perplexity; they begin anew with each report.
 
     Args:
-        folder: of TensorBoard's files; None for none.
+        counts: what was in the batch of each step.
     """
 
-    def __init__(self, folder: str | os.PathLike | None):
-        self._writer = (
-            tf.summary.create_file_writer(str(folder))
-            if folder
-            else tf.summary.create_noop_writer()
-        )
-        self._unfinished_line = False
-
-    def figures(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        """Records values of a step under `split/name`."""
-        with self._writer.as_default():
-            for name, value in values.items():
-                tf.summary.scalar(f"{split}/{name}", value, step=step)
-        self._writer.flush()
-
-    def say(self, text: str) -> None:
-        """Prints a line."""
-        end = "\n" if self._unfinished_line else ""
-        print(f"{end}{text}", flush=True)
-        self._unfinished_line = False
-
-    def progress(self, text: str) -> None:
-        """Prints a line over the last such one on a terminal, below it elsewhere."""
-        if sys.stdout.isatty():
-            print(f"\r\033[K{text}", end="", flush=True)
-            self._unfinished_line = True
-        else:
-            print(text, flush=True)
-
-
-def steps_done(model: keras.Model) -> int:
-    """The number of updates that the optimizer of a model has made."""
-    return int(model.optimizer.iterations.value.numpy())  # int() itself fails on mirrored variables
-
-
-class StepCallback(keras.callbacks.Callback):
-    """A callback that knows the step, counted over all runs of a model_dir."""
-
-    @property
-    def step(self) -> int:
-        return steps_done(self.model)
-
-
-class Progress(StepCallback):
-    """A bar, and every `every` steps the loss, perplexity, rate and tokens per second since.
-
-    The compiled metrics must include `TokenCount` and `Perplexity`; they begin anew each time.
-    """
-
-    def __init__(self, log: TrainingLog, steps: int, every: int):
+    def __init__(
+        self, state: RunState, log: TrainingLog, options: TrainingOptions, counts: BatchCounts
+    ):
         super().__init__()
-        self.log, self.steps, self.every = log, steps, every
-        self._seconds = self._shown = 0.0
+        self.state, self.log, self.options, self.counts = state, log, options, counts
+        self._shown = 0.0
 
     def on_train_batch_begin(self, batch, logs=None):
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        step, now = self.step, time.perf_counter()
-        self._seconds += now - self._began
-        is_report = step % self.every == 0 or step == self.steps
-        if not is_report and not (sys.stdout.isatty() and now - self._shown > 0.5):
+        state, options = self.state, self.options
+        state.step += 1
+        state.seen.add(self.counts.take(state.step))
+        if batch == 0:
+            self._restore_metrics()
+        is_report = state.step % options.report_steps == 0 or state.step == options.steps
+        is_shown = sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
+        figures = self._figures(logs) if is_report or is_shown else None  # waits for the device
+        now = time.perf_counter()
+        state.seen.seconds += now - self._began
+        if figures is None:
             return
+        tokens = state.seen.target_tokens - state.reported.target_tokens
+        figures["tokens_per_second"] = tokens / (state.seen.seconds - state.reported.seconds)
         self._shown = now
-        figures = {
-            "loss": float(logs["loss"]),
-            "perplexity": float(logs["perplexity"]),
-            "learning_rate": float(self.model.optimizer.learning_rate),
-            "tokens_per_second": float(logs["target_tokens"]) / self._seconds,
-        }
-        self.log.progress(self._line(step, figures))
+        self.log.progress(self._line(figures))
         if is_report:
-            self.log.figures(step, "train", figures)
+            self.log.figures(state.step, "train", figures)
+            state.report()
             self.model.reset_metrics()
-            self._seconds = 0.0
 
-    def _line(self, step, figures):
-        done = round(20 * step / self.steps)
+    def _restore_metrics(self):
+        """Adds what was summed before this start: `fit` resets metrics, and a step builds them."""
+        if self.state.metrics:
+            variables = self.model.metrics_variables
+            for variable, before in zip(variables, self.state.metrics, strict=True):
+                variable.assign(keras.ops.convert_to_numpy(variable) + np.float32(before))
+
+    def _figures(self, logs):
+        means = self.model.get_metrics_result()
+        figures = {name: float(means[name]) for name in ("loss", "perplexity")}
+        figures["learning_rate"] = float(self.model.optimizer.learning_rate)
+        figures["padding_share"] = self.state.seen.padding_share(since=self.state.reported)
+        last = {"gradient_norm", "skipped_updates"} & logs.keys()
+        return {**figures, **{name: float(logs[name]) for name in sorted(last)}}
+
+    def _line(self, figures):
+        step, steps = self.state.step, self.options.steps
+        done = round(20 * step / steps)
         return (
-            f"step {step:,}/{self.steps:,} [{'=' * done}{'.' * (20 - done)}] "
+            f"step {step:,}/{steps:,} [{'=' * done}{'.' * (20 - done)}] "
             f"loss {figures['loss']:.3f}, perplexity {figures['perplexity']:.2f}, "
             f"learning rate {figures['learning_rate']:.2e}, "
             f"{figures['tokens_per_second']:,.0f} target tokens/s"
         )
 
 
-class Validation(StepCallback):
-    """Judges the model every so many steps, and at the end."""
+class SkippedUpdates(keras.callbacks.Callback):
+    """Says which updates were skipped; after too many of them saves a batch, and stops.
+
+    Reads the logs `gradient_norm`, of each update, and `skipped_updates`, all so far. It looks at
+    them only now and then, for that waits for the device.
+
+    Args:
+        batches_from: the batches from the one after a step on.
+        folder: where the batch is saved: `batch-00001234.npz` is that of step 1,234.
+
+    Raises:
+        UserError: more than `max_skipped_updates`; it names the file with the batch.
+    """
 
     def __init__(
-        self, log: TrainingLog, judge: Callable[[], dict[str, float]], steps: int, every: int
+        self,
+        state: RunState,
+        log: TrainingLog,
+        options: TrainingOptions,
+        batches_from: Callable[[int], tf.data.Dataset],
+        folder: Path,
     ):
         super().__init__()
-        self.log, self.judge, self.steps, self.every = log, judge, steps, every
+        self.state, self.log, self.options = state, log, options
+        self.batches_from, self.folder = batches_from, folder
+        self._norms = {}
 
     def on_train_batch_end(self, batch, logs=None):
-        step = self.step
-        if step % self.every == 0 or step == self.steps:
-            began = time.perf_counter()
-            figures = self.judge()
-            self.log.figures(step, "validation", figures)
-            self.log.say(
-                f"step {step:,}: validation "
-                + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
-                + f" ({time.perf_counter() - began:.0f} s)"
+        if "skipped_updates" not in logs:
+            return
+        step = self.state.step
+        self._norms[step] = logs["gradient_norm"]
+        if step % _CHECK_STEPS == 0 or step == self.options.steps:
+            self._check(int(logs["skipped_updates"]))
+
+    def _check(self, count):
+        steps = [step for step, norm in self._norms.items() if not np.isfinite(float(norm))]
+        self._norms = {}
+        self.state.skipped_updates = count
+        if not steps:
+            return
+        limit = self.options.max_skipped_updates
+        if count > limit:
+            step = steps[max(0, len(steps) - (count - limit))]
+            raise UserError(
+                f"step {step:,}: the gradient is not finite, and as many as "
+                f"max_skipped_updates={limit} updates were skipped before; its batch is in "
+                f"{self._save_batch(step)}"
             )
+        self.log.say(
+            f"step {steps[-1]:,}: the gradient is not finite, its update was skipped ({count:,} "
+            f"so far, at most {limit:,})"
+        )
+
+    def _save_batch(self, step):
+        inputs, labels = next(iter(self.batches_from(step - 1)))
+        path = self.folder / f"batch-{step:08d}.npz"
+        with whole_file(path) as partial, open(partial, "wb") as file:
+            np.savez(file, labels=labels, **inputs)
+        return path
 
 
-class SaveCheckpoints(StepCallback):
+class StopOnSignal(keras.callbacks.Callback):
+    """Ends training after the step in which a signal came."""
+
+    def __init__(self, signals: StopSignals):
+        super().__init__()
+        self.signals = signals
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.signals.received:
+            self.model.stop_training = True
+
+
+class Validation(keras.callbacks.Callback):
+    """Judges the model now and then, keeps the best one, and stops when it gets no better.
+
+    A signal interrupts it; `catch_up` then does it when the run goes on.
+
+    Args:
+        judge: gives figures, "loss" and "BLEU" among them, and rows of sample translations.
+        best: where the weights of the best validation are kept; None where another worker does.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        log: TrainingLog,
+        options: TrainingOptions,
+        judge: Callable[[], tuple[dict[str, float], Sequence[Mapping[str, str]]]],
+        best: Checkpoints | None,
+        signals: StopSignals,
+    ):
+        super().__init__()
+        self.state, self.log, self.options = state, log, options
+        self.judge, self.best, self.signals = judge, best, signals
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self.model.stop_training:
+            self.catch_up()
+
+    def catch_up(self) -> bool:
+        """Validates if this is due and was not done; whether it was."""
+        state, options = self.state, self.options
+        is_due = state.step % options.validation_steps == 0 or state.step == options.steps
+        if not is_due or state.validated == state.step:
+            return False
+        began = time.perf_counter()
+        try:
+            with self.signals.may_interrupt():
+                figures, samples = self.judge()
+        except Interrupted:
+            self.model.stop_training = True
+            return False
+        state.validated = state.step
+        seconds = time.perf_counter() - began
+        state.validation_seconds += seconds
+        self.log.figures(state.step, "validation", figures)
+        self.log.table(state.step, "validation", "samples", samples)
+        self.log.say(
+            f"step {state.step:,}: validation "
+            + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
+            + f" ({seconds:.0f} s)"
+        )
+        self._compare(figures[options.best_by])
+        return True
+
+    def _compare(self, value):
+        state, options = self.state, self.options
+        if state.is_better(value, highest=options.best_by == "BLEU"):
+            state.best_step, state.best_value = state.step, value
+            state.validations_since_best = 0
+            if self.best:
+                self.best.save_weights(self.model, state.step)
+                self.best.prune(keep=1)
+            return
+        state.validations_since_best += 1
+        if state.has_lost_patience(options.stop_patience) and state.step < options.steps:
+            self.log.say(
+                f"step {state.step:,}: stopping, as {options.best_by} has not been better than at "
+                f"{f'step {state.best_step:,}' if state.best_step else 'the start'} in "
+                f"{state.validations_since_best} validations"
+            )
+            self.model.stop_training = True
+
+
+class SaveCheckpoints(keras.callbacks.Callback):
     """Saves every so many steps or minutes, and at the end; keeps the last ones."""
 
-    def __init__(self, checkpoints: Checkpoints, steps: int, every: int, minutes: float, keep: int):
+    def __init__(self, state: RunState, options: TrainingOptions, checkpoints: Checkpoints):
         super().__init__()
-        self.checkpoints, self.steps, self.every = checkpoints, steps, every
-        self.minutes, self.keep = minutes, keep
+        self.state, self.options, self.checkpoints = state, options, checkpoints
 
     def on_train_begin(self, logs=None):
         self._saved = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        step = self.step
-        is_due = self.minutes and time.monotonic() - self._saved >= 60 * self.minutes
-        if is_due or step % self.every == 0 or step == self.steps:
-            self.checkpoints.save(self.model, step)
-            self.checkpoints.prune(self.keep)
-            self._saved = time.monotonic()
+        step, options = self.state.step, self.options
+        minutes = (time.monotonic() - self._saved) / 60
+        if (
+            step % options.checkpoint_steps == 0
+            or step == options.steps
+            or self.model.stop_training
+            or (options.checkpoint_minutes and minutes >= options.checkpoint_minutes)
+        ):
+            variables = self.model.metrics_variables
+            self.state.metrics = [keras.ops.convert_to_numpy(v).tolist() for v in variables]
+            self.save()
+
+    def save(self) -> None:
+        """Saves the model as it is, and the state of the run."""
+        began = time.perf_counter()
+        self.checkpoints.save(self.model, self.state.step, self.state.to_json())
+        self.checkpoints.prune(self.options.keep_checkpoints)
+        self.state.saving_seconds += time.perf_counter() - began
+        self._saved = time.monotonic()

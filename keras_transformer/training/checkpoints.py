@@ -4,24 +4,26 @@ import hashlib
 import json
 import os
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import remove_folder, remove_partials, whole_folder
 from keras_transformer.model import Transformer
 
-_STATE, _MANIFEST = "state.npz", "manifest.json"
+_STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
 
 
 class Checkpoints:
     """The checkpoints of a run, one folder each: `step-00001000`.
 
-    A folder holds `state.npz`, the arrays of all variables, and its checksum. It is written
-    beside and renamed, so that a checkpoint which exists is whole.
+    A folder holds `state.npz`, the arrays of all variables, `progress.json`, what else the run
+    knows of itself, and their checksums. It is written beside, brought to the disk and renamed, so
+    that a checkpoint which exists is whole; removed ones are renamed first.
 
     Args:
         folder: where they are; made when the first is saved.
@@ -46,22 +48,24 @@ class Checkpoints:
         """The folder of one checkpoint."""
         return self.folder / f"step-{step:08d}"
 
-    def save(self, model: Transformer, step: int) -> None:
-        """Writes weights and random state, and of a compiled model the optimizer's state."""
-        variables = {**_weights(model), **_training_state(model)}
-        partial = self.folder / f".partial-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            arrays = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
-            np.savez(partial / _STATE, **arrays)
-            manifest = {_STATE: _checksum(partial / _STATE)}
-            (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-            # An earlier one of this step can only be of a run that was started from before it.
-            shutil.rmtree(self.path(step), ignore_errors=True)
-            partial.rename(self.path(step))
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    def save(
+        self, model: Transformer, step: int, progress: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes weights and random state, and of a compiled model the optimizer's state.
+
+        Args:
+            model: a built model.
+            step: the number of batches that it has learnt from.
+            progress: what `load_progress` shall return: anything that JSON can hold.
+
+        Raises:
+            UserError: it cannot be written; the checkpoints before it are untouched.
+        """
+        self._write(step, {**_weights(model), **_training_state(model)}, progress or {})
+
+    def save_weights(self, model: Transformer, step: int) -> None:
+        """Writes what `restore_weights` reads, alone; raises what `save` does."""
+        self._write(step, _weights(model), {})
 
     def restore(self, model: Transformer, step: int) -> None:
         """Reads what `save` wrote, into a model that is compiled as the saved one was.
@@ -85,23 +89,80 @@ class Checkpoints:
         averages = {f"ema/{name.partition('/')[2]}": weight for name, weight in weights.items()}
         self._read(step, averages)
 
+    def load_progress(self, step: int) -> dict[str, Any]:
+        """What `save` was given; raises `UserError` if the checkpoint is damaged."""
+        self._check_whole(step)
+        return json.loads((self.path(step) / _PROGRESS).read_text())
+
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints."""
         for step in self.steps()[:-keep]:
-            shutil.rmtree(self.path(step))
+            remove_folder(self.path(step))
+
+    def recover(self) -> list[str]:
+        """Puts this folder in order after a process was killed, or a disk has failed.
+
+        Removes what is half-written, and renames to `step-00001000.damaged` what is damaged after
+        the last whole checkpoint.
+
+        Returns:
+            What is wrong with each of these, in a line.
+
+        Raises:
+            UserError: there are checkpoints, and none of them is whole; they are left as they are.
+        """
+        remove_partials(self.folder)
+        problems = {}
+        for step in reversed(self.steps()):
+            try:
+                self._check_whole(step)
+                break
+            except UserError as error:
+                problems[step] = str(error)
+        else:
+            if problems:
+                raise UserError(
+                    f"{self.folder}: expected a whole checkpoint, found {len(problems)} damaged: "
+                    f"{next(iter(problems.values()))}"
+                )
+        for step in problems:
+            damaged = self.path(step).with_suffix(".damaged")
+            if damaged.exists():
+                remove_folder(damaged)
+            self.path(step).rename(damaged)
+        return list(problems.values())
+
+    def _write(self, step, variables, progress):
+        path = self.path(step)
+        try:
+            with whole_folder(path, replace=True) as partial:
+                arrays = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
+                np.savez(partial / _STATE, **arrays)
+                (partial / _PROGRESS).write_text(json.dumps(progress) + "\n")
+                manifest = {name: _checksum(partial / name) for name in (_STATE, _PROGRESS)}
+                (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"{path}: the checkpoint cannot be written: {error.strerror or error}; "
+                "those before it are untouched"
+            ) from error
+
+    def _check_whole(self, step):
+        path = self.path(step)
+        try:
+            manifest = json.loads((path / _MANIFEST).read_text())
+            damaged = [n for n in (_STATE, _PROGRESS) if manifest[n] != _checksum(path / n)]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: expected a checkpoint: {error!r}") from error
+        if damaged:
+            raise UserError(
+                f"{path / damaged[0]}: the checkpoint is damaged: its checksum is not the one it "
+                "was written with"
+            )
 
     def _read(self, step, variables):
+        self._check_whole(step)
         path = self.path(step) / _STATE
-        try:
-            manifest = json.loads((self.path(step) / _MANIFEST).read_text())
-            is_whole = manifest[_STATE] == _checksum(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.path(step)}: expected a checkpoint: {error!r}") from error
-        if not is_whole:
-            raise UserError(
-                f"{path}: the checkpoint is damaged: its checksum is not the one it was written "
-                "with; remove its folder to go on from the checkpoint before"
-            )
         with np.load(path) as state:
             arrays = {name: state[name] for name in state.files if name in variables}
             surplus = [name for name in state.files if name not in variables]

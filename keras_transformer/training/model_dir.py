@@ -1,21 +1,23 @@
 """The folder that holds everything about a model: what every command but training starts from."""
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import is_partial, partial_path, whole_file
+from keras_transformer.files import is_partial, partial_path, remove_partials, whole_file
 from keras_transformer.marian_tokenizer import MarianTokenizer
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
-from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.options import MAY_CHANGE, TrainingOptions
 
-WEIGHTS = ("mean", "ema")
 _RECORDED = {"options", "data", "vocab_type", "target_lang", "commands"}
 
 
@@ -26,7 +28,8 @@ class ModelDir:
         vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip
         training.json      the `TrainingOptions`, the data, and each command that trained it
         checkpoints/       the last checkpoints
-        logs/              for TensorBoard
+        best/              the weights of the best validation
+        logs/              log.jsonl, and files for TensorBoard
 
     Args:
         path: the folder.
@@ -39,7 +42,9 @@ class ModelDir:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.best = Checkpoints(self.path / "best")
         self.logs = self.path / "logs"
+        self._lock = self.path / ".lock"
         self._config = self.path / "config.json"
         self._training = self.path / "training.json"
 
@@ -57,6 +62,35 @@ class ModelDir:
                 "found something else"
             )
         return False
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from training here meanwhile; makes the folder if need be.
+
+        The lock goes with the process, however that ends. A new folder goes too, if nothing was
+        written to it.
+
+        Raises:
+            UserError: another process has it.
+        """
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self._lock, "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"model_dir {self.path}: another training writes to it") from None
+            try:
+                yield
+            finally:
+                if is_new and list(self.path.iterdir()) == [self._lock]:
+                    shutil.rmtree(self.path)
+
+    def recover(self) -> list[str]:
+        """Puts the folder in order after a process was killed; see `Checkpoints.recover`."""
+        remove_partials(self.path)
+        remove_partials(self.best.folder)
+        return self.checkpoints.recover()
 
     def create(self, config: TransformerConfig, tokenizer: Tokenizer, training: dict) -> None:
         """Writes what a new run begins with; the configuration last, which makes it a model."""
@@ -134,48 +168,73 @@ class ModelDir:
         Args:
             average: number of checkpoints; default: what training was told to average, or all
                 where there are fewer.
-            weights: "mean", or "ema" for the moving average that the last checkpoint holds.
+            weights: "mean"; or "ema" for the moving average that the last checkpoint holds, "best"
+                for the weights of the best validation, the step of one checkpoint, as text, for
+                its.
 
         Raises:
-            UserError: there are fewer checkpoints than asked for, or one is damaged, or there is
-                no moving average.
+            UserError: there are fewer checkpoints than asked for, or one is damaged, or there are
+                no such weights.
         """
         config = self.load_config()
-        steps = self.checkpoints.steps()
-        if not steps:
-            raise UserError(f"{self.checkpoints.folder}: expected a checkpoint, found none")
         model = Transformer(config, name="transformer")
         model.build()
-        if weights == "ema":
-            if average is not None:
-                raise UserError(f"weights=ema are of one checkpoint: found average={average}")
+        steps = (self.best if weights == "best" else self.checkpoints).steps()
+        if not steps:
+            what = "a best checkpoint" if weights == "best" else "a checkpoint"
+            raise UserError(f"{self.checkpoints.folder}: expected {what}, found none")
+        if weights == "mean":
+            average_weights(model, self.checkpoints, steps[-self._number(average, steps) :])
+        elif average is not None:
+            raise UserError(f"weights={weights} are of one checkpoint: found average={average}")
+        elif weights == "ema":
             if not self.load_training()["options"].get("ema_decay"):
                 raise UserError(f"{self.path}: weights=ema need a model trained with ema_decay")
             self.checkpoints.restore_average(model, steps[-1])
-            return model
+        elif weights == "best":
+            self.best.restore_weights(model, steps[-1])
+        elif weights in map(str, steps):
+            self.checkpoints.restore_weights(model, int(weights))
+        else:
+            raise UserError(
+                "weights must be mean, ema, best, or one of the steps "
+                f"{', '.join(map(str, steps))}: found {weights}"
+            )
+        return model
+
+    def _number(self, average, steps):
         if average is None:
-            average = min(len(steps), self.load_training()["options"]["average_checkpoints"])
+            return min(len(steps), self.load_training()["options"]["average_checkpoints"])
         if not 1 <= average <= len(steps):
             raise UserError(
                 f"{self.checkpoints.folder}: expected to average 1 to {len(steps)} checkpoints, "
                 f"found {average}"
             )
-        average_weights(model, self.checkpoints, steps[-average:])
-        return model
+        return average
 
     def check_same(self, config: TransformerConfig) -> None:
         """Raises `UserError` if the model here has another configuration, naming the difference."""
         here, wanted = self.load_config().to_dict(), config.to_dict()
         self._refuse_difference("model of another configuration", here, wanted)
 
-    def check_same_data(self, options: dict, data: dict, vocab_type: str) -> None:
-        """Raises `UserError` if the run here saw other batches, which it could not go on with."""
-        here = self.load_training()
-        names = ("seed", "tokens_per_batch", "max_length", "bpe_dropout")
-        names += ("dtype_policy", "ema_decay")
-        wanted = {**{name: options[name] for name in names}, "vocab_type": vocab_type, **data}
-        here = {**here["options"], **here["data"], "vocab_type": here["vocab_type"]}
-        self._refuse_difference("run on other data", here, wanted)
+    def check_same_run(self, options: dict, data: dict, vocab_type: str) -> None:
+        """Raises `UserError` if the run here cannot go on with these, naming the difference.
+
+        Args:
+            options: the `TrainingOptions`, of which those of `MAY_CHANGE` may differ.
+            data: what was recorded of the data; the run would see other batches.
+            vocab_type: of the vocabulary.
+        """
+        training = self.load_training()
+        here = {
+            **dataclasses.asdict(TrainingOptions()),  # what was not an option yet
+            **training["options"],
+            **training["data"],
+            "vocab_type": training["vocab_type"],
+        }
+        fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
+        wanted = {**fixed, **data, "vocab_type": vocab_type}
+        self._refuse_difference("run with other options or data", here, wanted)
 
     def _refuse_difference(self, what, here, wanted):
         different = [
@@ -188,7 +247,7 @@ class ModelDir:
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = (SubwordTokenizer.file_name, self._training.name)
+        ours = (SubwordTokenizer.file_name, self._training.name, self._lock.name)
         return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
 
     def _read(self, path: Path) -> str:

@@ -4,6 +4,15 @@ import dataclasses
 
 from keras_transformer.records import Record, field
 
+# The fields that may differ when a run goes on: all others decide what its weights become.
+MAY_CHANGE = frozenset(
+    (
+        *("steps", "jit_compile", "report_steps", "validation_steps"),
+        *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
+        *("stop_patience", "max_skipped_updates", "device_flops"),
+    )
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions(Record):
@@ -46,6 +55,16 @@ class TrainingOptions(Record):
     checkpoint_minutes: float = field(10.0, "minutes between two checkpoints; 0 for by steps only")
     keep_checkpoints: int = field(20, "number of checkpoints kept, the last ones")
     average_checkpoints: int = field(5, "number of last checkpoints averaged to judge and use")
+    best_by: str = field("BLEU", "what the best validation is best by", choices=("BLEU", "loss"))
+    stop_patience: int = field(
+        0, "validations in a row, none better than the best, after which to stop; 0 for never"
+    )
+    max_skipped_updates: int = field(
+        200, "updates skipped since their gradient is not finite; the next one stops training"
+    )
+    device_flops: float | None = field(
+        None, "operations a second that a device sustains, for the cost of training"
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -64,6 +83,9 @@ class TrainingOptions(Record):
         self.expect("clip_norm", self.clip_norm >= 0, "at least 0")
         for name in ("beta_1", "beta_2", "bpe_dropout", "ema_decay"):
             self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("stop_patience", "max_skipped_updates"):
+            self.expect(name, getattr(self, name) >= 0, "at least 0")
+        self.expect("device_flops", self.device_flops is None or self.device_flops > 0, "positive")
         self.expect("checkpoint_minutes", self.checkpoint_minutes >= 0, "at least 0")
         self.expect(
             "average_checkpoints",

@@ -1,6 +1,9 @@
 """Trains a model in a model_dir with `model.fit`, or goes on where that stopped."""
 
+import contextlib
 import dataclasses
+import hashlib
+import itertools
 import os
 from collections.abc import Sequence
 
@@ -8,28 +11,33 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import SentencePairs, count_pairs, pair_batches
+from keras_transformer.data import Batches, Corpus, SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
+from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.model import Transformer
-from keras_transformer.schedules import InverseSquareRootSchedule
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import (
+    CallbackList,
     Progress,
     SaveCheckpoints,
-    TrainingLog,
+    SkippedUpdates,
+    StopOnSignal,
     Validation,
-    steps_done,
 )
+from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
+from keras_transformer.training.stopping import StopSignals
 from keras_transformer.training.strategies import (
     is_chief,
     make_strategy,
     replica_batches,
     sum_over_workers,
 )
+from keras_transformer.training.summary import report_summary
+from keras_transformer.training.tasks import learn_vocabulary, task_of
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
@@ -45,6 +53,7 @@ def train(
     vocab_type: str = "bpe",
     target_lang: str | None = None,
     command: str = "",
+    data_cache: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
@@ -58,9 +67,11 @@ def train(
         train_pairs: what to learn from.
         valid_pairs: what to judge it by as it learns.
         test_pairs: what to judge it by at the end; default: `valid_pairs`.
-        vocab_type: of the vocabulary, "bpe" or "unigram".
+        vocab_type: of the vocabulary, "bpe" or "unigram"; of a parser, how trees are written,
+            "brackets" or "words".
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
+        data_cache: a folder to keep the tokenised training data in, see `Corpus.build`.
         strategy: the devices that train, as `make_strategy` makes it; default: all of this machine.
             Of several workers each calls this with the same arguments, and the chief writes.
 
@@ -77,6 +88,10 @@ def train(
             f"max_length must be at most the {config.max_positions} learned positions: "
             f"found {options.max_length}"
         )
+    if options.stop_patience and valid_pairs is None:
+        raise UserError(
+            f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
+        )
     print(
         f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
@@ -84,118 +99,163 @@ def train(
         flush=True,
     )
     keras.utils.set_random_seed(options.seed)
-    for pairs in filter(None, (train_pairs, valid_pairs, test_pairs)):
+    for pairs in filter(None, (valid_pairs, test_pairs)):
         if not pairs.check():
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
+    model_dir.exists()  # refuses a folder of something else
+    with model_dir.locked() if writes else contextlib.nullcontext():
+        tokenizer, corpus, valid_corpus, record = _checked(
+            model_dir, config, options, train_pairs, valid_pairs, vocab_type, data_cache, strategy
+        )
+        batches = Batches(
+            corpus,
+            tokens_per_batch=options.tokens_per_batch,
+            seed=options.seed,
+            batch_multiple=strategy.num_replicas_in_sync,
+            bpe_dropout=options.bpe_dropout,
+        )
+        with strategy.scope():
+            model = _compiled_model(config, options)
+            problems = model_dir.recover() if writes else []
+            sum_over_workers(strategy, 0)  # until the chief has put the checkpoints in order
+            state = _restored_state(model, model_dir.checkpoints)
+            steps = sum_over_workers(strategy, state.step)
+            if steps != state.step * strategy.num_replicas_in_sync:
+                raise UserError(f"model_dir {path}: expected the same checkpoints on all workers")
+
+        # From here on all is known to be well, and the model_dir may be written to.
+        record["target_lang"] = target_lang = target_lang or record["target_lang"]
+        record["commands"].append(command)
+        if writes and model_dir.exists():
+            model_dir.save_training(record)
+        elif writes:
+            model_dir.create(config, tokenizer, record)
+        last = {"train": state.step, "validation": state.validated}
+        log = TrainingLog(model_dir.logs if writes else None, last)
+        model.announce = log.say
+        for problem in problems:
+            log.say(f"{problem}; going back to the one before")
+        devices = strategy.num_replicas_in_sync
+        log.say(
+            f"{model.count_params():,} parameters, {corpus.counts.kept:,} pairs, "
+            f"{corpus.counts.source_tokens:,} source and {corpus.counts.target_tokens:,} target "
+            f"tokens, {devices} device{'s' if devices > 1 else ''}"
+        )
+        judge = valid_pairs and _judge(model, tokenizer, options, valid_pairs, valid_corpus)
+        _fit(model, options, batches, judge, model_dir, state, log, strategy)
+        sum_over_workers(strategy, 0)  # until the chief has saved the last checkpoint
+        report_summary(state, config, options, devices, log)
+
+        model = model_dir.load_model()
+        judged = test_pairs or valid_pairs
+        if judged is not None and writes:
+            averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
+            log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
+            _report(model, tokenizer, judged, target_lang, log)
+        return model
+
+
+def _checked(
+    model_dir, config, options, train_pairs, valid_pairs, vocab_type, data_cache, strategy
+):
+    """The vocabulary, learnt or loaded, the data, and the record of a run that may go on here."""
     is_new = not model_dir.exists()
     if is_new:
-        sentences = train_pairs.sentences()
-        tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size, vocab_type)
+        tokenizer = learn_vocabulary(train_pairs, config, vocab_type)
     else:
         model_dir.check_same(config)
         tokenizer = model_dir.load_tokenizer()
     tokenizer.check_fits(config)
-    counts = _usable(train_pairs, tokenizer, options)
-    if valid_pairs is not None:
-        _usable(valid_pairs, tokenizer, options)
-    data = dataclasses.asdict(counts)
+    corpus = _usable(train_pairs, tokenizer, options, data_cache)
+    valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
+    data = {
+        **dataclasses.asdict(corpus.counts),
+        "fingerprint": corpus.fingerprint,
+        "vocabulary": hashlib.sha256(tokenizer.to_bytes()).hexdigest()[:16],
+        "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
+    }
+    before = {"target_lang": None, "commands": []}
     if not is_new:
-        model_dir.check_same_data(dataclasses.asdict(options), data, vocab_type)
-
-    replicas = strategy.num_replicas_in_sync
-    batches = pair_batches(
-        train_pairs,
-        tokenizer,
-        tokens_per_batch=options.tokens_per_batch,
-        max_length=options.max_length,
-        seed=options.seed,
-        repeat=True,
-        bpe_dropout=options.bpe_dropout,
-    )
-    with strategy.scope():
-        model = _compiled_model(config, options)
-        start = max(model_dir.checkpoints.steps(), default=0)
-        if sum_over_workers(strategy, start) != start * replicas:
-            raise UserError(f"model_dir {path}: expected the same checkpoints on all workers")
-        if start:
-            model_dir.checkpoints.restore(model, start)
-
-    # From here on all is known to be well, and the model_dir may be written to.
-    before = {"commands": [], "target_lang": None} if is_new else model_dir.load_training()
-    target_lang = target_lang or before["target_lang"]
+        model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type)
+        before = model_dir.load_training()
     record = {
+        **before,
         "options": dataclasses.asdict(options),
         "data": data,
         "vocab_type": vocab_type,
-        "target_lang": target_lang,
-        "commands": [*before["commands"], command],
     }
-    if writes and is_new:
-        model_dir.create(config, tokenizer, record)
-    elif writes:
-        model_dir.save_training(record)
-    log = TrainingLog(model_dir.logs if writes else None)
-    model.announce = log.say
-    log.say(
-        f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
-        f"source and {counts.target_tokens:,} target tokens, "
-        f"{replicas} device{'s' if replicas > 1 else ''}"
-    )
-    if start < options.steps:
-        if start:
-            log.say(f"Going on from step {start:,}")
-        callbacks = _callbacks(model, tokenizer, options, valid_pairs, log)
+    return tokenizer, corpus, valid_corpus, record
+
+
+def _restored_state(model, checkpoints):
+    """The state of the run at its last checkpoint, to which the model is set; else a new one."""
+    steps = checkpoints.steps()
+    if not steps:
+        return RunState()
+    checkpoints.restore(model, steps[-1])
+    return RunState.from_json(checkpoints.load_progress(steps[-1]))
+
+
+def _fit(model, options, batches, judge, model_dir, state, log, strategy):
+    """Trains from the state on, to the last step or until it is stopped."""
+    writes = is_chief(strategy)
+    pad_id = model.config.pad_id
+    counts = BatchCounts(pad_id)
+    save = SaveCheckpoints(state, options, model_dir.checkpoints)
+    with StopSignals() as signals:
+        callbacks = [
+            Progress(state, log, options, counts),
+            SkippedUpdates(state, log, options, batches.dataset, model_dir.path),
+            StopOnSignal(signals),
+        ]
+        if judge:
+            best = model_dir.best if writes else None
+            validation = Validation(state, log, options, judge, best, signals)
+            callbacks.append(validation)
         if writes:
-            callbacks.append(_saving(model_dir.checkpoints, options))
-        try:
-            model.fit(
-                replica_batches(batches.skip(start), strategy, config.pad_id),
-                steps_per_epoch=options.steps - start,
-                callbacks=callbacks,
-                shuffle=False,
-                verbose=0,
-            )
-        except tf.errors.OpError as error:
-            if strategy.cluster_resolver is None:
-                raise
-            raise UserError(
-                f"a worker was lost ({type(error).__name__}); start all of them again, to go on "
-                "from the last checkpoint"
-            ) from error
-        except KeyboardInterrupt:
-            if writes:
-                step = steps_done(model)
-                model_dir.checkpoints.save(model, step)
-                log.say(f"Saved step {step:,}; the same command goes on from there")
-            raise
-    else:
-        log.say(f"It is trained already, up to step {start:,}")
-
-    sum_over_workers(strategy, 0)  # until the chief has saved the last checkpoint
-    model = model_dir.load_model()
-    judged = test_pairs or valid_pairs
-    if judged is not None and writes:
-        averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
-        log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
-        _report(Translator(model, tokenizer), judged, target_lang, log)
-    return model
+            callbacks.append(save)
+        callbacks = CallbackList(callbacks, add_history=True, model=model)
+        if judge and validation.catch_up() and writes:
+            save.save()
+        if state.step >= options.steps or state.has_lost_patience(options.stop_patience):
+            log.say(f"It is trained already, up to step {state.step:,}")
+        else:
+            if state.step:
+                log.say(f"Going on from step {state.step:,}")
+            counted = counts.watch(batches.dataset(state.step), state.step)
+            try:
+                model.fit(
+                    replica_batches(counted, strategy, pad_id),
+                    steps_per_epoch=options.steps - state.step,
+                    callbacks=callbacks,
+                    shuffle=False,
+                    verbose=0,
+                )
+            except tf.errors.OpError as error:
+                if strategy.cluster_resolver is None:
+                    raise
+                raise UserError(
+                    f"a worker was lost ({type(error).__name__}); start all of them again, to go "
+                    "on from the last checkpoint"
+                ) from error
+        if signals.received:
+            log.say(f"Saved step {state.step:,}; the same command goes on from there")
+            signals.leave()
 
 
-def _usable(pairs, tokenizer, options):
+def _usable(pairs, tokenizer, options, data_cache=None):
     """What there is to use of the pairs; says what is not, and refuses pairs of no use at all."""
-    counts = count_pairs(pairs, tokenizer, options.max_length)
+    corpus = Corpus.build(pairs, tokenizer, options.max_length, data_cache)
+    counts = corpus.counts
     if counts.empty or counts.too_long:
-        print(
-            f"Left out of {pairs.description}: {counts.empty:,} pairs with an empty side, "
-            f"{counts.too_long:,} with a side of more than {options.max_length} tokens"
-        )
+        print(f"Left out of {pairs.description}: {corpus.left_out()}")
     if not counts.kept:
         raise UserError(
             f"{pairs.description}: expected a pair of 1 to {options.max_length} tokens a side, "
             f"found {counts.empty} with an empty side and {counts.too_long} too long"
         )
-    return counts
+    return corpus
 
 
 def _compiled_model(config, options):
@@ -208,15 +268,9 @@ def _compiled_model(config, options):
         name="transformer",
     )
     model.build()
-    if options.learning_rate is None:
-        schedule = InverseSquareRootSchedule(config.d_model, options.warmup_steps)
-    else:
-        schedule = InverseSquareRootSchedule.with_peak(
-            options.learning_rate, config.d_model, options.warmup_steps
-        )
     model.compile(
         optimizer=keras.optimizers.Adam(
-            schedule,
+            options.schedule(config.d_model),
             beta_1=options.beta_1,
             beta_2=options.beta_2,
             epsilon=options.adam_epsilon,
@@ -226,45 +280,38 @@ def _compiled_model(config, options):
     return model
 
 
-def _saving(checkpoints, options):
-    return SaveCheckpoints(
-        checkpoints,
-        options.steps,
-        options.checkpoint_steps,
-        options.checkpoint_minutes,
-        options.keep_checkpoints,
-    )
-
-
-def _callbacks(model, tokenizer, options, valid_pairs, log):
-    callbacks = [Progress(log, options.steps, options.report_steps)]
-    if valid_pairs is not None:
-        judge = _validation(model, tokenizer, options, valid_pairs)
-        callbacks.append(Validation(log, judge, options.steps, options.validation_steps))
-    return callbacks
-
-
-def _validation(model, tokenizer, options, pairs):
-    """What judges the model by these pairs: loss and perplexity, and BLEU of greedy search."""
-    batches = pair_batches(
-        pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
-    ).cache()
-    reference_loss = ReferenceLoss(model, batches)
-    translator = Translator(model, tokenizer, beam_size=1)
+def _judge(model, tokenizer, options, pairs, corpus):
+    """What judges the model by these pairs: loss and perplexity, BLEU or F1 of greedy search."""
+    batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
+    reference_loss = ReferenceLoss(model, batches.epochs())
+    task = task_of(tokenizer)
+    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1})
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
 
     def judge():
-        bleu = translation_scores(translator(sources), references)["bleu"].value
-        return {**reference_loss(), "BLEU": bleu}
+        hypotheses = translator(sources)
+        readable = (task.readable(sources, side) for side in (hypotheses, references))
+        columns = ("source", "translation", "reference")
+        rows = list(zip(sources, *readable, strict=True))
+        samples = [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
+        figures = task.figures(sources, hypotheses, references)
+        return {**reference_loss(), **figures}, samples
 
     return judge
 
 
-def _report(translator, pairs, target_lang, log):
+def _sample_rows(sentences):
+    """Which of them are shown: four or five, evenly spread."""
+    return range(0, len(sentences), max(1, len(sentences) // 4))
+
+
+def _report(model, tokenizer, pairs, target_lang, log):
+    task = task_of(tokenizer, target_lang)
     sources, references = _sentences(pairs)
-    hypotheses = translator(sources)
-    log.say(format_scores(translation_scores(hypotheses, references, target_lang)))
-    for row in range(0, len(sources), max(1, len(sources) // 4)):
+    hypotheses = Translator(model, tokenizer, **task.search)(sources)
+    log.say(task.report(sources, hypotheses, references))
+    hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
+    for row in _sample_rows(sources):
         log.say(
             f"\n  source       {sources[row]}"
             f"\n  translation  {hypotheses[row]}"
@@ -272,8 +319,7 @@ def _report(translator, pairs, target_lang, log):
         )
 
 
-def _sentences(pairs: SentencePairs, limit: int = -1) -> tuple[Sequence[str], Sequence[str]]:
-    rows = list(pairs.dataset().take(limit).as_numpy_iterator())
-    return tuple(
-        [side.decode("utf-8", "replace") for side in column] for column in zip(*rows, strict=True)
-    )
+def _sentences(
+    pairs: SentencePairs, limit: int | None = None
+) -> tuple[Sequence[str], Sequence[str]]:
+    return tuple(zip(*itertools.islice(pairs, limit), strict=True))

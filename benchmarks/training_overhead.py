@@ -1,0 +1,68 @@
+"""Times what a step, a report and a checkpoint cost beside the training of the `tiny` preset.
+
+  python benchmarks/training_overhead.py
+
+Only the callbacks run, with the default options and the whole state of model and optimizer.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import tensorflow as tf
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from keras_transformer.config import TransformerConfig
+from keras_transformer.training import Checkpoints, TrainingOptions, callbacks, trainer
+from keras_transformer.training.batch_counts import BatchCount
+from keras_transformer.training.log import TrainingLog
+from keras_transformer.training.run_state import RunState
+from keras_transformer.training.stopping import StopSignals
+
+
+class SameCount:
+    """Says of each batch that it holds the same."""
+
+    def take(self, step):
+        return BatchCount(pairs=100, source_tokens=2000, target_tokens=2000, length=40, rows=100)
+
+
+def callback_list(folder, options):
+    model = trainer._compiled_model(TransformerConfig.from_preset("tiny"), options, False)
+    model.get_metrics_result = lambda: {"loss": tf.constant(1.0), "perplexity": tf.constant(2.0)}
+    state, log = RunState(), TrainingLog(folder)
+    all_but_validation = [
+        callbacks.Progress(state, log, options, SameCount()),
+        callbacks.SkippedUpdates(state, log, options, None, folder),
+        callbacks.StopOnSignal(StopSignals()),
+        callbacks.SaveCheckpoints(state, options, Checkpoints(folder / "checkpoints")),
+    ]
+    return callbacks.CallbackList(all_but_validation, model=model)
+
+
+def main():
+    options = TrainingOptions(steps=10**6)
+    logs = {"gradient_norm": tf.constant(1.0), "skipped_updates": tf.constant(0.0)}
+    seconds = {"a step": [], "a report": [], "a checkpoint, and a report": []}
+    every = {"a step": 1, "a report": 100, "a checkpoint, and a report": 1000}
+    with tempfile.TemporaryDirectory() as folder:
+        timed = callback_list(Path(folder), options)
+        timed.on_train_begin()
+        for batch in range(3000):
+            began = time.perf_counter()
+            with contextlib.redirect_stdout(io.StringIO()):
+                timed.on_train_batch_begin(batch)
+                timed.on_train_batch_end(batch, logs)
+            what = [name for name, steps in every.items() if (batch + 1) % steps == 0][-1]
+            seconds[what].append(time.perf_counter() - began)
+    for what, times in seconds.items():
+        milliseconds = 1000 * median(times)
+        print(f"{what}: {milliseconds:.3f} ms, {milliseconds / every[what]:.3f} ms a step")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What a run knows of itself beside the variables of its model."""
+
+import copy
+import dataclasses
+import math
+from typing import Any
+
+from keras_transformer.training.batch_counts import BatchCount
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a run has seen and how long that took.
+
+    Attributes:
+        seconds: of training, without validations and saving.
+        pairs, source_tokens, target_tokens: without padding.
+        rows_by_length: number of rows of each length that rows are padded to.
+    """
+
+    seconds: float = 0.0
+    pairs: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    rows_by_length: dict[int, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, batch: BatchCount) -> None:
+        """Counts a batch."""
+        self.pairs += batch.pairs
+        self.source_tokens += batch.source_tokens
+        self.target_tokens += batch.target_tokens
+        rows = self.rows_by_length.get(batch.length, 0)
+        self.rows_by_length[batch.length] = rows + batch.rows
+
+    @property
+    def positions(self) -> int:
+        """Room for tokens, on both sides."""
+        return 2 * sum(length * rows for length, rows in self.rows_by_length.items())
+
+    def padding_share(self, since: "Seen") -> float:
+        """The share of padding in the source and target ids after `since`, from 0 to 1."""
+        tokens = self.source_tokens + self.target_tokens - since.source_tokens - since.target_tokens
+        return 1 - tokens / max(1, self.positions - since.positions)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Seen":
+        """What JSON, which knows only text as keys, has of it."""
+        lengths = {int(length): rows for length, rows in values["rows_by_length"].items()}
+        return cls(**{**values, "rows_by_length": lengths})
+
+
+@dataclasses.dataclass
+class RunState:
+    """What a run has done so far, over all times it was started; saved in each checkpoint.
+
+    Attributes:
+        step: batches learnt from, those with a skipped update among them.
+        seen: what was in them.
+        reported: what had been seen at the last report.
+        metrics: the values of the metrics' variables, which are sums since then.
+        validation_seconds, saving_seconds: what else took time.
+        skipped_updates: those whose gradient was not finite.
+        validated: step of the last validation.
+        best_step, best_value: the best validation; None before the first.
+        validations_since_best: how many have not been better.
+    """
+
+    step: int = 0
+    seen: Seen = dataclasses.field(default_factory=Seen)
+    reported: Seen = dataclasses.field(default_factory=Seen)
+    metrics: list[Any] = dataclasses.field(default_factory=list)
+    validation_seconds: float = 0.0
+    saving_seconds: float = 0.0
+    skipped_updates: int = 0
+    validated: int = 0
+    best_step: int | None = None
+    best_value: float | None = None
+    validations_since_best: int = 0
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "RunState":
+        """The state that `to_json` gave."""
+        parts = {name: Seen.from_json(values[name]) for name in ("seen", "reported")}
+        return cls(**{**values, **parts})
+
+    def to_json(self) -> dict[str, Any]:
+        """This state as JSON holds it."""
+        return dataclasses.asdict(self)
+
+    def report(self) -> None:
+        """Begins what the next report is about."""
+        self.reported = copy.deepcopy(self.seen)
+
+    def is_better(self, value: float, highest: bool) -> bool:
+        """Whether a validation is better than the best so far; one that is not finite never is."""
+        if not math.isfinite(value):
+            return False
+        if self.best_value is None:
+            return True
+        return value > self.best_value if highest else value < self.best_value
+
+    def has_lost_patience(self, patience: int) -> bool:
+        """Whether so many validations have not been better than the best; 0 is patient for ever."""
+        return 0 < patience <= self.validations_since_best

@@ -1,0 +1,57 @@
+"""What a run was, in the end: how much it saw, how long it took, what it cost."""
+
+import datetime
+
+from keras_transformer.training.log import TrainingLog
+from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.run_state import RunState, Seen
+
+
+def report_summary(
+    state: RunState, options: TrainingOptions, devices: int, log: TrainingLog
+) -> None:
+    """Prints and records what the run has seen and taken, over all times it was started.
+
+    The cost is the paper's estimate (section 6.1): training time x devices x the operations a
+    second that a device sustains.
+    """
+    seen = state.seen
+    padding = seen.padding_share(since=Seen())
+    seconds = seen.seconds + state.validation_seconds + state.saving_seconds
+    figures = {
+        "pairs": seen.pairs,
+        "source_tokens": seen.source_tokens,
+        "target_tokens": seen.target_tokens,
+        "padding_share": padding,
+        "skipped_updates": state.skipped_updates,
+        "training_seconds": seen.seconds,
+        "validation_seconds": state.validation_seconds,
+        "saving_seconds": state.saving_seconds,
+        "best_step": state.best_step,
+        f"best_{options.best_by}": state.best_value,
+    }
+    lines = [
+        f"\nTrained {state.step:,} steps: {seen.pairs:,} pairs, {seen.source_tokens:,} source "
+        f"and {seen.target_tokens:,} target tokens, padding {padding:.1%}, "
+        f"{state.skipped_updates:,} updates skipped",
+        f"Time {_time(seconds)}: training {_time(seen.seconds)}, "
+        f"validation {_time(state.validation_seconds)}, saving {_time(state.saving_seconds)}",
+    ]
+    if state.best_step is not None:
+        lines.append(
+            f"Best validation {options.best_by} {state.best_value:.2f}, at step "
+            f"{state.best_step:,}: --weights=best"
+        )
+    if options.device_flops is not None:
+        cost = seen.seconds * devices * options.device_flops
+        figures["estimated_flops"] = cost
+        lines.append(
+            f"Training cost {cost:.2e} FLOPs: {seen.seconds:,.0f} s x {devices} "
+            f"device{'s' if devices > 1 else ''} x {options.device_flops:.2e} FLOPS"
+        )
+    log.record(state.step, "summary", figures)
+    log.say("\n".join(lines))
+
+
+def _time(seconds):
+    return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,0 +1,146 @@
+"""What happens between steps: skipped updates, the best validation, patience, what is counted."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.errors import UserError
+from keras_transformer.training import Checkpoints, TrainingOptions
+from keras_transformer.training.batch_counts import BatchCounts
+from keras_transformer.training.callbacks import SkippedUpdates, Validation
+from keras_transformer.training.run_state import RunState, Seen
+from keras_transformer.training.stopping import StopSignals
+
+
+class Log:
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def figures(self, *_):
+        pass
+
+    table = figures
+
+
+def batches_from(step):
+    """Batch n, the one of step n + 1, holds the number n alone."""
+    numbers = tf.data.Dataset.range(step, step + 10)
+    return numbers.map(lambda n: ({"source_ids": [[n]], "target_ids": [[n]]}, [[n]]))
+
+
+def steps_with_skips(folder, skipped, steps=200, **options):
+    """Tells the callback of steps whose gradient is not finite where they are `skipped`."""
+    state, log = RunState(), Log()
+    options = TrainingOptions(steps=steps, **options)
+    callback = SkippedUpdates(state, log, options, batches_from, folder)
+    for step in range(1, steps + 1):
+        state.step = step
+        norm = float("nan") if step in skipped else 1.0
+        count = sum(other <= step for other in skipped)
+        logs = {"gradient_norm": tf.constant(norm), "skipped_updates": tf.constant(float(count))}
+        callback.on_train_batch_end(step - 1, logs)
+    return state, log
+
+
+def test_skipped_updates_are_said_and_counted(tmp_path):
+    state, log = steps_with_skips(tmp_path, {7, 9, 150})
+    assert state.skipped_updates == 3
+    assert log.lines == [
+        "step 9: the gradient is not finite, its update was skipped (2 so far, at most 200)",
+        "step 150: the gradient is not finite, its update was skipped (3 so far, at most 200)",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("limit", "step"), [(0, 7), (1, 9), (2, 150)])
+def test_one_skipped_update_too_many_ends_training_and_its_batch_is_kept(tmp_path, limit, step):
+    with pytest.raises(UserError) as error:
+        steps_with_skips(tmp_path, {7, 9, 150}, max_skipped_updates=limit)
+    path = tmp_path / f"batch-{step:08d}.npz"
+    assert str(error.value) == (
+        f"step {step}: the gradient is not finite, and as many as max_skipped_updates={limit} "
+        f"updates were skipped before; its batch is in {path}"
+    )
+    batch = np.load(path)
+    assert sorted(batch.files) == ["labels", "source_ids", "target_ids"]
+    assert [batch[name].tolist() for name in batch.files] == [[[step - 1]]] * 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+class Best(Checkpoints):
+    """Remembers steps instead of weights."""
+
+    def save_weights(self, model, step):
+        self.path(step).mkdir(parents=True)
+
+
+def validations(folder, values, **options):
+    """Validates after each step, with these figures in turn; how many it takes before it stops."""
+    state, log, model = RunState(), Log(), types.SimpleNamespace(stop_training=False)
+    options = TrainingOptions(steps=100, validation_steps=1, **options)
+    figures = iter(values)
+
+    def judge():
+        return {options.best_by: next(figures)}, []
+
+    callback = Validation(state, log, options, judge, Best(folder), StopSignals())
+    callback.set_model(model)
+    for state.step in range(1, len(values) + 1):
+        callback.on_train_batch_end(state.step - 1)
+        if model.stop_training:
+            break
+    return state, Best(folder).steps(), log
+
+
+@pytest.mark.parametrize(
+    ("best_by", "values", "best"),
+    [
+        ("BLEU", [1.0, 3.0, 2.0, 3.0], 2),
+        ("loss", [3.0, 1.0, 2.0, 1.0], 2),
+        ("loss", [float("nan"), 5.0, float("nan"), 4.0], 4),
+    ],
+)
+def test_the_first_of_the_best_validations_is_kept(tmp_path, best_by, values, best):
+    state, kept, _ = validations(tmp_path, values, best_by=best_by)
+    assert (state.best_step, state.best_value) == (best, values[best - 1])
+    assert kept == [best]
+    assert state.step == 4
+
+
+@pytest.mark.parametrize(("patience", "stopped_at"), [(0, 6), (1, 2), (2, 5), (3, 6)])
+def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patience, stopped_at):
+    values = [2.0, 1.0, 3.0, 3.0, 1.0, 1.0]
+    state, _, log = validations(tmp_path, values, stop_patience=patience)
+    assert state.step == stopped_at
+    assert any("stopping, as BLEU has not been better" in line for line in log.lines) == (
+        patience > 0
+    )
+
+
+def test_batches_are_counted_as_they_are():
+    source = np.array([[5, 5, 2, 0], [5, 2, 0, 0], [2, 0, 0, 0]])
+    labels = np.array([[5, 2, 0, 0], [5, 5, 5, 2], [0, 0, 0, 0]])  # the last row holds no pair
+    batches = tf.data.Dataset.from_tensors(({"source_ids": source, "target_ids": labels}, labels))
+    counts = BatchCounts(pad_id=0)
+    (inputs, found), *_ = counts.watch(batches.repeat(2), start=6)
+    np.testing.assert_array_equal(inputs["source_ids"], source)
+    np.testing.assert_array_equal(found, labels)
+
+    count = counts.take(step=7)
+    assert count == (2, 6, 6, 4, 3)
+    seen = Seen()
+    seen.add(count)
+    before = dataclasses.replace(seen, rows_by_length=dict(seen.rows_by_length))
+    seen.add(counts.take(step=8)._replace(length=2))
+    assert (seen.pairs, seen.source_tokens, seen.target_tokens) == (4, 12, 12)
+    assert seen.rows_by_length == {4: 3, 2: 3}
+    assert seen.padding_share(since=Seen()) == pytest.approx(1 - 24 / 36)
+    assert seen.padding_share(since=before) == pytest.approx(1 - 12 / 12)

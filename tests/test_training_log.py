@@ -1,0 +1,72 @@
+"""The log that programs read, and TensorBoard's: whole lines, and none twice."""
+
+import json
+
+import tensorflow as tf
+
+from keras_transformer.training.log import TrainingLog
+
+
+def entries(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def tags(folder):
+    """What TensorBoard finds: the tag and the step of each value."""
+    events = (
+        tf.compat.v1.Event.FromString(record)
+        for path in folder.glob("events.*")
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    )
+    return sorted((value.tag, event.step) for event in events for value in event.summary.value)
+
+
+def write(folder):
+    log = TrainingLog(folder)
+    for step in (100, 200, 300):
+        log.figures(step, "train", {"loss": step / 100})
+    for step in (100, 200):
+        log.figures(step, "validation", {"BLEU": 1.0})
+        log.table(step, "validation", "samples", [{"source": "a|b", "translation": "c"}])
+    log.record(300, "summary", {"pairs": 7})
+
+
+def test_a_line_is_an_object_with_time_step_split_and_figures(tmp_path):
+    log = TrainingLog(tmp_path / "logs")
+    log.figures(100, "train", {"loss": 2.5, "gradient_norm": float("inf")})
+    (entry,) = entries(tmp_path / "logs")
+    assert entry.pop("time") > 1.7e9
+    assert entry == {"step": 100, "split": "train", "loss": 2.5, "gradient_norm": None}
+
+
+def test_a_run_that_goes_on_writes_nothing_twice(tmp_path):
+    write(tmp_path)
+    assert ("summary", 300) in [(e["split"], e["step"]) for e in entries(tmp_path)]
+    # The last checkpoint is of step 200, before its validation.
+    TrainingLog(tmp_path, {"train": 200, "validation": 100})
+    expected = [("train", 100), ("train", 200), ("validation", 100)]
+    assert [(entry["split"], entry["step"]) for entry in entries(tmp_path)] == expected
+    assert tags(tmp_path) == [
+        ("train/loss", 100),
+        ("train/loss", 200),
+        ("validation/BLEU", 100),
+        ("validation/samples", 100),
+    ]
+
+
+def test_what_a_killed_process_half_wrote_is_removed(tmp_path):
+    write(tmp_path)
+    (events,) = tmp_path.glob("events.*")
+    for path, half in ((tmp_path / "log.jsonl", b'{"time": 1'), (events, b"\x10\x00\x00")):
+        with open(path, "ab") as file:
+            file.write(half)
+    last = {"train": 300, "validation": 200}
+    TrainingLog(tmp_path, last).figures(400, "train", {"loss": 0.0})
+    assert [entry["step"] for entry in entries(tmp_path)] == [100, 200, 300, 100, 200, 400]
+    assert len(tags(tmp_path)) == 8
+
+
+def test_a_bar_stays_in_its_cell(tmp_path):
+    write(tmp_path)
+    (events,) = tmp_path.glob("events.*")
+    assert b"| a\\|b | c |" in events.read_bytes()
