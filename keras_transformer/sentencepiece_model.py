@@ -1,7 +1,8 @@
 """A SentencePiece model as TensorFlow operations."""
 
-import copy
 import hashlib
+import threading
+from collections.abc import Sequence
 
 import sentencepiece
 import tensorflow as tf
@@ -11,6 +12,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
 from keras_transformer.errors import UserError
+
+_SEEDED = threading.Lock()  # SentencePiece has one seed for all threads and models
 
 
 class SentencePieceModel(tf.Module):
@@ -34,30 +37,29 @@ class SentencePieceModel(tf.Module):
         except (DecodeError, RuntimeError) as error:
             raise UserError("expected a SentencePiece model, found something else") from error
         self.model = model
-        self._is_bpe = specification.model_type == TrainerSpec.BPE
+        self.is_bpe = specification.model_type == TrainerSpec.BPE
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
         self._operations._model_resource = _SharedModel(model, name=None)
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        """Splits text `(batch,)` into pieces `(batch, None)`.
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits text `(batch,)` into pieces `(batch, None)`."""
+        return self._operations.tokenize(text)
 
-        Args:
-            text: string `(batch,)`.
-            bpe_dropout: share of merges left out at random.
-
-        Raises:
-            UserError: `bpe_dropout` is not from 0 to 1, or the model is no byte-pair encoding.
-        """
-        if not 0 <= bpe_dropout <= 1:
-            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
-        if bpe_dropout and not self._is_bpe:
-            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
-        if not bpe_dropout:
-            return self._operations.tokenize(text)
-        # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model.
-        sampler = copy.copy(self._operations)
-        sampler.nbest_size, sampler.alpha = -1, bpe_dropout
-        return sampler.tokenize(text)
+    def resplit(
+        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
+    ) -> list[list[int]]:
+        """Other ids of the same text, at random; see `Tokenizer.resplit`."""
+        with _SEEDED:
+            sentencepiece.set_random_generator_seed(seed)
+            # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model. A
+            # single thread takes the sentences in order from the generator.
+            return self.processor.encode(
+                self.processor.decode(sentences),
+                enable_sampling=True,
+                alpha=bpe_dropout,
+                nbest_size=-1,
+                num_threads=1,
+            )
 
     def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:
         """Joins pieces `(batch, None)` into text `(batch,)`."""

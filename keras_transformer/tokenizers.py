@@ -63,25 +63,42 @@ class Tokenizer(tf.Module):
         with whole_file(path) as partial:
             partial.write_bytes(self.to_bytes())
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits source sentences into subwords, without start or end symbol.
 
         Args:
             text: string `(batch,)`.
-            bpe_dropout: share of merges left out at random, anew in each call (Provilkov et al.,
-                2020), which regularises training; 0.1 is usual. It takes no seed.
 
         Returns:
             int32 `(batch, None)`.
-
-        Raises:
-            UserError: `bpe_dropout` is not from 0 to 1, or the vocabulary is no byte-pair encoding.
         """
         raise NotImplementedError
 
-    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits target sentences; arguments and result are those of `tokenize`."""
         raise NotImplementedError
+
+    def resplit(
+        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
+    ) -> list[list[int]]:
+        """Splits tokenised sentences into other subwords of the same text, at random.
+
+        BPE-dropout (Provilkov et al., 2020) regularises training. It is Python, not a TensorFlow
+        operation, since that takes no seed.
+
+        Args:
+            sentences: ids.
+            bpe_dropout: share of merges left out; 0.1 is usual.
+            seed: from 0 to 2^32 - 2; the same sentences and seed give the same ids.
+
+        Raises:
+            UserError: as `check_bpe_dropout`.
+        """
+        raise NotImplementedError
+
+    def check_bpe_dropout(self, bpe_dropout: float) -> None:
+        """Raises `UserError` unless `resplit` can split this vocabulary with this share."""
+        raise UserError(f"{type(self).__name__} knows no bpe_dropout")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Joins target subwords into sentences: up to the first end symbol, no special symbols.
@@ -238,11 +255,23 @@ class SubwordTokenizer(Tokenizer):
             raise (failures[0] if failures else _explained(error, vocab_size)) from error
         return cls(model.getvalue())
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self._sentencepiece.tokenize(text, bpe_dropout)
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._sentencepiece.tokenize(text)
 
-    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self.tokenize(text, bpe_dropout)
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self.tokenize(text)
+
+    def resplit(
+        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
+    ) -> list[list[int]]:
+        self.check_bpe_dropout(bpe_dropout)
+        return self._sentencepiece.resplit(sentences, bpe_dropout, seed)
+
+    def check_bpe_dropout(self, bpe_dropout: float) -> None:
+        if not 0 <= bpe_dropout <= 1:
+            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
+        if not self._sentencepiece.is_bpe:
+            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self._sentencepiece.detokenize(ids)

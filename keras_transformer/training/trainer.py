@@ -1,13 +1,14 @@
 """Trains a model in a model_dir with `model.fit`, or goes on where that stopped."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Sequence
 
 import keras
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import SentencePairs, count_pairs, pair_batches
+from keras_transformer.data import Batches, Corpus, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.losses import LabelSmoothedCrossEntropy
@@ -40,6 +41,7 @@ def train(
     vocab_type: str = "bpe",
     target_lang: str | None = None,
     command: str = "",
+    data_cache: str | os.PathLike | None = None,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
 
@@ -55,6 +57,7 @@ def train(
         vocab_type: of the vocabulary, "bpe" or "unigram".
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
+        data_cache: a folder to keep the tokenised training data in, see `Corpus.build`.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -74,7 +77,7 @@ def train(
         flush=True,
     )
     keras.utils.set_random_seed(options.seed)
-    for pairs in filter(None, (train_pairs, valid_pairs, test_pairs)):
+    for pairs in filter(None, (valid_pairs, test_pairs)):
         if not pairs.check():
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
@@ -86,22 +89,19 @@ def train(
         model_dir.check_same(config)
         tokenizer = model_dir.load_tokenizer()
     tokenizer.check_fits(config)
-    counts = _usable(train_pairs, tokenizer, options)
-    if valid_pairs is not None:
-        _usable(valid_pairs, tokenizer, options)
-    data = dataclasses.asdict(counts)
+    corpus = _usable(train_pairs, tokenizer, options, data_cache)
+    valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
+    counts = corpus.counts
+    data = {**dataclasses.asdict(counts), "fingerprint": corpus.fingerprint}
     if not is_new:
         model_dir.check_same_data(dataclasses.asdict(options), data, vocab_type)
 
     strategy = default_strategy()
     replicas = strategy.num_replicas_in_sync
-    batches = pair_batches(
-        train_pairs,
-        tokenizer,
+    batches = Batches(
+        corpus,
         tokens_per_batch=options.tokens_per_batch,
-        max_length=options.max_length,
         seed=options.seed,
-        repeat=True,
         batch_multiple=replicas,
         bpe_dropout=options.bpe_dropout,
     )
@@ -134,10 +134,12 @@ def train(
     if start < options.steps:
         if start:
             log.say(f"Going on from step {start:,}")
-        callbacks = _callbacks(model, tokenizer, options, model_dir.checkpoints, valid_pairs, log)
+        callbacks = _callbacks(
+            model, tokenizer, options, model_dir.checkpoints, valid_pairs, valid_corpus, log
+        )
         try:
             model.fit(
-                batches.skip(start),
+                batches.dataset(start),
                 steps_per_epoch=options.steps - start,
                 callbacks=callbacks,
                 shuffle=False,
@@ -160,20 +162,18 @@ def train(
     return model
 
 
-def _usable(pairs, tokenizer, options):
+def _usable(pairs, tokenizer, options, data_cache=None):
     """What there is to use of the pairs; says what is not, and refuses pairs of no use at all."""
-    counts = count_pairs(pairs, tokenizer, options.max_length)
+    corpus = Corpus.build(pairs, tokenizer, options.max_length, data_cache)
+    counts = corpus.counts
     if counts.empty or counts.too_long:
-        print(
-            f"Left out of {pairs.description}: {counts.empty:,} pairs with an empty side, "
-            f"{counts.too_long:,} with a side of more than {options.max_length} tokens"
-        )
+        print(f"Left out of {pairs.description}: {corpus.left_out()}")
     if not counts.kept:
         raise UserError(
             f"{pairs.description}: expected a pair of 1 to {options.max_length} tokens a side, "
             f"found {counts.empty} with an empty side and {counts.too_long} too long"
         )
-    return counts
+    return corpus
 
 
 def _compiled_model(config, options, jit_compile):
@@ -199,7 +199,7 @@ def _compiled_model(config, options, jit_compile):
     return model
 
 
-def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
+def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, valid_corpus, log):
     callbacks = [
         Progress(log, options.steps, options.report_steps),
         SaveCheckpoints(
@@ -211,17 +211,15 @@ def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
         ),
     ]
     if valid_pairs is not None:
-        judge = _validation(model, tokenizer, options, valid_pairs)
+        judge = _validation(model, tokenizer, options, valid_pairs, valid_corpus)
         callbacks.append(Validation(log, judge, options.steps, options.validation_steps))
     return callbacks
 
 
-def _validation(model, tokenizer, options, pairs):
+def _validation(model, tokenizer, options, pairs, corpus):
     """What judges the model by these pairs: loss and perplexity, and BLEU of greedy search."""
-    batches = pair_batches(
-        pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
-    ).cache()
-    reference_loss = ReferenceLoss(model, batches)
+    batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
+    reference_loss = ReferenceLoss(model, batches.epochs())
     translator = Translator(model, tokenizer, beam_size=1)
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
 
@@ -244,8 +242,7 @@ def _report(translator, pairs, target_lang, log):
         )
 
 
-def _sentences(pairs: SentencePairs, limit: int = -1) -> tuple[Sequence[str], Sequence[str]]:
-    rows = list(pairs.dataset().take(limit).as_numpy_iterator())
-    return tuple(
-        [side.decode("utf-8", "replace") for side in column] for column in zip(*rows, strict=True)
-    )
+def _sentences(
+    pairs: SentencePairs, limit: int | None = None
+) -> tuple[Sequence[str], Sequence[str]]:
+    return tuple(zip(*itertools.islice(pairs, limit), strict=True))
