@@ -1,19 +1,17 @@
 """A SentencePiece model as TensorFlow operations."""
 
+import functools
 import hashlib
-import threading
-from collections.abc import Sequence
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
+from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.errors import UserError
-
-_SEEDED = threading.Lock()  # SentencePiece has one seed for all threads and models
 
 
 class SentencePieceModel(tf.Module):
@@ -32,12 +30,11 @@ class SentencePieceModel(tf.Module):
         if not model:
             raise UserError("expected a SentencePiece model, found an empty one")
         try:
-            specification = ModelProto.FromString(model).trainer_spec
+            self._proto = ModelProto.FromString(model)
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (DecodeError, RuntimeError) as error:
             raise UserError("expected a SentencePiece model, found something else") from error
         self.model = model
-        self.is_bpe = specification.model_type == TrainerSpec.BPE
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
         self._operations._model_resource = _SharedModel(model, name=None)
 
@@ -45,21 +42,10 @@ class SentencePieceModel(tf.Module):
         """Splits text `(batch,)` into pieces `(batch, None)`."""
         return self._operations.tokenize(text)
 
-    def resplit(
-        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
-    ) -> list[list[int]]:
-        """Other ids of the same text, at random; see `Tokenizer.resplit`."""
-        with _SEEDED:
-            sentencepiece.set_random_generator_seed(seed)
-            # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model. A
-            # single thread takes the sentences in order from the generator.
-            return self.processor.encode(
-                self.processor.decode(sentences),
-                enable_sampling=True,
-                alpha=bpe_dropout,
-                nbest_size=-1,
-                num_threads=1,
-            )
+    @functools.cached_property
+    def merges(self) -> BytePairMerges:
+        """Its merges; raises `UserError` if it is no byte-pair encoding."""
+        return BytePairMerges(self._proto)
 
     def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:
         """Joins pieces `(batch, None)` into text `(batch,)`."""

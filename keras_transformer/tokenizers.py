@@ -11,6 +11,7 @@ from typing import Literal, Self
 import sentencepiece
 import tensorflow as tf
 
+from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
@@ -78,27 +79,10 @@ class Tokenizer(tf.Module):
         """Splits target sentences; arguments and result are those of `tokenize`."""
         raise NotImplementedError
 
-    def resplit(
-        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
-    ) -> list[list[int]]:
-        """Splits tokenised sentences into other subwords of the same text, at random.
-
-        BPE-dropout (Provilkov et al., 2020) regularises training. It is Python, not a TensorFlow
-        operation, since that takes no seed.
-
-        Args:
-            sentences: ids.
-            bpe_dropout: share of merges left out; 0.1 is usual.
-            seed: from 0 to 2^32 - 2; the same sentences and seed give the same ids.
-
-        Raises:
-            UserError: as `check_bpe_dropout`.
-        """
-        raise NotImplementedError
-
-    def check_bpe_dropout(self, bpe_dropout: float) -> None:
-        """Raises `UserError` unless `resplit` can split this vocabulary with this share."""
-        raise UserError(f"{type(self).__name__} knows no bpe_dropout")
+    @property
+    def merges(self) -> BytePairMerges:
+        """The merges of a byte-pair encoding, for BPE-dropout; raises `UserError` if it is none."""
+        raise UserError(f"expected a SubwordTokenizer for bpe_dropout, found {type(self).__name__}")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Joins target subwords into sentences: up to the first end symbol, no special symbols.
@@ -261,17 +245,9 @@ class SubwordTokenizer(Tokenizer):
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         return self.tokenize(text)
 
-    def resplit(
-        self, sentences: Sequence[Sequence[int]], bpe_dropout: float, seed: int
-    ) -> list[list[int]]:
-        self.check_bpe_dropout(bpe_dropout)
-        return self._sentencepiece.resplit(sentences, bpe_dropout, seed)
-
-    def check_bpe_dropout(self, bpe_dropout: float) -> None:
-        if not 0 <= bpe_dropout <= 1:
-            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
-        if not self._sentencepiece.is_bpe:
-            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
+    @property
+    def merges(self) -> BytePairMerges:
+        return self._sentencepiece.merges
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self._sentencepiece.detokenize(ids)

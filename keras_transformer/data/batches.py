@@ -13,6 +13,7 @@ from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import Corpus, PairIds
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError
+from keras_transformer.ragged import ranges
 from keras_transformer.tokenizers import PAD_ID, Tokenizer
 
 _NO_PAIR = -1
@@ -110,8 +111,8 @@ class Batches:
                 f"expected a worker_index below num_workers={num_workers} and a batch_multiple "
                 f"that it divides, found {worker_index} and {batch_multiple}"
             )
-        if bpe_dropout:
-            corpus.tokenizer.check_bpe_dropout(bpe_dropout)
+        if not 0 <= bpe_dropout <= 1:
+            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
         self.corpus = corpus
         self._workers = num_workers, worker_index
         self._boundaries = bucket_boundaries(corpus.max_length)
@@ -122,7 +123,7 @@ class Batches:
             ]
         )
         plans = EpochPlans(corpus.pairs, self._boundaries, self._rows, seed, shuffle)
-        if bpe_dropout and corpus.counts.kept:
+        if bpe_dropout:
             plans = DropoutPlans(corpus, plans, bpe_dropout)
         self._batches_per_plan = plans.batches_per_plan
         self._plans = Ahead(plans.plan)
@@ -217,6 +218,6 @@ def _padded(pairs: PairIds, rows: np.ndarray, length: int, tokenizer: Tokenizer)
 
 def _put(to, column, ids, starts, lengths):
     """Writes `ids[start : start + length]` to each row of `to`, from a column on."""
+    columns = np.full_like(lengths, column)
     row = np.repeat(np.arange(len(lengths)), lengths)
-    along = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    to[row, column + along] = ids[np.repeat(starts, lengths) + along]
+    to[row, ranges(columns, lengths)] = ids[ranges(starts, lengths)]

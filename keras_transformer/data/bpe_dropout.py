@@ -5,7 +5,6 @@ those before it, the pairs of an epoch are dealt into groups of like lengths, ea
 the same number of batches.
 """
 
-import itertools
 import math
 
 import numpy as np
@@ -21,6 +20,7 @@ from keras_transformer.data.batch_plan import (
     split_to,
 )
 from keras_transformer.data.corpus import Corpus, PairIds
+from keras_transformer.ragged import Ragged, ranges
 
 _GROUP_BATCHES = 64  # without dropout; few enough to be split soon, enough for all lengths
 _SPARE = 0.01  # of the batches that the first group needs, as another may need more
@@ -60,7 +60,7 @@ class DropoutPlans:
         """
         epoch, group = divmod(number, self.plans_per_epoch)
         random = random_of(self.epochs.seed, epoch, 2, group)
-        chosen = self._orders[epoch][group :: self.plans_per_epoch]
+        chosen = self._orders[epoch][group :: self.plans_per_epoch].copy()
         random.shuffle(chosen)
         for dropout in (self.bpe_dropout, self.bpe_dropout / 2, self.bpe_dropout / 4, 0.0):
             pairs, buckets, batches = self._sampled(chosen, dropout, random)
@@ -78,30 +78,22 @@ class DropoutPlans:
         return max(math.ceil((1 + _SPARE) * len(batches)) + 1, len(cut(counts, self.epochs.rows)))
 
     def _sampled(self, chosen, dropout, random):
-        pairs = _split_anew(self.corpus, chosen, dropout, random.randint(2**32 - 1, dtype="uint32"))
+        pairs = _split_anew(self.corpus, chosen, dropout, random)
         buckets = buckets_of(pairs, self.epochs.boundaries)
         counts = np.bincount(buckets, minlength=len(self.epochs.boundaries))
         return pairs, buckets, cut(counts, self.epochs.rows)
 
 
-def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, seed: int) -> PairIds:
+def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, random) -> PairIds:
     """Some of the pairs, split with dropout; a side that becomes too long stays as it was."""
-    ids = corpus.pairs.ids
-    plain = [
-        ids[start : start + length].tolist()
-        for starts, lengths in corpus.pairs.sides(chosen)
-        for start, length in zip(starts, lengths, strict=True)
-    ]
-    sampled = plain
-    if dropout:
-        sampled = [
-            new if len(new) < corpus.max_length else old
-            for new, old in zip(corpus.tokenizer.resplit(plain, dropout, seed), plain, strict=True)
-        ]
-    sources, targets = sampled[: len(chosen)], sampled[len(chosen) :]
-    sides = itertools.chain.from_iterable(zip(sources, targets, strict=True))
-    flat = np.fromiter(itertools.chain.from_iterable(sides), np.int32)
-    source_lengths = np.array([len(side) for side in sources], np.int32)
-    target_lengths = np.array([len(side) for side in targets], np.int32)
-    offsets = np.concatenate([[0], np.cumsum(source_lengths + target_lengths, dtype=np.int64)])
-    return PairIds(flat, offsets, source_lengths)
+    sides = corpus.pairs.sides(chosen)
+    starts, lengths = (np.stack(both, axis=1).ravel() for both in zip(*sides, strict=True))
+    plain = Ragged(corpus.pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)
+    new = corpus.tokenizer.merges.resplit(plain, dropout, random) if dropout else plain
+    fits = new.lengths < corpus.max_length
+    starts = np.where(fits, new.starts, len(new.ids) + plain.starts)
+    lengths = np.where(fits, new.lengths, plain.lengths)
+    ids = np.concatenate([new.ids, plain.ids])[ranges(starts, lengths)]
+    source_lengths, target_lengths = lengths.reshape(-1, 2).T
+    offsets = np.concatenate([[0], np.cumsum(source_lengths + target_lengths)])
+    return PairIds(ids, offsets, source_lengths)
