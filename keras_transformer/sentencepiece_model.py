@@ -2,7 +2,10 @@
 
 import functools
 import hashlib
+import itertools
+from collections.abc import Sequence
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -12,6 +15,7 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_senten
 
 from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.errors import UserError
+from keras_transformer.ragged import Ragged
 
 
 class SentencePieceModel(tf.Module):
@@ -41,6 +45,12 @@ class SentencePieceModel(tf.Module):
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits text `(batch,)` into pieces `(batch, None)`."""
         return self._operations.tokenize(text)
+
+    def encode(self, sentences: Sequence[str]) -> Ragged:
+        """The ids that `tokenize` gives, in half the time, and not in a graph."""
+        rows = self.processor.encode(sentences, out_type=int, num_threads=1)
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+        return Ragged(ids, np.fromiter(map(len, rows), np.int64))
 
     @functools.cached_property
     def merges(self) -> BytePairMerges:

@@ -15,6 +15,7 @@ from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
+from keras_transformer.ragged import Ragged
 from keras_transformer.sentencepiece_model import SentencePieceModel
 from keras_transformer.text_files import read_lines
 
@@ -78,6 +79,12 @@ class Tokenizer(tf.Module):
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits target sentences; arguments and result are those of `tokenize`."""
         raise NotImplementedError
+
+    def encode(self, sentences: Sequence[str], is_target: bool = False) -> Ragged:
+        """The ids of `tokenize`, or of `tokenize_target`, for many sentences, in NumPy."""
+        tokenize = self.tokenize_target if is_target else self.tokenize
+        ids = tokenize(tf.constant(sentences, tf.string))
+        return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
 
     @property
     def merges(self) -> BytePairMerges:
@@ -244,6 +251,9 @@ class SubwordTokenizer(Tokenizer):
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         return self.tokenize(text)
+
+    def encode(self, sentences: Sequence[str], is_target: bool = False) -> Ragged:
+        return self._sentencepiece.encode(sentences)
 
     @property
     def merges(self) -> BytePairMerges:

@@ -194,11 +194,13 @@ class _Encoded(NamedTuple):
 def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Encoded:
     texts = block.source, block.target
     is_huge = np.array([[len(line) > LONGEST_LINE for line in side] for side in texts])
-    tokenized = []
-    for tokenize, side in zip((tokenizer.tokenize, tokenizer.tokenize_target), texts, strict=True):
-        ragged = tokenize([line if len(line) <= LONGEST_LINE else b"" for line in side])
-        tokenized.append((ragged.flat_values.numpy(), np.diff(ragged.row_splits.numpy())))
-    lengths = np.stack([side_lengths for _, side_lengths in tokenized])
+    tokenized = [
+        tokenizer.encode(
+            [line.decode("utf-8") if len(line) <= LONGEST_LINE else "" for line in side], is_target
+        )
+        for is_target, side in enumerate(texts)
+    ]
+    lengths = np.stack([side.lengths for side in tokenized])
     is_empty = (lengths == 0) & ~is_huge
     is_long = is_huge | (lengths + 1 > max_length)
     empty, long = is_empty.any(0), is_long.any(0)
