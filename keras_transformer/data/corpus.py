@@ -67,7 +67,7 @@ class PairCounts:
     target_tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Corpus:
     """Sentence pairs as ids of a vocabulary, on disk: a few bytes of memory a pair.
 
