@@ -14,7 +14,7 @@ from absl import flags
 
 import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
 from keras_transformer.command_line import define_translator_flags, load_translator, run
-from keras_transformer.data import TextPairs, count_pairs, pair_batches
+from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
 from keras_transformer.files import whole_file
@@ -63,11 +63,11 @@ def reference_perplexity(translator, pairs):
     if len(translator.models) > 1:
         return {}
     tokenizer = translator.tokenizer
-    counts = count_pairs(pairs, tokenizer, MAX_LENGTH)
-    batches = pair_batches(pairs, tokenizer, max_length=MAX_LENGTH, shuffle_buffer=0)
+    corpus = Corpus.build(pairs, tokenizer, MAX_LENGTH)
+    batches = Batches(corpus, shuffle=False).epochs()
     reference = ReferenceLoss(translator.models[0], batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
-    if left_out := counts.empty + counts.too_long:
+    if left_out := corpus.counts.empty + corpus.counts.too_long:
         print(
             f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
         )

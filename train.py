@@ -46,6 +46,9 @@ flags.DEFINE_string("source_lang", None, "language of a TFDS data set to transla
 flags.DEFINE_string(
     "target_lang", None, "two-letter code of the target language, for BLEU on tokens"
 )
+flags.DEFINE_string(
+    "data_cache", None, "folder to keep the tokenised training data in, for the next run"
+)
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
 )
@@ -81,13 +84,14 @@ def main():
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
         strategy=strategy,
+        data_cache=FLAGS.data_cache,
     )
 
 
 def sentence_pairs():
     """What to learn from, what to judge by meanwhile, and what at the end (None: the same)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
-    for name in (*files, "tfds", "train_split", "model_dir"):
+    for name in (*files, "tfds", "train_split", "model_dir", "data_cache"):
         if FLAGS[name].value is not None and not FLAGS[name].value:
             raise UserError(f"expected --{name} to name something, found nothing")
     if FLAGS.tfds:

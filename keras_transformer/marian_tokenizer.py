@@ -58,7 +58,7 @@ class MarianTokenizer(Tokenizer):
     def sentencepiece_models(self) -> dict[str, bytes]:
         return {_SOURCE: self._source.model, _TARGET: self._target.model}
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         text = tf.convert_to_tensor(text)
         language = tf.strings.regex_replace(text, _LANGUAGE, r"\1")
         language_id = self._ids.lookup(language)
@@ -68,13 +68,13 @@ class MarianTokenizer(Tokenizer):
         return tf.concat(
             [
                 tf.ragged.boolean_mask(language_id[:, None], is_language[:, None]),
-                self._look_up(self._source.tokenize(rest, bpe_dropout)),
+                self._look_up(self._source.tokenize(rest)),
             ],
             axis=1,
         )
 
-    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self._look_up(self._target.tokenize(text, bpe_dropout))
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._look_up(self._target.tokenize(text))
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         ids = tf.ragged.boolean_mask(ids, ids != self.unknown_id)

@@ -1,16 +1,21 @@
 """A SentencePiece model as TensorFlow operations."""
 
-import copy
+import functools
 import hashlib
+import itertools
+from collections.abc import Sequence
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
+from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.errors import UserError
+from keras_transformer.ragged import Ragged
 
 
 class SentencePieceModel(tf.Module):
@@ -29,35 +34,28 @@ class SentencePieceModel(tf.Module):
         if not model:
             raise UserError("expected a SentencePiece model, found an empty one")
         try:
-            specification = ModelProto.FromString(model).trainer_spec
+            self._proto = ModelProto.FromString(model)
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (DecodeError, RuntimeError) as error:
             raise UserError("expected a SentencePiece model, found something else") from error
         self.model = model
-        self._is_bpe = specification.model_type == TrainerSpec.BPE
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
         self._operations._model_resource = _SharedModel(model, name=None)
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        """Splits text `(batch,)` into pieces `(batch, None)`.
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits text `(batch,)` into pieces `(batch, None)`."""
+        return self._operations.tokenize(text)
 
-        Args:
-            text: string `(batch,)`.
-            bpe_dropout: share of merges left out at random.
+    def encode(self, sentences: Sequence[str]) -> Ragged:
+        """The ids that `tokenize` gives, in half the time, and not in a graph."""
+        rows = self.processor.encode(sentences, out_type=int, num_threads=1)
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+        return Ragged(ids, np.fromiter(map(len, rows), np.int64))
 
-        Raises:
-            UserError: `bpe_dropout` is not from 0 to 1, or the model is no byte-pair encoding.
-        """
-        if not 0 <= bpe_dropout <= 1:
-            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
-        if bpe_dropout and not self._is_bpe:
-            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
-        if not bpe_dropout:
-            return self._operations.tokenize(text)
-        # Once SentencePiece samples, it reads `alpha` as the dropout rate of a BPE model.
-        sampler = copy.copy(self._operations)
-        sampler.nbest_size, sampler.alpha = -1, bpe_dropout
-        return sampler.tokenize(text)
+    @functools.cached_property
+    def merges(self) -> BytePairMerges:
+        """Its merges; raises `UserError` if it is no byte-pair encoding."""
+        return BytePairMerges(self._proto)
 
     def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:
         """Joins pieces `(batch, None)` into text `(batch,)`."""

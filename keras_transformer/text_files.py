@@ -1,9 +1,10 @@
-"""Reading of text files, one sentence a line, exactly as `tf.data.TextLineDataset` reads them."""
+"""Reading of text files, one sentence a line, by one rule of what a line is."""
 
 import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from keras_transformer.errors import UserError
 
@@ -23,7 +24,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
     """
     number = 0
     try:
-        with gzip.open(path) if is_gzip(path) else open(path, "rb") as file:
+        with open_binary(path) as file:
             for line in file:
                 number += 1
                 yield without_end(line).decode("utf-8")
@@ -35,11 +36,20 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
 
 
+def open_binary(path: str | os.PathLike) -> BinaryIO:
+    """The file to be read in binary, decompressed if its name ends in `.gz`."""
+    return gzip.open(path) if os.fspath(path).endswith(".gz") else open(path, "rb")
+
+
 def without_end(line: bytes) -> bytes:
     """A line read in binary, without its end and, as TensorFlow reads it, without any `\\r`."""
     return line.replace(b"\r", b"").removesuffix(b"\n")
 
 
-def is_gzip(path: str | os.PathLike) -> bool:
-    """Whether the file is compressed, by its name."""
-    return os.fspath(path).endswith(".gz")
+def is_utf8(lines: list[bytes]) -> bool:
+    """Whether each of the lines is UTF-8 text."""
+    try:
+        b"\n".join(lines).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -11,9 +11,11 @@ from typing import Literal, Self
 import sentencepiece
 import tensorflow as tf
 
+from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
+from keras_transformer.ragged import Ragged
 from keras_transformer.sentencepiece_model import SentencePieceModel
 from keras_transformer.text_files import read_lines
 
@@ -63,25 +65,31 @@ class Tokenizer(tf.Module):
         with whole_file(path) as partial:
             partial.write_bytes(self.to_bytes())
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits source sentences into subwords, without start or end symbol.
 
         Args:
             text: string `(batch,)`.
-            bpe_dropout: share of merges left out at random, anew in each call (Provilkov et al.,
-                2020), which regularises training; 0.1 is usual. It takes no seed.
 
         Returns:
             int32 `(batch, None)`.
-
-        Raises:
-            UserError: `bpe_dropout` is not from 0 to 1, or the vocabulary is no byte-pair encoding.
         """
         raise NotImplementedError
 
-    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits target sentences; arguments and result are those of `tokenize`."""
         raise NotImplementedError
+
+    def encode(self, sentences: Sequence[str], is_target: bool = False) -> Ragged:
+        """The ids of `tokenize`, or of `tokenize_target`, for many sentences, in NumPy."""
+        tokenize = self.tokenize_target if is_target else self.tokenize
+        ids = tokenize(tf.constant(sentences, tf.string))
+        return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
+
+    @property
+    def merges(self) -> BytePairMerges:
+        """The merges of a byte-pair encoding, for BPE-dropout; raises `UserError` if it is none."""
+        raise UserError(f"expected a SubwordTokenizer for bpe_dropout, found {type(self).__name__}")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Joins target subwords into sentences: up to the first end symbol, no special symbols.
@@ -238,11 +246,18 @@ class SubwordTokenizer(Tokenizer):
             raise (failures[0] if failures else _explained(error, vocab_size)) from error
         return cls(model.getvalue())
 
-    def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self._sentencepiece.tokenize(text, bpe_dropout)
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._sentencepiece.tokenize(text)
 
-    def tokenize_target(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
-        return self.tokenize(text, bpe_dropout)
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self.tokenize(text)
+
+    def encode(self, sentences: Sequence[str], is_target: bool = False) -> Ragged:
+        return self._sentencepiece.encode(sentences)
+
+    @property
+    def merges(self) -> BytePairMerges:
+        return self._sentencepiece.merges
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self._sentencepiece.detokenize(ids)

@@ -21,7 +21,7 @@ from marian_folder import (
 )
 
 from keras_transformer import TransformerConfig
-from keras_transformer.data import TextPairs, pair_batches
+from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 from keras_transformer.marian import import_marian
@@ -300,7 +300,7 @@ def test_batches_have_each_side_by_its_own_model_and_begin_with_padding(
     (tmp_path / "en").write_text(SOURCE_TEXT[0] + "\n")
     (tmp_path / "fr").write_text(TARGET_TEXT[0] + "\n")
     pairs = TextPairs(tmp_path / "en", tmp_path / "fr")
-    [(inputs, labels)] = pair_batches(pairs, tokenizer, shuffle_buffer=0)
+    [(inputs, labels)] = Batches(Corpus.build(pairs, tokenizer)).epochs()
     source, target = (
         ids_by_hand(folder, *side)
         for side in (("source", SOURCE_TEXT[0]), ("target", TARGET_TEXT[0]))

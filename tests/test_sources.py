@@ -17,7 +17,7 @@ def write(path, content):
 
 
 def read(pairs):
-    return [(s.decode(), t.decode()) for s, t in pairs.dataset().as_numpy_iterator()]
+    return list(pairs)
 
 
 def test_line_n_translates_line_n(tmp_path):
@@ -63,6 +63,54 @@ def test_each_source_file_needs_its_target_file(tmp_path):
         TextPairs("a.en", ["a.de", "b.de"])
 
 
+def test_a_pattern_stands_for_its_files_in_order(tmp_path):
+    for shard in (2, 0, 1):
+        write(tmp_path / f"{shard}.en", b"%d\n" % shard)
+        write(tmp_path / f"{shard}.de.gz", b"%d\n" % shard)
+    pairs = TextPairs(tmp_path / "*.en", tmp_path / "*.de.gz")
+    assert read(pairs) == [("0", "0"), ("1", "1"), ("2", "2")]
+    assert pairs.description == f"{tmp_path / '*.en'}, {tmp_path / '*.de.gz'}"
+    assert pairs.place(1, 2, 7) == f"{tmp_path / '2.de.gz'}:7"
+    with pytest.raises(UserError, match=r"\*\.fr: expected files of this pattern, found none"):
+        TextPairs(tmp_path / "*.en", tmp_path / "*.fr")
+
+
+def test_a_file_whose_name_is_a_pattern_is_that_file(tmp_path):
+    path = write(tmp_path / "[a].en", b"1\n")
+    assert TextPairs(path, path).check() == 1
+
+
+def test_blocks_are_small_and_say_where_they_begin(tmp_path):
+    lines = [b"%d" % n + b" x" * 100 for n in range(5000)]
+    path = write(tmp_path / "a", b"\n".join(lines))
+    blocks = list(TextPairs([path, path], [path, path]).blocks())
+    assert len(blocks) > 4 and {block.file for block in blocks} == {0, 1}
+    for file in (0, 1):
+        expected = 1
+        for block in blocks:
+            if block.file == file:
+                assert block.first == expected and block.source == block.target
+                expected += len(block.source)
+        assert expected == 5001
+    assert [line for block in blocks for line in block.source] == lines * 2
+
+
+def test_the_checksum_is_that_of_the_content(tmp_path):
+    def checksum(source, target):
+        return TextPairs(write(tmp_path / "a", source), write(tmp_path / "b", target)).checksum()
+
+    assert checksum(b"1\n", b"2\n") == checksum(b"1\n", b"2\n")
+    contents = [(b"1\n", b"2\n"), (b"2\n", b"1\n"), (b"1\n2\n", b""), (b"", b"1\n2\n")]
+    assert len({checksum(*content) for content in contents}) == 4
+    builtin = [
+        BuiltinPairs("train", 20),
+        BuiltinPairs("train", 20, seed=1),
+        BuiltinPairs("test", 20),
+    ]
+    assert len({pairs.checksum() for pairs in builtin}) == 3
+    assert BuiltinPairs("train", 20).checksum() == builtin[0].checksum()
+
+
 @pytest.mark.parametrize("name", ["a.de", "a.de.gz"])
 def test_text_that_is_not_utf_8_is_named_by_file_and_line(tmp_path, name):
     pairs = TextPairs(write(tmp_path / "a.en", b"1\n2\n"), write(tmp_path / name, b"1\n\xe9\n"))
@@ -102,7 +150,7 @@ def test_tfds_folder_gives_the_pairs_of_its_split(folder):
     pairs = TfdsPairs(folder, "train", "en", "de")
     assert read(pairs) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
     assert pairs.check() == 3
-    assert list(pairs.sentences()) == ["one", "two", "three", "eins", "zwei", "drei"]
+    assert list(pairs.sentences()) == ["one", "eins", "two", "zwei", "three", "drei"]
     assert read(TfdsPairs(folder, "test", "de", "en")) == [("vier", "four")]
 
 

@@ -122,26 +122,6 @@ def test_exported_function_needs_no_files(tokenizer, tmp_path):
     assert exported(tf.constant(["A horse 😀."])).numpy().tolist() == ["A horse 😀.".encode()]
 
 
-def test_bpe_dropout_splits_anew_in_each_epoch_and_loses_nothing(tokenizer):
-    text = tf.data.Dataset.from_tensors([SENTENCES[0]])
-    ids = text.map(lambda t: tokenizer.tokenize(t, bpe_dropout=0.3))
-    epochs = [next(iter(ids)) for _ in range(10)]
-    assert len({tuple(e[0].numpy()) for e in epochs}) > 1
-    assert {tokenizer.detokenize(e)[0].numpy().decode() for e in epochs} == {SENTENCES[0]}
-
-
-def test_dropping_every_merge_leaves_characters(tokenizer):
-    assert tokenizer.tokenize(["horse"], bpe_dropout=1.0).row_lengths()[0] == len(" horse")
-
-
-def test_bpe_dropout_is_a_share_and_needs_merges(tokenizer):
-    with pytest.raises(UserError, match="bpe_dropout from 0 to 1, found 2"):
-        tokenizer.tokenize(["horse"], bpe_dropout=2)
-    unigram = SubwordTokenizer.train_from_sentences(SENTENCES, 300, "unigram")
-    with pytest.raises(UserError, match="bpe"):
-        unigram.tokenize(["horse"], bpe_dropout=0.1)
-
-
 def test_saved_and_loaded_vocabulary_is_the_same(tokenizer, tmp_path):
     path = tmp_path / "vocabulary.model"
     tokenizer.save(path)

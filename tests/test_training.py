@@ -11,7 +11,14 @@ from helpers import run_python, small_model
 from tensorflow.core.util import event_pb2
 
 from keras_transformer import TransformerConfig
-from keras_transformer.data import BuiltinPairs, TextPairs, count_pairs, pair_batches
+from keras_transformer.data import (
+    Batches,
+    Block,
+    BuiltinPairs,
+    Corpus,
+    SentencePairs,
+    TextPairs,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.training import ModelDir, TrainingOptions, train
@@ -71,8 +78,12 @@ def scalars(folder):
     return found
 
 
+def corpus_of(model_dir, pairs=TRAIN):
+    return Corpus.build(pairs, model_dir.load_tokenizer(), OPTIONS.max_length)
+
+
 def counts_of(model_dir):
-    return count_pairs(TRAIN, model_dir.load_tokenizer(), OPTIONS.max_length)
+    return corpus_of(model_dir).counts
 
 
 def test_the_model_dir_holds_all_about_the_model(trained):
@@ -120,13 +131,15 @@ def test_training_says_what_it_does(trained):
 def test_pairs_left_out_are_counted(trained):
     model_dir, lines, _ = trained
     tokenizer = model_dir.load_tokenizer()
-    sides = [tokenizer.tokenize(side) for side in next(iter(TRAIN.dataset().batch(300)))]
+    sides = [tokenizer.tokenize(list(side)) for side in zip(*TRAIN, strict=True)]
     longest = np.maximum(*(side.row_lengths().numpy() + 1 for side in sides))
-    too_long = np.sum(longest > OPTIONS.max_length)
+    is_too_long = longest > OPTIONS.max_length
+    too_long = is_too_long.sum()
+    first, second, third = np.flatnonzero(is_too_long)[:3] + 1
     assert 0 < too_long < 300
     assert lines[1] == (
         f"Left out of {TRAIN.description}: 0 pairs with an empty side, {too_long} with a side of "
-        "more than 60 tokens"
+        f"more than 60 tokens (pair {first}, pair {second}, pair {third}, ...)"
     )
     assert counts_of(model_dir).kept == 300 - too_long
 
@@ -151,8 +164,7 @@ def test_figures_are_written_for_tensorboard(trained):
 
 def test_validation_is_that_of_the_model_at_its_step(trained):
     model_dir, _, _ = trained
-    tokenizer = model_dir.load_tokenizer()
-    batches = pair_batches(VALID, tokenizer, max_length=OPTIONS.max_length, shuffle_buffer=0)
+    batches = Batches(corpus_of(model_dir, VALID), shuffle=False).epochs()
     expected = ReferenceLoss(model_dir.load_model(average=1), batches)()
     figures = scalars(model_dir.logs)
     for name in ("loss", "perplexity"):
@@ -237,6 +249,31 @@ def test_another_configuration_is_refused_and_nothing_changed(trained):
     with pytest.raises(UserError, match=r"d_ff=16 \(now 32\)"):
         train(model_dir.path, dataclasses.replace(CONFIG, d_ff=32), OPTIONS, TRAIN)
     assert files_of(model_dir.path) == before
+
+
+def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
+    model_dir, _, _ = trained
+    before = files_of(model_dir.path)
+    pairs = list(TRAIN)
+
+    class Backwards(SentencePairs):
+        description = "the same sentences in another order"
+
+        def blocks(self):
+            source, target = zip(*reversed(pairs), strict=True)
+            yield Block([s.encode() for s in source], [t.encode() for t in target])
+
+    with pytest.raises(UserError, match=r"run on other data: fingerprint=\w+ \(now \w+\)$"):
+        run(model_dir.path, train_pairs=Backwards())
+    assert files_of(model_dir.path) == before
+
+
+def test_a_run_with_bpe_dropout_goes_on_as_if_it_had_not_been_stopped(tmp_path):
+    for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
+        options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
+        run(tmp_path / folder, options, data_cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert_same_end(ModelDir(tmp_path / "stopped"), ModelDir(tmp_path / "whole"))
 
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

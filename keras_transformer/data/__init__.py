@@ -1,24 +1,27 @@
 """Sentence pairs and how they become batches."""
 
-from keras_transformer.data.pipeline import (
-    PairCounts,
-    bucket_boundaries,
-    count_pairs,
-    padding_share,
-    pair_batches,
-    translation_dataset,
+from keras_transformer.data.batch_plan import bucket_boundaries
+from keras_transformer.data.batches import Batch, Batches, padding_share, translation_dataset
+from keras_transformer.data.corpus import Corpus, PairCounts
+from keras_transformer.data.sources import (
+    Block,
+    BuiltinPairs,
+    SentencePairs,
+    TextPairs,
+    TfdsPairs,
 )
-from keras_transformer.data.sources import BuiltinPairs, SentencePairs, TextPairs, TfdsPairs
 
 __all__ = [
+    "Batch",
+    "Batches",
+    "Block",
     "BuiltinPairs",
+    "Corpus",
     "PairCounts",
     "SentencePairs",
     "TextPairs",
     "TfdsPairs",
     "bucket_boundaries",
-    "count_pairs",
     "padding_share",
-    "pair_batches",
     "translation_dataset",
 ]

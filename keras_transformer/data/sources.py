@@ -2,53 +2,91 @@
 
 import abc
 import functools
+import glob
+import hashlib
+import itertools
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError
-from keras_transformer.text_files import is_gzip, read_lines
+from keras_transformer.text_files import is_utf8, open_binary, read_lines, without_end
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
+
+_BLOCK_BYTES = 1 << 18
+_BLOCK_PAIRS = 2048
+
+
+class Block(NamedTuple):
+    """Consecutive pairs of a source, in UTF-8, without line ends.
+
+    Attributes:
+        source, target: as many sentences each.
+        file: which pair of files they are in, from 0 on.
+        first: the number of their first line, from 1 on.
+    """
+
+    source: list[bytes]
+    target: list[bytes]
+    file: int = 0
+    first: int = 1
 
 
 class SentencePairs(abc.ABC):
     """Sentences and their translations.
 
     Attributes:
-        description: what they are, as in "29,000 pairs of train.en, train.de".
+        description: what they are, as in "train.en, train.de".
     """
 
     description: str
 
     @abc.abstractmethod
-    def dataset(self) -> tf.data.Dataset:
-        """All pairs in their order, as `(source, target)` of scalar strings."""
-
-    @abc.abstractmethod
-    def check(self) -> int:
-        """The number of pairs, after a look at each.
+    def blocks(self) -> Iterator[Block]:
+        """All pairs in their order, in blocks that are small beside the memory.
 
         Raises:
-            UserError: a pair is not readable or not whole.
+            UserError: a pair is not readable, not whole or not UTF-8.
         """
+
+    def place(self, side: int, file: int, line: int) -> str:
+        """What to call a line of the source (`side` 0) or target (1) of a block."""
+        return f"pair {line}"
+
+    def check(self) -> int:
+        """The number of pairs, after a look at each; raises what `blocks` does."""
+        return sum(len(block.source) for block in self.blocks())
+
+    def checksum(self) -> str:
+        """A hexadecimal number that other sentences do not have."""
+        digest = hashlib.blake2b(digest_size=16)
+        for block in self.blocks():
+            for side in (block.source, block.target):
+                digest.update(b"\n".join([*side, b""]))
+        return digest.hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for block in self.blocks():
+            for source, target in zip(block.source, block.target, strict=True):
+                yield source.decode("utf-8"), target.decode("utf-8")
 
     def sentences(self) -> Iterator[str]:
         """The sentences of both sides, to learn a vocabulary from."""
-        for source, target in self.dataset().batch(1024).as_numpy_iterator():
-            for sentence in (*source, *target):
-                yield sentence.decode("utf-8", errors="replace")
+        return itertools.chain.from_iterable(self)
 
 
 class TextPairs(SentencePairs):
     """Parallel text files: line n of one side translates line n of the other.
 
     Args:
-        source, target: UTF-8 files, or lists of files that follow one another; `.gz` is read too.
+        source, target: UTF-8 files, or lists of files that follow one another; `.gz` is read too,
+            and a pattern such as `shard-*.en` stands for its files in the order of their names.
 
     Example:
         >>> pairs = TextPairs("train.en", ["train.de"])
@@ -67,28 +105,36 @@ class TextPairs(SentencePairs):
                 f"expected as many target files as source files, found {len(self.source)} source "
                 f"and {len(self.target)} target files"
             )
-        self.description = ", ".join([*self.source, *self.target])
+        self.description = ", ".join([*_shown(source), *_shown(target)])
 
-    def dataset(self) -> tf.data.Dataset:
-        """All pairs in their order; it ends with the shorter side, which `check` refuses."""
-        return tf.data.Dataset.zip(_lines(self.source), _lines(self.target))
-
-    def check(self) -> int:
-        """The number of pairs.
+    def blocks(self) -> Iterator[Block]:
+        """All pairs in their order.
 
         Raises:
             UserError: a file is missing, damaged, not UTF-8, or not as long as its translation.
         """
-        total = 0
-        for source, target in zip(self.source, self.target, strict=True):
-            counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-            if counts[0] != counts[1]:
-                raise UserError(
-                    f"expected as many lines in both files, found {counts[0]} in {source} and "
-                    f"{counts[1]} in {target}"
-                )
-            total += counts[0]
-        return total
+        for file, paths in enumerate(zip(self.source, self.target, strict=True)):
+            try:
+                for first, sides in _line_blocks(*paths):
+                    yield Block(*sides, file, first)
+            except (OSError, EOFError, zlib.error, UnicodeError):
+                for path in paths:
+                    for _ in read_lines(path):  # it knows the line, and what to say
+                        pass
+                raise
+
+    def place(self, side: int, file: int, line: int) -> str:
+        return f"{(self.source, self.target)[side][file]}:{line}"
+
+    def checksum(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for path in (*self.source, *self.target):
+            try:
+                with open(path, "rb") as file:
+                    digest.update(hashlib.file_digest(file, "blake2b").digest())
+            except OSError as error:
+                raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+        return digest.hexdigest()
 
 
 class TfdsPairs(SentencePairs):
@@ -134,12 +180,22 @@ class TfdsPairs(SentencePairs):
             f"{self.builder.info.full_name} ({split}, {source_lang} to {target_lang})"
         )
 
-    def dataset(self) -> tf.data.Dataset:
-        """All pairs in their order, as `(source, target)` of scalar strings.
+    def blocks(self) -> Iterator[Block]:
+        """All pairs in their order.
 
         Raises:
-            UserError: the data set is not downloaded, or has no such split.
+            UserError: the data set is not downloaded, has no such split, or text that is not UTF-8.
         """
+        first = 1
+        for sides in self._dataset().batch(_BLOCK_PAIRS).as_numpy_iterator():
+            block = Block(*(side.tolist() for side in sides), first=first)
+            for row, pair in enumerate(zip(block.source, block.target, strict=True)):
+                if not is_utf8(list(pair)):
+                    raise UserError(f"{self.description}: pair {first + row}: expected UTF-8 text")
+            yield block
+            first += len(block.source)
+
+    def _dataset(self) -> tf.data.Dataset:
         try:
             examples = self.builder.as_dataset(split=self.split)
         except AssertionError as error:
@@ -150,9 +206,6 @@ class TfdsPairs(SentencePairs):
         except ValueError as error:
             raise UserError(f"{self.builder.info.full_name}: {_first_line(error)}") from error
         return examples.map(lambda example: tuple(example[lang] for lang in self.languages))
-
-    def check(self) -> int:
-        return int(self.dataset().cardinality())
 
 
 class BuiltinPairs(SentencePairs):
@@ -173,17 +226,22 @@ class BuiltinPairs(SentencePairs):
         builtin_pairs(split, num_pairs, seed)  # refuses what is no split
         self.description = f"the built-in English-German corpus ({split})"
 
-    def dataset(self) -> tf.data.Dataset:
-        """All pairs in their order, as `(source, target)` of scalar strings."""
-        return self._dataset
+    def blocks(self) -> Iterator[Block]:
+        """All pairs in their order."""
+        return iter(self._blocks)
 
     @functools.cached_property
-    def _dataset(self):
-        english, german = zip(*builtin_pairs(self.split, self.num_pairs, self.seed), strict=True)
-        return tf.data.Dataset.from_tensor_slices((list(english), list(german)))
+    def _blocks(self) -> list[Block]:
+        pairs = builtin_pairs(self.split, self.num_pairs, self.seed)
+        encoded = ((english.encode(), german.encode()) for english, german in pairs)
+        return list(_blocks_of(encoded))
 
-    def check(self) -> int:
-        return self.num_pairs
+
+def _blocks_of(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[Block]:
+    pairs, first = iter(pairs), 1
+    while block := list(itertools.islice(pairs, _BLOCK_PAIRS)):
+        yield Block(*map(list, zip(*block, strict=True)), first=first)
+        first += len(block)
 
 
 def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
@@ -201,10 +259,42 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _paths(files) -> list[str]:
+def _shown(files) -> list[str]:
     return [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)]
 
 
-def _lines(paths: Sequence[str]) -> tf.data.Dataset:
-    files = (tf.data.TextLineDataset(p, "GZIP" if is_gzip(p) else "") for p in paths)
-    return functools.reduce(tf.data.Dataset.concatenate, files)
+def _paths(files) -> list[str]:
+    paths = []
+    for path in _shown(files):
+        is_pattern = glob.has_magic(path) and not os.path.exists(path)
+        found = sorted(glob.glob(path)) if is_pattern else [path]
+        if not found:
+            raise UserError(f"{path}: expected files of this pattern, found none")
+        paths += found
+    return paths
+
+
+def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[bytes], list[bytes]]]]:
+    """Blocks of lines of two files in step, each with the number of its first line."""
+    with open_binary(source) as source_file, open_binary(target) as target_file:
+        first = 1
+        while lines := source_file.readlines(_BLOCK_BYTES):
+            sides = lines, list(itertools.islice(target_file, len(lines)))
+            if len(sides[1]) < len(lines):
+                break
+            sides = tuple([without_end(line) for line in side] for side in sides)
+            if not all(map(is_utf8, sides)):
+                raise UnicodeError
+            yield first, sides
+            first += len(lines)
+        else:
+            sides = [], []
+        counts = [
+            first - 1 + len(side) + sum(1 for _ in file)
+            for side, file in zip(sides, (source_file, target_file), strict=True)
+        ]
+    if counts[0] != counts[1]:
+        raise UserError(
+            f"expected as many lines in both files, found {counts[0]} in {source} and "
+            f"{counts[1]} in {target}"
+        )

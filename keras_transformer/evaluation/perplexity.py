@@ -16,10 +16,10 @@ class ReferenceLoss:
 
     Args:
         model: a built `Transformer`.
-        batches: finite batches, as `data.pair_batches` makes them.
+        batches: finite batches, as `data.Batches.epochs` makes them.
 
     Example:
-        >>> ReferenceLoss(model, pair_batches(pairs, tokenizer, shuffle_buffer=0))()
+        >>> ReferenceLoss(model, Batches(corpus, shuffle=False).epochs())()
         {'loss': 2.31, 'perplexity': 5.52}
     """
 

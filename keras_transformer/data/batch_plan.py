@@ -1,0 +1,175 @@
+"""Which pairs make which batch: pairs of similar length, in few shapes (section 5.1)."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.corpus import PairIds
+from keras_transformer.errors import UserError
+
+_CHUNK = 1 << 20  # pairs looked at together, to hold no array of all lengths
+
+
+def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> list[int]:
+    """The lengths that batches are padded to: each `growth` times the last, up to `max_length`.
+
+    Example:
+        >>> bucket_boundaries(16)
+        [8, 9, 10, 11, 12, 13, 14, 15, 16]
+    """
+    if max_length < 2:
+        raise UserError(f"expected max_length of at least 2 tokens, found {max_length}")
+    boundaries = []
+    length = first
+    while length < max_length:
+        boundaries.append(length)
+        length = max(length + 1, int(length * growth))
+    return [*boundaries, max_length]
+
+
+class BatchPlan(NamedTuple):
+    """Batches, each pair in one of them.
+
+    Attributes:
+        pairs: the pairs.
+        order: `(pairs,)`, numbers of pairs, those of the longest bucket first.
+        batches: int64 `(batches, 3)`: a batch holds `order[first:last]`, padded to a bucket.
+    """
+
+    pairs: PairIds
+    order: np.ndarray
+    batches: np.ndarray
+
+
+def buckets_of(pairs: PairIds, boundaries: list[int]) -> np.ndarray:
+    """The bucket of each pair: the first boundary that its longer side, and an end symbol, fit."""
+    buckets = np.empty(len(pairs.source_lengths), np.uint8)
+    for first in range(0, len(buckets), _CHUNK):
+        source = pairs.source_lengths[first : first + _CHUNK]
+        target = np.diff(pairs.offsets[first : first + _CHUNK + 1]) - source
+        longer = np.maximum(source, target) + 1
+        buckets[first : first + _CHUNK] = np.searchsorted(boundaries, longer)
+    return buckets
+
+
+def longest_first(buckets: np.ndarray) -> np.ndarray:
+    """The numbers of all pairs, those of the longest bucket first, else in their order."""
+    return np.argsort(np.uint8(255) - buckets, kind="stable").astype(np.uint32)
+
+
+def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Cuts pairs in the order `longest_first` into as few batches as can be.
+
+    A batch is of the bucket of its first pair. Where a bucket's last batch has room left, it goes
+    to pairs of the next shorter ones, so that only the very last batch is not full.
+
+    Args:
+        counts: pairs of each bucket.
+        rows: of a batch of each bucket.
+
+    Returns:
+        `BatchPlan.batches`.
+    """
+    total = counts.sum()
+    batches, first, end = [], 0, 0
+    for bucket in reversed(range(len(counts))):
+        end += counts[bucket]
+        starts = np.arange(first, end, rows[bucket])
+        ends = np.minimum(starts + rows[bucket], total)
+        batches.append(np.stack([starts, ends, np.full_like(starts, bucket)], axis=1))
+        first += len(starts) * rows[bucket]
+    return np.concatenate(batches)
+
+
+def split_to(batches: np.ndarray, count: int) -> np.ndarray:
+    """Halves batches until there are `count`, which are not more than there are pairs."""
+    batches = batches.tolist()
+    while len(batches) < count:
+        largest = max(range(len(batches)), key=lambda n: batches[n][1] - batches[n][0])
+        first, last, bucket = batches[largest]
+        middle = (first + last) // 2
+        batches[largest] = [first, middle, bucket]
+        batches.append([middle, last, bucket])
+    return np.array(batches)
+
+
+def random_of(*numbers: int) -> np.random.RandomState:
+    """A random generator for these numbers; NumPy promises never to change what it gives."""
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(numbers)))
+
+
+class EpochPlans:
+    """A plan for each epoch: every bucket's pairs shuffled, and the order of the batches.
+
+    Args:
+        pairs: the pairs.
+        boundaries: of the buckets, see `bucket_boundaries`.
+        rows: of a batch of each bucket.
+        seed: of the order.
+        shuffle: False for the order of the pairs within each bucket, the longest bucket first.
+
+    Attributes:
+        plans_per_epoch: 1.
+        batches_per_plan: batches in an epoch.
+    """
+
+    plans_per_epoch = 1
+
+    def __init__(
+        self,
+        pairs: PairIds,
+        boundaries: list[int],
+        rows: np.ndarray,
+        seed: int = 0,
+        shuffle: bool = True,
+    ):
+        self.pairs, self.boundaries, self.rows = pairs, boundaries, rows
+        self.seed, self.shuffle = seed, shuffle
+        buckets = buckets_of(pairs, boundaries)
+        self.counts = np.bincount(buckets, minlength=len(boundaries))
+        self._longest_first = longest_first(buckets)
+        self.batches_per_plan = len(cut(self.counts, rows))
+
+    def order(self, epoch: int) -> np.ndarray:
+        """`BatchPlan.order` of an epoch."""
+        order = self._longest_first.copy()
+        if self.shuffle:
+            random = random_of(self.seed, epoch)
+            for bucket in np.split(order, np.cumsum(self.counts[::-1])[:-1]):
+                random.shuffle(bucket)
+        return order
+
+    def plan(self, epoch: int) -> BatchPlan:
+        """The plan of an epoch, from 0 on."""
+        batches = cut(self.counts, self.rows)
+        if self.shuffle:
+            batches = batches[random_of(self.seed, epoch, 1).permutation(len(batches))]
+        return BatchPlan(self.pairs, self.order(epoch), batches)
+
+
+class Ahead:
+    """`make(n)` for rising n, once each; the next one is made in the background meanwhile.
+
+    Example:
+        >>> plans = Ahead(EpochPlans(pairs, boundaries, rows).plan)
+        >>> plans[0]
+    """
+
+    def __init__(self, make: Callable[[int], Any]):
+        self._make = make
+        self._executor = ThreadPoolExecutor(max_workers=1)
+        self._made: dict[int, Future] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, number: int) -> Any:
+        with self._lock:
+            # The one before may still be asked for by a thread that is a little late.
+            self._made = {n: made for n, made in self._made.items() if abs(n - number) <= 1}
+            for n in (number, number + 1):
+                if n not in self._made:
+                    self._made[n] = self._executor.submit(self._make, n)
+            made = self._made[number]
+        return made.result()

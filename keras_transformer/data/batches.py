@@ -1,0 +1,223 @@
+"""From a corpus to batches of ids, from any step on."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.data.batch_plan import Ahead, EpochPlans, bucket_boundaries
+from keras_transformer.data.bpe_dropout import DropoutPlans
+from keras_transformer.data.corpus import Corpus, PairIds
+from keras_transformer.data.sources import TextPairs
+from keras_transformer.errors import UserError
+from keras_transformer.ragged import ranges
+from keras_transformer.tokenizers import PAD_ID, Tokenizer
+
+_NO_PAIR = -1
+
+
+def translation_dataset(
+    source: str | os.PathLike | Sequence[str | os.PathLike],
+    target: str | os.PathLike | Sequence[str | os.PathLike],
+    tokenizer: Tokenizer,
+    max_length: int = 256,
+    data_cache: str | os.PathLike | None = None,
+    **options,
+) -> tf.data.Dataset:
+    """Batches of two parallel text files, ready for `model.fit`.
+
+    Args:
+        source, target: UTF-8 text files, plain or `.gz`, or lists of them; line n of one side
+            translates line n of the other.
+        tokenizer: the vocabulary of both sides.
+        max_length: pairs with a side of more tokens, end symbol included, are left out.
+        data_cache: a folder to keep the tokenised text in, see `Corpus.build`.
+        **options: those of `Batches`.
+
+    Returns:
+        `Batches.epochs`.
+
+    Raises:
+        UserError: files cannot be read or do not match line by line, or an option is wrong.
+
+    Example:
+        >>> dataset = translation_dataset("train.en", "train.de", tokenizer, tokens_per_batch=4096)
+        >>> model.fit(dataset, epochs=10)
+    """
+    corpus = Corpus.build(TextPairs(source, target), tokenizer, max_length, data_cache)
+    return Batches(corpus, **options).epochs()
+
+
+class Batch(NamedTuple):
+    """int32 arrays `(rows, length)`; see `Batches`."""
+
+    source_ids: np.ndarray
+    target_ids: np.ndarray
+    labels: np.ndarray
+
+
+class Batches:
+    """Batches of pairs of similar length, about as many tokens in each (section 5.1).
+
+    A pair goes to the bucket of its longer side, end symbol included, and a batch holds
+    `tokens_per_batch // boundary` pairs, both sides padded to the boundary: there is one shape a
+    bucket, so a compiled model compiles once for each of `bucket_boundaries`. Where a bucket's last
+    batch has room left, it goes to pairs of the next shorter bucket; the last batch of all is
+    filled up with rows that count for nothing (an empty source, no labels). So each pair is in
+    exactly one batch of an epoch. Every epoch shuffles the pairs, across the whole corpus, and the
+    order of the batches.
+
+    Batch `step` is a function of the corpus, the options and the step: a run may begin at any. It
+    takes 16 bytes of memory a pair to know the pairs of all batches of an epoch and the next.
+
+    Args:
+        corpus: the pairs.
+        tokens_per_batch: source tokens, and target tokens, of a batch at most, padding included;
+            exceeded only where fewer than `batch_multiple` pairs would fit.
+        seed: of the order, and of the dropout.
+        shuffle: False for the order of the corpus within each bucket, the longest bucket first.
+        batch_multiple: batches have a multiple of this number of rows: that of all replicas.
+        bpe_dropout: share of merges left out at random, anew in each epoch (Provilkov et al.,
+            2020), which regularises training; 0.1 is usual.
+        num_workers, worker_index: of so many processes this is one, and makes only its part of the
+            rows of each batch.
+
+    Raises:
+        UserError: an option is out of range, or the vocabulary allows no dropout.
+
+    Example:
+        >>> batches = Batches(Corpus.build(pairs, tokenizer), tokens_per_batch=4096, seed=1)
+        >>> batches.batch(1000).labels.shape
+        (256, 16)
+        >>> model.fit(batches.dataset(start=1000), steps_per_epoch=500)
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokens_per_batch: int = 4096,
+        seed: int = 0,
+        shuffle: bool = True,
+        batch_multiple: int = 1,
+        bpe_dropout: float = 0.0,
+        num_workers: int = 1,
+        worker_index: int = 0,
+    ):
+        if not 0 <= worker_index < num_workers or batch_multiple % num_workers:
+            raise UserError(
+                f"expected a worker_index below num_workers={num_workers} and a batch_multiple "
+                f"that it divides, found {worker_index} and {batch_multiple}"
+            )
+        if not 0 <= bpe_dropout <= 1:
+            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
+        self.corpus = corpus
+        self._workers = num_workers, worker_index
+        self._boundaries = bucket_boundaries(corpus.max_length)
+        self._rows = np.array(
+            [
+                max(1, tokens_per_batch // boundary // batch_multiple) * batch_multiple
+                for boundary in self._boundaries
+            ]
+        )
+        plans = EpochPlans(corpus.pairs, self._boundaries, self._rows, seed, shuffle)
+        if bpe_dropout:
+            plans = DropoutPlans(corpus, plans, bpe_dropout)
+        self._batches_per_plan = plans.batches_per_plan
+        self._plans = Ahead(plans.plan)
+        self.batches_per_epoch = plans.plans_per_epoch * plans.batches_per_plan
+
+    def batch(self, step: int) -> Batch:
+        """A batch, this worker's rows of it.
+
+        `source_ids` and `labels` end in the end symbol, `target_ids` begins with the start symbol.
+
+        Args:
+            step: its number, from 0 on, over all epochs.
+        """
+        number, index = divmod(step, self._batches_per_plan)
+        plan = self._plans[number]
+        first, last, bucket = plan.batches[index]
+        rows = np.full(self._rows[bucket], _NO_PAIR, np.int64)
+        rows[: last - first] = plan.order[first:last]
+        num_workers, worker_index = self._workers
+        rows = np.split(rows, num_workers)[worker_index]
+        return _padded(plan.pairs, rows, self._boundaries[bucket], self.corpus.tokenizer)
+
+    def dataset(self, start: int = 0) -> tf.data.Dataset:
+        """All batches from a step on, without end.
+
+        Returns:
+            A dataset of `({"source_ids", "target_ids"}, labels)`. Several batches are made at the
+            same time, and ahead. A strategy may split them over its replicas, but not over
+            workers, as each makes its own.
+        """
+        return self._at(tf.data.Dataset.counter(start))
+
+    def epochs(self) -> tf.data.Dataset:
+        """The batches of one epoch: of the first, and each time it is iterated of the next one."""
+        epochs = itertools.count()
+
+        def first_step():
+            return np.int64(next(epochs) * self.batches_per_epoch)
+
+        first = tf.data.Dataset.from_tensors(0).map(
+            lambda _: tf.ensure_shape(tf.numpy_function(first_step, [], tf.int64), [])
+        )
+        steps = first.flat_map(
+            lambda step: tf.data.Dataset.range(step, step + self.batches_per_epoch)
+        )
+        return self._at(
+            steps.apply(tf.data.experimental.assert_cardinality(self.batches_per_epoch))
+        )
+
+    def _at(self, steps):
+        def batch(step):
+            arrays = tf.numpy_function(self.batch, [step], [tf.int32] * 3)
+            source_ids, target_ids, labels = (tf.ensure_shape(a, [None, None]) for a in arrays)
+            return {"source_ids": source_ids, "target_ids": target_ids}, labels
+
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        return (
+            steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+            .with_options(options)
+        )
+
+
+def padding_share(batches: tf.data.Dataset, pad_id: int = PAD_ID) -> float:
+    """The share of padding in the source and target ids of finite `batches`, from 0 to 1."""
+
+    def add(counts, batch):
+        inputs, _ = batch
+        sides = inputs["source_ids"], inputs["target_ids"]
+        padding = sum(tf.math.count_nonzero(side == pad_id) for side in sides)
+        return counts + tf.stack([padding, sum(tf.size(side, tf.int64) for side in sides)])
+
+    padding, total = batches.reduce(tf.zeros(2, tf.int64), add)
+    return float(padding / total)
+
+
+def _padded(pairs: PairIds, rows: np.ndarray, length: int, tokenizer: Tokenizer) -> Batch:
+    batch = Batch(*(np.full((len(rows), length), tokenizer.pad_id, np.int32) for _ in range(3)))
+    rows = rows[rows != _NO_PAIR]
+    (source_starts, source_lengths), (target_starts, target_lengths) = pairs.sides(rows)
+    _put(batch.source_ids, 0, pairs.ids, source_starts, source_lengths)
+    _put(batch.target_ids, 1, pairs.ids, target_starts, target_lengths)
+    _put(batch.labels, 0, pairs.ids, target_starts, target_lengths)
+    batch.source_ids[:, 0][len(rows) :] = tokenizer.end_id
+    batch.target_ids[:, 0] = tokenizer.start_id
+    real = np.arange(len(rows))
+    batch.source_ids[real, source_lengths] = tokenizer.end_id
+    batch.labels[real, target_lengths] = tokenizer.end_id
+    return batch
+
+
+def _put(to, column, ids, starts, lengths):
+    """Writes `ids[start : start + length]` to each row of `to`, from a column on."""
+    columns = np.full_like(lengths, column)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    to[row, ranges(columns, lengths)] = ids[ranges(starts, lengths)]

@@ -1,0 +1,99 @@
+"""Subwords split anew in each epoch (BPE-dropout; Provilkov et al., 2020), yet exactly repeatable.
+
+Lengths, and so batches, are known only once the text is split. For batch k to be found without
+those before it, the pairs of an epoch are dealt into groups of like lengths, each of which makes
+the same number of batches.
+"""
+
+import math
+
+import numpy as np
+
+from keras_transformer.data.batch_plan import (
+    Ahead,
+    BatchPlan,
+    EpochPlans,
+    buckets_of,
+    cut,
+    longest_first,
+    random_of,
+    split_to,
+)
+from keras_transformer.data.corpus import Corpus, PairIds
+from keras_transformer.ragged import Ragged, ranges
+
+_GROUP_BATCHES = 64  # without dropout; few enough to be split soon, enough for all lengths
+_SPARE = 0.01  # of the batches that the first group needs, as another may need more
+
+
+class DropoutPlans:
+    """A plan for each group of pairs, whose subwords are split anew.
+
+    Args:
+        corpus: the pairs.
+        epochs: the order of the pairs, and the shapes of batches.
+        bpe_dropout: share of merges left out at random.
+
+    Attributes:
+        plans_per_epoch: groups in an epoch.
+        batches_per_plan: batches of each group.
+
+    Raises:
+        UserError: the vocabulary allows no dropout.
+    """
+
+    def __init__(self, corpus: Corpus, epochs: EpochPlans, bpe_dropout: float):
+        self.corpus, self.epochs, self.bpe_dropout = corpus, epochs, bpe_dropout
+        self._orders = Ahead(epochs.order)
+        self.plans_per_epoch = max(1, epochs.batches_per_plan // _GROUP_BATCHES)
+        self.batches_per_plan = self._batches_needed()
+        smallest_group = corpus.counts.kept // self.plans_per_epoch
+        if self.batches_per_plan > smallest_group:  # a pair or so in each batch
+            self.plans_per_epoch = 1
+            self.batches_per_plan = min(self._batches_needed(), corpus.counts.kept)
+
+    def plan(self, number: int) -> BatchPlan:
+        """The plan of a group, counted over all epochs.
+
+        Should the group need more batches than others, it is split again with half the dropout;
+        without any it needs no more.
+        """
+        epoch, group = divmod(number, self.plans_per_epoch)
+        random = random_of(self.epochs.seed, epoch, 2, group)
+        chosen = self._orders[epoch][group :: self.plans_per_epoch].copy()
+        random.shuffle(chosen)
+        for dropout in (self.bpe_dropout, self.bpe_dropout / 2, self.bpe_dropout / 4, 0.0):
+            pairs, buckets, batches = self._sampled(chosen, dropout, random)
+            if len(batches) <= self.batches_per_plan:
+                break
+        batches = split_to(batches, self.batches_per_plan)
+        random.shuffle(batches)
+        return BatchPlan(pairs, longest_first(buckets), batches)
+
+    def _batches_needed(self):
+        chosen = self._orders[0][:: self.plans_per_epoch]
+        _, _, batches = self._sampled(chosen, self.bpe_dropout, random_of(self.epochs.seed))
+        # Of each bucket, before dropout, a group has this many pairs or one less.
+        counts = -(-self.epochs.counts // self.plans_per_epoch)
+        return max(math.ceil((1 + _SPARE) * len(batches)) + 1, len(cut(counts, self.epochs.rows)))
+
+    def _sampled(self, chosen, dropout, random):
+        pairs = _split_anew(self.corpus, chosen, dropout, random)
+        buckets = buckets_of(pairs, self.epochs.boundaries)
+        counts = np.bincount(buckets, minlength=len(self.epochs.boundaries))
+        return pairs, buckets, cut(counts, self.epochs.rows)
+
+
+def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, random) -> PairIds:
+    """Some of the pairs, split with dropout; a side that becomes too long stays as it was."""
+    sides = corpus.pairs.sides(chosen)
+    starts, lengths = (np.stack(both, axis=1).ravel() for both in zip(*sides, strict=True))
+    plain = Ragged(corpus.pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)
+    new = corpus.tokenizer.merges.resplit(plain, dropout, random) if dropout else plain
+    fits = new.lengths < corpus.max_length
+    starts = np.where(fits, new.starts, len(new.ids) + plain.starts)
+    lengths = np.where(fits, new.lengths, plain.lengths)
+    ids = np.concatenate([new.ids, plain.ids])[ranges(starts, lengths)]
+    source_lengths, target_lengths = lengths.reshape(-1, 2).T
+    offsets = np.concatenate([[0], np.cumsum(source_lengths + target_lengths)])
+    return PairIds(ids, offsets, source_lengths)

@@ -1,0 +1,328 @@
+"""A corpus as ids on disk: made in one parallel pass, which also checks and counts the pairs."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.sources import Block, SentencePairs
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import Tokenizer
+
+LONGEST_LINE = 1 << 20  # bytes; what is longer is too long, and not even tokenised
+
+_FORMAT = 1  # to be raised when other ids, or other files, come of the same corpus
+_FILES = {"ids": None, "offsets": np.int64, "source_lengths": np.int32}
+_META = "corpus.json"
+_EXAMPLES = 3
+_SECONDS_BETWEEN_REPORTS = 60
+
+
+class PairIds(NamedTuple):
+    """Pairs of sentences as ids, without start and end symbols.
+
+    Attributes:
+        ids: the source of the first pair, its target, the source of the second, and so on.
+        offsets: int64 `(pairs + 1,)`, where each pair begins in `ids`.
+        source_lengths: int32 `(pairs,)`.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    source_lengths: np.ndarray
+
+    def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """Where the sources, and the targets, of some pairs begin in `ids`, and their lengths."""
+        starts, source_lengths = self.offsets[pairs], self.source_lengths[pairs]
+        targets = starts + source_lengths
+        return (starts, source_lengths), (targets, self.offsets[pairs + 1] - targets)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """What a `Corpus` keeps of a source, and what it leaves out.
+
+    Attributes:
+        kept: pairs.
+        empty: pairs left out since a side has no token.
+        too_long: pairs left out since a side is longer than `max_length`.
+        source_tokens, target_tokens: tokens of the pairs kept, end symbols included.
+    """
+
+    kept: int
+    empty: int
+    too_long: int
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Sentence pairs as ids of a vocabulary, on disk: a few bytes of memory a pair.
+
+    Pairs with an empty side, or one longer than `max_length`, are left out as pairs.
+
+    Attributes:
+        pairs: the ids of the pairs kept.
+        counts: how many there are, and how many were left out.
+        examples: the first places of what was left out as `empty` and as `too_long`.
+        fingerprint: a hexadecimal number that other pairs, or other ids, do not have.
+        tokenizer: the vocabulary.
+        max_length: of a side in tokens, end symbol included.
+
+    Example:
+        >>> corpus = Corpus.build(TextPairs("train.en", "train.de"), tokenizer)
+        >>> corpus.counts.kept
+        29000
+    """
+
+    pairs: PairIds
+    counts: PairCounts
+    examples: dict[str, list[str]]
+    fingerprint: str
+    tokenizer: Tokenizer
+    max_length: int
+
+    @classmethod
+    def build(
+        cls,
+        pairs: SentencePairs,
+        tokenizer: Tokenizer,
+        max_length: int = 256,
+        cache: str | os.PathLike | None = None,
+        say: Callable[[str], None] = print,
+    ) -> "Corpus":
+        """Reads, checks, counts and tokenises all pairs, on all cores.
+
+        The ids go to unnamed files in the folder for temporary files (`tempfile.gettempdir()`),
+        which are gone when the process is; or to a cache, which is kept.
+
+        Args:
+            pairs: where the sentences come from.
+            tokenizer: the vocabulary of both sides.
+            max_length: of a side in tokens, end symbol included; pairs with a longer one are left
+                out, as are those with a line of more than `LONGEST_LINE` bytes.
+            cache: a folder of corpora, each in a folder named by checksums of the sentences and
+                the vocabulary; what is there already is not made again.
+            say: told in one line what is found in the cache, and how far a long pass has come.
+
+        Raises:
+            UserError: the pairs cannot be read or are not as they should be (see
+                `SentencePairs.blocks`), or the ids cannot be written.
+        """
+        if max_length < 2:
+            raise UserError(f"expected max_length of at least 2 tokens, found {max_length}")
+        folder = cache and Path(cache) / _key(pairs, tokenizer, max_length)
+        try:
+            if not folder:
+                with contextlib.ExitStack() as stack:
+                    files = {name: stack.enter_context(tempfile.TemporaryFile()) for name in _FILES}
+                    meta = _write(files, pairs, tokenizer, max_length, say)
+                    return cls._open(files, meta, pairs, tokenizer, max_length)
+            if folder.exists():
+                if damage := _damage(folder):
+                    say(f"Making {folder} anew: {damage}")
+                    shutil.rmtree(folder)
+                else:
+                    say(f"Found the tokenised corpus in {folder}")
+            if not folder.exists():
+                _write_folder(folder, pairs, tokenizer, max_length, say)
+                say(f"Wrote the tokenised corpus to {folder}")
+        except OSError as error:
+            place = cache or tempfile.gettempdir()
+            raise UserError(
+                f"{place}: expected a folder with room for the tokenised corpus: {error.strerror}"
+            ) from error
+        files = {name: folder / name for name in _FILES}
+        meta = json.loads((folder / _META).read_text())
+        return cls._open(files, meta, pairs, tokenizer, max_length)
+
+    @classmethod
+    def _open(cls, files, meta, pairs, tokenizer, max_length):
+        arrays = {}
+        for name, dtype in _dtypes(tokenizer).items():
+            size = meta["files"][name]["size"]
+            arrays[name] = np.memmap(files[name], dtype, "r") if size else np.zeros(0, dtype)
+        return cls(
+            PairIds(**{name: np.asarray(array) for name, array in arrays.items()}),
+            PairCounts(**meta["counts"]),
+            {
+                kind: [pairs.place(*place) for place in places]
+                for kind, places in meta["examples"].items()
+            },
+            _digest(json.dumps(meta["files"]).encode()),
+            tokenizer,
+            max_length,
+        )
+
+    def left_out(self) -> str:
+        """In words: what was left out, how much of it, and where the first of it is."""
+        kinds = {
+            "empty": "pairs with an empty side",
+            "too_long": f"with a side of more than {self.max_length} tokens",
+        }
+        parts = []
+        for kind, name in kinds.items():
+            count, places = getattr(self.counts, kind), list(self.examples[kind])
+            if count > len(places) > 0:
+                places.append("...")
+            parts.append(f"{count:,} {name}" + (f" ({', '.join(places)})" if places else ""))
+        return ", ".join(parts)
+
+
+class _Encoded(NamedTuple):
+    """What is written of a block."""
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    source_lengths: np.ndarray
+    left_out: dict[str, int]
+    examples: dict[str, list[tuple[int, int, int]]]
+
+
+def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Encoded:
+    texts = block.source, block.target
+    is_huge = np.array([[len(line) > LONGEST_LINE for line in side] for side in texts])
+    tokenized = [
+        tokenizer.encode(
+            [line.decode("utf-8") if len(line) <= LONGEST_LINE else "" for line in side], is_target
+        )
+        for is_target, side in enumerate(texts)
+    ]
+    lengths = np.stack([side.lengths for side in tokenized])
+    is_empty = (lengths == 0) & ~is_huge
+    is_long = is_huge | (lengths + 1 > max_length)
+    empty, long = is_empty.any(0), is_long.any(0)
+    keep = ~(empty | long)
+
+    source_lengths, target_lengths = lengths[:, keep]
+    ends = np.cumsum(source_lengths + target_lengths)
+    ids = np.empty(ends[-1] if len(ends) else 0, dtype)
+    is_source = np.repeat(np.tile([True, False], len(ends)), lengths[:, keep].T.ravel())
+    for (values, row_lengths), place in zip(tokenized, (is_source, ~is_source), strict=True):
+        ids[place] = values[np.repeat(keep, row_lengths)]
+    kinds = {"empty": (empty, is_empty), "too_long": (long & ~empty, is_long)}
+    return _Encoded(
+        ids,
+        source_lengths + target_lengths,
+        source_lengths,
+        {kind: int(pairs.sum()) for kind, (pairs, _) in kinds.items()},
+        {
+            kind: [
+                (int(is_side[:, row].argmax()), block.file, block.first + int(row))
+                for row in np.flatnonzero(pairs)[:_EXAMPLES]
+            ]
+            for kind, (pairs, is_side) in kinds.items()
+        },
+    )
+
+
+def _write(files: dict[str, BinaryIO], pairs, tokenizer, max_length, say) -> dict:
+    """Writes all ids to the files as they are made; what is to be known of them."""
+    dtypes = _dtypes(tokenizer)
+    digests = {name: hashlib.blake2b(digest_size=16) for name in _FILES}
+    counts = dict.fromkeys(PairCounts.__dataclass_fields__, 0)
+    examples = {"empty": [], "too_long": []}
+    reported, end = time.monotonic(), 0
+
+    def write(name, array):
+        content = np.ascontiguousarray(array, dtypes[name])
+        files[name].write(content)
+        digests[name].update(content)
+
+    write("offsets", [0])
+    encoded = _in_order(
+        lambda block: _encode(block, tokenizer, max_length, dtypes["ids"]), pairs.blocks()
+    )
+    for block in encoded:
+        write("ids", block.ids)
+        write("offsets", end + np.cumsum(block.lengths))
+        write("source_lengths", block.source_lengths)
+        end += len(block.ids)
+        kept, source_tokens = len(block.lengths), int(block.source_lengths.sum())
+        counts["kept"] += kept
+        counts["source_tokens"] += source_tokens + kept
+        counts["target_tokens"] += len(block.ids) - source_tokens + kept
+        for kind, places in block.examples.items():
+            counts[kind] += block.left_out[kind]
+            examples[kind] = [*examples[kind], *places][:_EXAMPLES]
+        if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+            reported = time.monotonic()
+            say(f"Tokenised {counts['kept']:,} pairs")
+    for file in files.values():
+        file.flush()
+    described = {
+        name: {"size": files[name].tell(), "checksum": digests[name].hexdigest()} for name in _FILES
+    }
+    return {"counts": counts, "examples": examples, "files": described}
+
+
+def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
+    """Makes `folder` beside its place and moves it there when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent
+    ) as partial:
+        whole = Path(partial) / "whole"
+        whole.mkdir()
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context(open(whole / name, "wb")) for name in _FILES}
+            meta = _write(files, pairs, tokenizer, max_length, say)
+        (whole / _META).write_text(json.dumps(meta, indent=2) + "\n")
+        try:
+            whole.rename(folder)
+        except OSError:
+            if not folder.exists():  # else another process made the same meanwhile
+                raise
+
+
+def _damage(folder: Path) -> str | None:
+    """What is wrong with a corpus in the cache."""
+    try:
+        meta = json.loads((folder / _META).read_text())
+        for name in _FILES:
+            with open(folder / name, "rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            if digest.hexdigest() != meta["files"][name]["checksum"]:
+                return f"{name} is damaged"
+        PairCounts(**meta["counts"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"it cannot be read ({error})"
+    return None
+
+
+def _in_order(function: Callable, items: Iterable) -> Iterator:
+    """Maps on all cores; no more items are in memory than keep these at work."""
+    workers = os.cpu_count() or 1
+    waiting = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _dtypes(tokenizer: Tokenizer) -> dict[str, type]:
+    return {**_FILES, "ids": np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32}
+
+
+def _key(pairs: SentencePairs, tokenizer: Tokenizer, max_length: int) -> str:
+    parts = [str(_FORMAT), pairs.checksum(), _digest(tokenizer.to_bytes()), str(max_length)]
+    return _digest(" ".join(parts).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,488 @@
+"""Batches of similar length: whole pairs, few shapes, a token budget; a function of the step."""
+
+import hashlib
+import itertools
+from collections import Counter
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import run_python
+
+from keras_transformer.data import (
+    Batches,
+    Corpus,
+    TextPairs,
+    bucket_boundaries,
+    padding_share,
+    translation_dataset,
+)
+from keras_transformer.data.batch_plan import EpochPlans
+from keras_transformer.data.bpe_dropout import DropoutPlans
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
+
+NUM_PAIRS = 300
+PLAIN, DROPOUT = {"tokens_per_batch": 200}, {"tokens_per_batch": 200, "bpe_dropout": 0.2}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = " ".join("abcdefghij0123456789-") + " aa aaa aaaa aaaaaa"
+    return SubwordTokenizer.train_from_sentences([words] * 5, 293)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Pair n: n on both sides, after 0 to 10 words in the source and 0 to 20 in the target."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = np.random.default_rng(0)
+    for name, longest in (("en", 10), ("de", 20)):
+        lines = (
+            f"{'aaaa ' * rng.integers(longest + 1)}{'-'.join(str(n))}\n" for n in range(NUM_PAIRS)
+        )
+        (folder / name).write_text("".join(lines))
+    return folder / "en", folder / "de"
+
+
+@pytest.fixture(scope="module")
+def corpus(files, tokenizer):
+    return Corpus.build(TextPairs(*files), tokenizer, max_length=100)
+
+
+def numbers(tokenizer, ids):
+    """Which pairs these rows are of; rows without a pair are left out."""
+    texts = tokenizer.detokenize(ids).numpy()
+    return [int(text.split()[-1].replace(b"-", b"")) for text in texts if text]
+
+
+def pairs_of(batches, step):
+    return numbers(batches.corpus.tokenizer, batches.batch(step).source_ids)
+
+
+def digest(batch):
+    return hashlib.sha256(b"".join(array.tobytes() for array in batch)).hexdigest()
+
+
+def flat(element):
+    inputs, labels = element
+    return tuple(x.numpy() for x in (inputs["source_ids"], inputs["target_ids"], labels))
+
+
+def assert_same(found, expected):
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+# What a batch is
+
+
+def test_a_pair_becomes_source_target_and_labels(tokenizer, tmp_path):
+    (tmp_path / "en").write_text("a b c\n")
+    (tmp_path / "de").write_text("d\n")
+    ((inputs, labels),) = translation_dataset(
+        tmp_path / "en", tmp_path / "de", tokenizer, tokens_per_batch=16
+    )
+    abc, d = (tokenizer.tokenize([text])[0].numpy().tolist() for text in ("a b c", "d"))
+
+    def padded(ids):
+        return ids + [PAD_ID] * (8 - len(ids))
+
+    # The second row is there for the shape alone.
+    assert inputs["source_ids"].numpy().tolist() == [padded([*abc, END_ID]), padded([END_ID])]
+    assert inputs["target_ids"].numpy().tolist() == [padded([START_ID, *d]), padded([START_ID])]
+    assert labels.numpy().tolist() == [padded([*d, END_ID]), padded([])]
+
+
+def test_dataset_says_its_ranks_and_types(corpus):
+    for dataset in (Batches(corpus).dataset(), Batches(corpus).epochs()):
+        inputs, labels = dataset.element_spec
+        for spec in (inputs["source_ids"], inputs["target_ids"], labels):
+            assert spec.dtype == tf.int32 and spec.shape.rank == 2
+
+
+def test_files_that_do_not_match_are_refused_at_once(tokenizer, files, tmp_path):
+    (tmp_path / "short").write_text("1\n")
+    with pytest.raises(UserError, match=f"found {NUM_PAIRS} in .* and 1 in"):
+        translation_dataset(files[0], tmp_path / "short", tokenizer)
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_labels_are_the_target_one_step_later(corpus, options):
+    batches = Batches(corpus, **options)
+    for step in range(batches.batches_per_epoch):
+        _, target, labels = batches.batch(step)
+        ends = (labels == END_ID).sum(axis=1)
+        assert (target[:, 0] == START_ID).all() and END_ID not in target
+        assert (ends == (labels != PAD_ID).any(axis=1)).all()
+        np.testing.assert_array_equal(
+            target[:, 1:], np.where(labels == END_ID, PAD_ID, labels)[:, :-1]
+        )
+
+
+def test_boundaries_start_at_8_and_grow_by_a_tenth_up_to_the_longest():
+    boundaries = bucket_boundaries(256)
+    assert boundaries[:4] == [8, 9, 10, 11] and boundaries[-1] == 256
+    for shorter, longer in itertools.pairwise(boundaries):
+        assert shorter < longer <= max(shorter + 1, shorter * 1.1)
+    assert bucket_boundaries(8) == [8]
+    assert bucket_boundaries(5) == [5]
+    with pytest.raises(UserError, match="max_length of at least 2"):
+        bucket_boundaries(1)
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_there_is_one_shape_a_bucket_within_the_budget(corpus, options, replicas):
+    batches = Batches(corpus, batch_multiple=replicas, **options)
+    shapes = set()
+    for step in range(batches.batches_per_epoch):
+        source_ids, target_ids, labels = batches.batch(step)
+        assert source_ids.shape == target_ids.shape == labels.shape
+        shapes.add(labels.shape)
+        if "bpe_dropout" in options:
+            continue
+        # The longest pair needs this bucket (but half a batch may do without its longest pair).
+        longest = max(np.count_nonzero(side, axis=1).max() for side in (source_ids, labels))
+        shorter = [b for b in bucket_boundaries(100) if b < labels.shape[1]]
+        assert max(shorter, default=0) < longest <= labels.shape[1]
+    assert len(shapes) > 3
+    fitting = {b: 200 // b // replicas * replicas or replicas for b in bucket_boundaries(100)}
+    assert shapes <= {(rows, b) for b, rows in fitting.items()}
+
+
+def test_a_batch_holds_a_row_for_each_replica_even_beyond_the_budget(corpus):
+    batches = Batches(corpus, tokens_per_batch=1, batch_multiple=2)
+    assert {batches.batch(step).labels.shape[0] for step in range(20)} == {2}
+
+
+def test_only_the_last_batch_of_an_epoch_has_rows_without_a_pair(corpus):
+    batches = Batches(corpus, shuffle=False, **PLAIN)
+    full = [
+        (batches.batch(n).labels != PAD_ID).any(axis=1).all()
+        for n in range(len(batches_of(batches)))
+    ]
+    assert all(full[:-1])
+
+
+def batches_of(batches, epoch=0):
+    first = epoch * batches.batches_per_epoch
+    return [batches.batch(step) for step in range(first, first + batches.batches_per_epoch)]
+
+
+def reference_batches(lengths, boundaries, tokens_per_batch):
+    """In plain Python: the longest pair left decides the shape, the next longest fill it."""
+    bucket = [next(n for n, b in enumerate(boundaries) if b >= length) for length in lengths]
+    waiting = sorted(range(len(lengths)), key=lambda pair: -bucket[pair])
+    batches = []
+    while waiting:
+        boundary = boundaries[bucket[waiting[0]]]
+        rows = max(1, tokens_per_batch // boundary)
+        batches.append((boundary, rows, waiting[:rows]))
+        waiting = waiting[rows:]
+    return batches
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 200, 5000])
+def test_unshuffled_batches_are_those_of_a_simple_batcher(files, corpus, tokens_per_batch):
+    tokenizer = corpus.tokenizer
+    sides = [tokenizer.tokenize(path.read_text().splitlines()).to_list() for path in files]
+    lengths = [max(map(len, pair)) + 1 for pair in zip(*sides, strict=True)]
+    expected = reference_batches(lengths, bucket_boundaries(100), tokens_per_batch)
+    batches = Batches(corpus, tokens_per_batch, shuffle=False)
+    assert batches.batches_per_epoch == len(expected)
+    for step, (boundary, rows, pairs) in enumerate(expected):
+        source, target, labels = batches.batch(step)
+        assert labels.shape == (rows, boundary)
+        for row, pair in enumerate(pairs):
+            for found, ids in (
+                (source, [*sides[0][pair], END_ID]),
+                (target, [START_ID, *sides[1][pair]]),
+                (labels, [*sides[1][pair], END_ID]),
+            ):
+                assert found[row].tolist() == ids + [PAD_ID] * (boundary - len(ids))
+
+
+def test_shuffled_batches_have_the_shapes_of_unshuffled_ones(corpus):
+    def shapes(shuffle):
+        batches = batches_of(Batches(corpus, shuffle=shuffle, **PLAIN))
+        return Counter(batch.labels.shape for batch in batches)
+
+    assert shapes(True) == shapes(False)
+
+
+# Which pairs come when
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, {"tokens_per_batch": 60, "bpe_dropout": 0.5}])
+def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, options):
+    batches = Batches(corpus, seed=1, **options)
+    for epoch in range(3):
+        seen = []
+        for batch in batches_of(batches, epoch):
+            sources = numbers(tokenizer, batch.source_ids)
+            assert sources == numbers(tokenizer, batch.target_ids)
+            assert sources == numbers(tokenizer, batch.labels)
+            seen += sources
+        assert sorted(seen) == list(range(NUM_PAIRS))
+
+
+def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, monkeypatch):
+    monkeypatch.setattr("keras_transformer.data.bpe_dropout._GROUP_BATCHES", 8)
+    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus)), 0.3)
+    assert plans.plans_per_epoch == 3
+    for epoch in range(2):
+        first = epoch * plans.plans_per_epoch
+        made = [plans.plan(first + group) for group in range(plans.plans_per_epoch)]
+        assert {len(plan.batches) for plan in made} == {plans.batches_per_plan}
+        seen = []
+        for plan in made:
+            parts = [plan.order[start:end] for start, end, _ in plan.batches]
+            assert sorted(np.concatenate(parts)) == list(range(len(plan.order)))
+            (starts, lengths), _ = plan.pairs.sides(plan.order)
+            ids = [plan.pairs.ids[s : s + n] for s, n in zip(starts, lengths, strict=True)]
+            seen += numbers(tokenizer, tf.ragged.constant([row.tolist() for row in ids]))
+        assert sorted(seen) == list(range(NUM_PAIRS))
+
+
+def test_a_group_that_needs_too_many_batches_is_split_with_less_dropout(corpus, monkeypatch):
+    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus)), 1.0)
+    with_dropout = plans.plan(0)
+    plans.batches_per_plan = len(Batches(corpus, **PLAIN).epochs())
+    without = plans.plan(0)
+    assert len(without.batches) == plans.batches_per_plan
+    assert len(without.pairs.ids) == len(corpus.pairs.ids) < len(with_dropout.pairs.ids)
+
+
+def shapes_of(corpus):
+    boundaries = bucket_boundaries(100)
+    return corpus.pairs, boundaries, np.array([200 // boundary for boundary in boundaries])
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_a_stream_begun_anywhere_is_the_rest_of_the_whole_stream(corpus, options):
+    whole = Batches(corpus, seed=1, **options)
+    steps = 3 * whole.batches_per_epoch
+    expected = [flat(element) for element in whole.dataset().take(steps)]
+    for start in (0, 1, steps // 3 - 1, steps // 3, steps // 2, steps - 1):
+        rest = Batches(corpus, seed=1, **options).dataset(start).take(steps - start)
+        found = [flat(element) for element in rest]
+        assert len(found) == steps - start
+        for left, right in zip(found, expected[start:], strict=True):
+            assert_same(left, right)
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_steps_in_any_order_give_the_same_batches(corpus, options):
+    forwards, anyhow = (Batches(corpus, seed=1, **options) for _ in range(2))
+    steps = np.random.default_rng(0).permutation(3 * forwards.batches_per_epoch)[:20]
+    expected = {step: forwards.batch(step) for step in sorted(steps)}
+    for step in steps:
+        assert_same(anyhow.batch(step), expected[step])
+
+
+def test_another_process_makes_the_same_batches(files, corpus, tmp_path):
+    corpus.tokenizer.save(tmp_path / "vocabulary")
+    script = """
+import sys, hashlib
+from keras_transformer.data import Batches, Corpus, TextPairs
+from keras_transformer.tokenizers import SubwordTokenizer
+source, target, vocabulary = sys.argv[1:]
+corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
+print(corpus.fingerprint)
+for dropout in (0.0, 0.2):
+    batches = Batches(corpus, tokens_per_batch=200, seed=1, bpe_dropout=dropout)
+    for step in (100, 7):
+        content = b"".join(array.tobytes() for array in batches.batch(step))
+        print(hashlib.sha256(content).hexdigest())
+"""
+    found = run_python(script, *files, tmp_path / "vocabulary").split()
+    expected = [
+        digest(Batches(corpus, seed=1, **options).batch(step))
+        for options in (PLAIN, DROPOUT)
+        for step in (100, 7)
+    ]
+    assert found == [corpus.fingerprint, *expected]
+
+
+def test_the_order_of_pairs_and_of_lengths_changes_with_seed_and_epoch(corpus):
+    def order(seed, epoch):
+        batches = Batches(corpus, seed=seed, **PLAIN)
+        first = epoch * batches.batches_per_epoch
+        steps = range(first, first + batches.batches_per_epoch)
+        shapes = [batches.batch(step).labels.shape for step in steps]
+        return [pairs_of(batches, step) for step in steps], shapes
+
+    orders = [order(*which) for which in ((1, 0), (1, 1), (2, 0))]
+    for (pairs, shapes), (other_pairs, other_shapes) in itertools.combinations(orders, 2):
+        assert pairs != other_pairs and shapes != other_shapes
+        assert sorted(map(tuple, pairs)) != sorted(map(tuple, other_pairs))
+    assert order(1, 0) == orders[0]
+
+
+def test_the_order_is_that_of_every_version(corpus):
+    """A run that was begun with an older NumPy goes on with the same batches."""
+    batches = Batches(corpus, seed=1, **PLAIN)
+    assert pairs_of(batches, 0)[:5] == [218, 273, 123, 20, 104]
+    assert pairs_of(batches, batches.batches_per_epoch)[:5] == [61, 70, 82, 175, 185]
+
+
+def test_pairs_are_drawn_from_the_whole_corpus(tokenizer, tmp_path):
+    lines = "".join(f"{'-'.join(f'{n:03}')}\n" for n in range(1000))
+    (tmp_path / "en").write_text(lines)
+    corpus = Corpus.build(TextPairs(tmp_path / "en", tmp_path / "en"), tokenizer)
+    first = pairs_of(Batches(corpus, tokens_per_batch=1000), 0)
+    assert len(first) > 80 and min(first) < 100 and max(first) > 900
+
+
+def test_unshuffled_a_bucket_keeps_the_order_of_the_source(corpus):
+    batches = Batches(corpus, shuffle=False, **PLAIN)
+    by_bucket = {}
+    for step in range(batches.batches_per_epoch):
+        lengths = np.count_nonzero(np.maximum(*batches.batch(step)[::2]), axis=1)
+        for pair, length in zip(pairs_of(batches, step), lengths, strict=False):
+            bucket = np.searchsorted(bucket_boundaries(100), length)
+            by_bucket.setdefault(bucket, []).append(pair)
+    assert len(by_bucket) > 3
+    assert all(pairs == sorted(pairs) for pairs in by_bucket.values())
+
+
+def test_each_iteration_over_epochs_is_the_next_epoch(corpus):
+    batches = Batches(corpus, seed=1, **PLAIN)
+    epochs = Batches(corpus, seed=1, **PLAIN).epochs()
+    assert len(epochs) == batches.batches_per_epoch
+    for epoch in range(3):
+        found = list(epochs)
+        assert len(found) == batches.batches_per_epoch
+        for element, expected in zip(found, batches_of(batches, epoch), strict=True):
+            assert_same(flat(element), expected)
+
+
+def test_a_corpus_without_pairs_has_no_batches(tokenizer, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    paths = [tmp_path / "empty"] * 2
+    assert list(translation_dataset(*paths, tokenizer)) == []
+    assert list(translation_dataset(*paths, tokenizer, bpe_dropout=0.1)) == []
+
+
+# Workers and replicas
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_the_rows_of_all_workers_together_are_the_batch(corpus, options):
+    whole = Batches(corpus, batch_multiple=6, **options)
+    workers = [
+        Batches(corpus, batch_multiple=6, num_workers=3, worker_index=n, **options)
+        for n in range(3)
+    ]
+    for step in range(2 * whole.batches_per_epoch):
+        parts = [worker.batch(step) for worker in workers]
+        assert len({part.labels.shape for part in parts}) == 1
+        assert_same(map(np.concatenate, zip(*parts, strict=True)), whole.batch(step))
+
+
+@pytest.mark.parametrize(("multiple", "workers", "index"), [(3, 2, 0), (2, 2, 2), (2, 2, -1)])
+def test_workers_that_cannot_share_the_rows_are_refused(corpus, multiple, workers, index):
+    with pytest.raises(UserError, match="worker_index below num_workers=2"):
+        Batches(corpus, batch_multiple=multiple, num_workers=workers, worker_index=index)
+
+
+def test_a_strategy_splits_a_batch_evenly_over_its_replicas(files, tmp_path, corpus):
+    corpus.tokenizer.save(tmp_path / "vocabulary")
+    script = """
+import sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from keras_transformer.data import Batches, Corpus, TextPairs
+from keras_transformer.tokenizers import SubwordTokenizer
+source, target, vocabulary = sys.argv[1:]
+corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
+batches = Batches(corpus, tokens_per_batch=200, batch_multiple=2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+steps = iter(strategy.experimental_distribute_dataset(batches.dataset(start=3)))
+for step in range(3, 43):
+    _, labels = next(steps)
+    parts = [part.numpy() for part in labels.values]
+    assert parts[0].shape == parts[1].shape
+    np.testing.assert_array_equal(np.concatenate(parts), batches.batch(step).labels)
+print("even")
+"""
+    assert run_python(script, *files, tmp_path / "vocabulary").split()[-1] == "even"
+
+
+def test_model_fit_takes_epochs(corpus):
+    batches = Batches(corpus, **PLAIN)
+    steps = []
+
+    class Model(keras.Model):
+        def train_step(self, data):
+            inputs, labels = data
+            tf.numpy_function(lambda ids: steps.append(ids), [inputs["source_ids"]], [])
+            return {"loss": tf.reduce_mean(tf.cast(labels, tf.float32))}
+
+        def call(self, inputs):
+            return inputs["source_ids"]
+
+    model = Model()
+    model.built = True
+    model.compile(jit_compile=False)
+    model.fit(batches.epochs(), epochs=2, verbose=0)
+    assert len(steps) == 2 * batches.batches_per_epoch
+
+
+# BPE-dropout
+
+
+def test_bpe_dropout_changes_the_subwords_and_not_the_text(tokenizer, corpus):
+    plain, dropout = Batches(corpus, **PLAIN), Batches(corpus, **DROPOUT)
+
+    def subwords(batches, epoch):
+        """{text: ids} of an epoch."""
+        found = {}
+        for batch in batches_of(batches, epoch):
+            for ids, text in zip(
+                batch.labels, tokenizer.detokenize(batch.labels).numpy(), strict=True
+            ):
+                found[text] = tuple(ids[ids != PAD_ID])
+        return found
+
+    splits = [subwords(plain, 0), subwords(dropout, 0), subwords(dropout, 1)]
+    for one, other in itertools.combinations(splits, 2):
+        assert one.keys() == other.keys()
+        assert np.mean([one[text] != other[text] for text in one]) > 0.5
+
+
+def test_a_side_that_dropout_makes_too_long_stays_as_it_was(tokenizer, tmp_path):
+    (tmp_path / "en").write_text("aaaaaa\n")
+    plain = tokenizer.tokenize(["aaaaaa"]).to_list()[0]
+    corpus = Corpus.build(TextPairs(*[tmp_path / "en"] * 2), tokenizer, max_length=len(plain) + 1)
+    batch = Batches(corpus, bpe_dropout=1.0).batch(0)
+    assert batch.labels[0].tolist() == [*plain, END_ID]
+
+
+def test_bpe_dropout_needs_merges(corpus):
+    with pytest.raises(UserError, match="bpe_dropout from 0 to 1, found 2"):
+        Batches(corpus, bpe_dropout=2.0)
+
+
+# Padding
+
+
+def test_padding_share_counts_both_inputs():
+    inputs = {
+        "source_ids": tf.constant([[5, 2, 0, 0]]),
+        "target_ids": tf.constant([[1, 5, 5, 0]]),
+    }
+    batches = tf.data.Dataset.from_tensors((inputs, tf.constant([[5, 5, 2, 0]])))
+    assert padding_share(batches.repeat(2)) == 3 / 8
+
+
+def test_less_than_a_tenth_of_real_batches_is_padding(multi30k):
+    files = multi30k / "train.en", multi30k / "train.de"
+    tokenizer = SubwordTokenizer.train(files, vocab_size=10_000)
+    batches = translation_dataset(*files, tokenizer, tokens_per_batch=4096)
+    assert 0.02 < padding_share(batches) < 0.1
