@@ -28,7 +28,7 @@ class Transformer(keras.Model):
             with the start symbol. Both padded at the right with `config.pad_id`.
 
     Returns:
-        Logits (batch, target_length, config.num_targets): at each position, of the token that follows.
+        Logits (batch, target_length, config.num_targets): at each position, of what follows it.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))

@@ -1,15 +1,20 @@
-"""Treebank files as pairs of sentences and trees to learn translation from."""
+"""Treebank files as pairs of sentences and trees in symbols, to learn translation from."""
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from keras_transformer.data.sources import SentencePairs
+from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.linearization import linearize
 from keras_transformer.parsing.normalization import normalize
+from keras_transformer.parsing.options import ParsingOptions
+from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
+from keras_transformer.parsing.word_symbols import word_symbols
 
 
 def read_normalized(path: str | os.PathLike) -> list[Tree]:
@@ -31,29 +36,69 @@ class TreebankPairs(SentencePairs):
     """The sentences of treebank files, and their trees in symbols.
 
     Args:
-        files: in the Penn Treebank's notation.
-        as_symbols: how a tree is written: `linearize` or `word_symbols`.
+        files: in the Penn Treebank's notation, plain or `.gz`.
+        options: how trees are written, and what is done to have more of them.
+        extra_files: more trees, weighted by `options.extra_weight` (paper, section 6.3: the
+            semi-supervised setting mixes in 17 million sentences parsed by other parsers). A weight
+            of 2.5 puts each in twice, and a random half of them once more.
+
+    Raises:
+        UserError: an option is given that needs `extra_files`.
 
     Example:
-        >>> TreebankPairs(["train.mrg"], linearize).check()
+        >>> TreebankPairs(["train.mrg"], ParsingOptions()).check()
         3396
     """
 
-    def __init__(self, files: Sequence[str | os.PathLike], as_symbols: Callable[[Tree], str]):
-        self.files, self.as_symbols = [os.fspath(file) for file in files], as_symbols
-        self.description = ", ".join(self.files)
+    def __init__(
+        self,
+        files: Sequence[str | os.PathLike],
+        options: ParsingOptions,
+        extra_files: Sequence[str | os.PathLike] = (),
+    ):
+        self.files, self.options = [os.fspath(file) for file in files], options
+        self.extra_files = [os.fspath(file) for file in extra_files]
+        self.description = ", ".join(self.files + self.extra_files)
 
     @functools.cached_property
     def trees(self) -> list[Tree]:
-        """The normalised trees."""
+        """The normalised trees of all files, each once."""
+        return self._own + self._extra
+
+    @functools.cached_property
+    def _own(self):
         return [tree for file in self.files for tree in read_normalized(file)]
 
-    def pairs(self):
-        return [(" ".join(words(tree)), self.as_symbols(tree)) for tree in self.trees]
+    @functools.cached_property
+    def _extra(self):
+        return [tree for file in self.extra_files for tree in read_normalized(file)]
+
+    def as_pair(self, tree: Tree) -> tuple[str, str]:
+        """The sentence of a tree, words separated by spaces, and its symbols."""
+        in_words = self.options.linearization == "words"
+        return " ".join(words(tree)), word_symbols(tree) if in_words else linearize(tree)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """All pairs in order: the trees, copies with substitutions, extra trees by weight."""
+        yield from map(self.as_pair, self._own)
+        for seed in range(self.options.substituted):
+            copies = substituted(self._own, self.options.substituted_share, seed)
+            yield from map(self.as_pair, copies)
+        draw, weight = random.Random(0), self.options.extra_weight
+        for tree in self._extra:
+            times = int(weight) + (draw.random() < weight % 1)
+            yield from [self.as_pair(tree)] * times
 
     def dataset(self) -> tf.data.Dataset:
+        """All pairs in their order, as `(source, target)` of scalar strings."""
+        # From a file's lines a pipeline could read in parallel; trees are parsed once, and kept.
         sentences, symbols = zip(*self.pairs(), strict=True)
         return tf.data.Dataset.from_tensor_slices((list(sentences), list(symbols)))
 
     def check(self) -> int:
-        return len(self.trees)
+        """The number of pairs; reads the files.
+
+        Raises:
+            UserError: a file is not a treebank.
+        """
+        return sum(1 for _ in self.pairs())

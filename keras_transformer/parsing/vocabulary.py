@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
 
@@ -27,8 +28,9 @@ class ParsingTokenizer(Tokenizer):
     With `two_a_word`, made for trees in two symbols a word (`word_symbols`), each word is two
     symbols too: itself, or else the unknown symbol, and its class.
 
-    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown; then symbols of trees, classes, words
-    and, up to `vocab_size`, ids of nothing.
+    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown; then symbols of trees, up to
+    `target_vocab_size`; then classes and words, up to `vocab_size`. Ids that are left stand for
+    nothing.
 
     Args:
         symbols: of trees.
@@ -36,6 +38,8 @@ class ParsingTokenizer(Tokenizer):
         words: how often each was seen.
         two_a_word: whether a word is two symbols.
         vocab_size: number of ids.
+        target_vocab_size: number of those that symbols of trees may have; None for as many as there
+            are symbols.
 
     Example:
         >>> pairs = [("Dogs bark", "(S (NP XX NP) (VP XX VP) S)")]
@@ -55,12 +59,13 @@ class ParsingTokenizer(Tokenizer):
         words: dict[str, int],
         two_a_word: bool,
         vocab_size: int,
+        target_vocab_size: int | None = None,
     ):
         super().__init__()
         self.two_a_word = two_a_word
-        self.vocab_size = vocab_size
+        self.vocab_size, self.target_vocab_size = vocab_size, target_vocab_size
         self._symbols, self._classes, self._words = list(symbols), list(classes), dict(words)
-        self._first_class = len(_SPECIAL) + len(symbols)
+        self._first_class = target_vocab_size or len(_SPECIAL) + len(symbols)
         first_word = self._first_class + len(classes)
         self._symbol_ids = _table(symbols, len(_SPECIAL))
         self._class_ids = _table(classes, self._first_class)
@@ -69,12 +74,16 @@ class ParsingTokenizer(Tokenizer):
 
     @functools.cached_property
     def pieces(self) -> list[str]:
-        pieces = [*_SPECIAL, *self._symbols, *self._classes, *self._words]
-        return pieces + [f"<nothing-{i}>" for i in range(len(pieces), self.vocab_size)]
+        symbols = _filled_up([*_SPECIAL, *self._symbols], self._first_class)
+        return _filled_up([*symbols, *self._classes, *self._words], self.vocab_size)
 
     @classmethod
     def learn(
-        cls, pairs: Iterable[tuple[str, str]], vocab_size: int, two_a_word: bool = False
+        cls,
+        pairs: Iterable[tuple[str, str]],
+        vocab_size: int,
+        two_a_word: bool = False,
+        target_vocab_size: int | None = None,
     ) -> "ParsingTokenizer":
         """Learns a vocabulary from sentences and their trees.
 
@@ -85,9 +94,10 @@ class ParsingTokenizer(Tokenizer):
             pairs: sentences and trees, in symbols separated by spaces.
             vocab_size: number of ids.
             two_a_word: whether a word is two symbols.
+            target_vocab_size: number of ids for symbols of trees; None for as many as they are.
 
         Raises:
-            UserError: there is no room for words.
+            UserError: there is no room for the symbols, or none for words.
         """
         symbols, written = Counter(), Counter()
         for sentence, tree in pairs:
@@ -103,15 +113,21 @@ class ParsingTokenizer(Tokenizer):
             found = Counter(_classes(different, length).numpy().tolist())
             enough = (name.decode("utf-8") for name, n in found.items() if n >= _LEAST_WORDS)
             classes += sorted({*enough} - {*classes})
-        room = vocab_size - len(_SPECIAL) - len(symbols) - len(classes)
+        num_symbols = len(_SPECIAL) + len(symbols)
+        if target_vocab_size is not None and target_vocab_size < num_symbols:
+            raise UserError(
+                f"expected a target_vocab_size of at least {num_symbols}, as many as there are "
+                f"symbols of trees, found {target_vocab_size}"
+            )
+        room = vocab_size - (target_vocab_size or num_symbols) - len(classes)
         if room < 1:
             raise UserError(
-                f"expected a vocab_size of at least {vocab_size - room + 1}, for {len(symbols)} "
-                f"symbols of trees, {len(classes)} classes of words, and words; found {vocab_size}"
+                f"expected a vocab_size of at least {vocab_size - room + 1}, for symbols of trees, "
+                f"{len(classes)} classes of words, and words; found {vocab_size}"
             )
         known = [(word, n) for word, n in words.most_common(room) if n >= _LEAST_COUNT]
         by_count = [symbol for symbol, _ in symbols.most_common()]
-        return cls(by_count, classes, dict(known), two_a_word, vocab_size)
+        return cls(by_count, classes, dict(known), two_a_word, vocab_size, target_vocab_size)
 
     def tokenize(self, text: tf.Tensor, bpe_dropout: float = 0.0) -> tf.RaggedTensor:
         """Ids of the words of sentences, without start or end symbol.
@@ -152,8 +168,8 @@ class ParsingTokenizer(Tokenizer):
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """The symbols of trees among the ids, separated by spaces."""
-        is_symbol = (ids >= len(_SPECIAL)) & (ids < self._first_class)
         names = tf.constant([*_SPECIAL, *self._symbols])
+        is_symbol = (ids >= len(_SPECIAL)) & (ids < len(_SPECIAL) + len(self._symbols))
         names = tf.ragged.map_flat_values(
             lambda values: tf.gather(names, values), tf.ragged.boolean_mask(ids, is_symbol)
         )
@@ -162,9 +178,18 @@ class ParsingTokenizer(Tokenizer):
     def normalize(self, text: str) -> str:
         return " ".join(text.split())
 
+    def check_fits(self, config: TransformerConfig) -> None:
+        super().check_fits(config)
+        if self.target_vocab_size != config.target_vocab_size:
+            raise UserError(
+                f"expected a model with target_vocab_size={self.target_vocab_size}, as the "
+                f"vocabulary has it, found {config.target_vocab_size}"
+            )
+
     def to_bytes(self) -> bytes:
         content = {
             "vocab_size": self.vocab_size,
+            "target_vocab_size": self.target_vocab_size,
             "two_a_word": self.two_a_word,
             "symbols": self._symbols,
             "classes": self._classes,
@@ -181,6 +206,10 @@ class ParsingTokenizer(Tokenizer):
 
 
 _SHAPES = ("0", "Aa", "AA", "aa", "--")  # a digit; capital first, all capitals, neither; no letter
+
+
+def _filled_up(names: list[str], size: int) -> list[str]:
+    return names + [f"<nothing-{i}>" for i in range(len(names), size)]
 
 
 def _table(names: list[str], first_id: int) -> tf.lookup.StaticHashTable:

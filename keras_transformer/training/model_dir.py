@@ -11,6 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, partial_path, whole_file
 from keras_transformer.marian_tokenizer import MarianTokenizer
 from keras_transformer.model import Transformer
+from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.options import TrainingOptions
@@ -22,7 +23,8 @@ class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
 
         config.json        the `TransformerConfig`
-        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip
+        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip, of a
+                           parser vocabulary.json
         training.json      the `TrainingOptions`, the data, and each command that trained it
         checkpoints/       the last checkpoints
         logs/              for TensorBoard
@@ -108,9 +110,10 @@ class ModelDir:
 
     def load_tokenizer(self) -> Tokenizer:
         """The vocabulary; raises `UserError` if there is none."""
-        is_imported = (self.path / MarianTokenizer.file_name).exists()
-        kind = MarianTokenizer if is_imported else SubwordTokenizer
-        return kind.load(self.path / kind.file_name)
+        for kind in (MarianTokenizer, ParsingTokenizer):
+            if (self.path / kind.file_name).exists():
+                return kind.load(self.path / kind.file_name)
+        return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
 
     def load_training(self) -> dict:
         """What `save_training` wrote; raises `UserError` if it is not there."""
@@ -177,7 +180,7 @@ class ModelDir:
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = (SubwordTokenizer.file_name, self._training.name)
+        ours = (SubwordTokenizer.file_name, ParsingTokenizer.file_name, self._training.name)
         return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
 
     def _read(self, path: Path) -> str:

@@ -9,12 +9,11 @@ import keras
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs, count_pairs, pair_batches
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
+from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
 from keras_transformer.schedules import InverseSquareRootSchedule
-from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training.callbacks import (
     Progress,
     SaveCheckpoints,
@@ -25,6 +24,7 @@ from keras_transformer.training.callbacks import (
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
 from keras_transformer.training.strategies import default_strategy
+from keras_transformer.training.tasks import learn_vocabulary, task_of
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
@@ -52,7 +52,8 @@ def train(
         train_pairs: what to learn from.
         valid_pairs: what to judge it by as it learns.
         test_pairs: what to judge it by at the end; default: `valid_pairs`.
-        vocab_type: of the vocabulary, "bpe" or "unigram".
+        vocab_type: of the vocabulary, "bpe" or "unigram"; of a parser, how trees are written,
+            "brackets" or "words".
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
 
@@ -80,8 +81,7 @@ def train(
     model_dir = ModelDir(path)
     is_new = not model_dir.exists()
     if is_new:
-        sentences = train_pairs.sentences()
-        tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size, vocab_type)
+        tokenizer = learn_vocabulary(train_pairs, config, vocab_type)
     else:
         model_dir.check_same(config)
         tokenizer = model_dir.load_tokenizer()
@@ -156,7 +156,7 @@ def train(
     if judged is not None:
         averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
         log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
-        _report(Translator(model, tokenizer), judged, target_lang, log)
+        _report(model, tokenizer, judged, target_lang, log)
     return model
 
 
@@ -217,25 +217,27 @@ def _callbacks(model, tokenizer, options, checkpoints, valid_pairs, log):
 
 
 def _validation(model, tokenizer, options, pairs):
-    """What judges the model by these pairs: loss and perplexity, and BLEU of greedy search."""
+    """What judges the model by these pairs: loss and perplexity, BLEU or F1 of greedy search."""
     batches = pair_batches(
         pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
     ).cache()
     reference_loss = ReferenceLoss(model, batches)
-    translator = Translator(model, tokenizer, beam_size=1)
+    task = task_of(tokenizer)
+    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1})
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
 
     def judge():
-        bleu = translation_scores(translator(sources), references)["bleu"].value
-        return {**reference_loss(), "BLEU": bleu}
+        return {**reference_loss(), **task.figures(sources, translator(sources), references)}
 
     return judge
 
 
-def _report(translator, pairs, target_lang, log):
+def _report(model, tokenizer, pairs, target_lang, log):
+    task = task_of(tokenizer, target_lang)
     sources, references = _sentences(pairs)
-    hypotheses = translator(sources)
-    log.say(format_scores(translation_scores(hypotheses, references, target_lang)))
+    hypotheses = Translator(model, tokenizer, **task.search)(sources)
+    log.say(task.report(sources, hypotheses, references))
+    hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
     for row in range(0, len(sources), max(1, len(sources) // 4)):
         log.say(
             f"\n  source       {sources[row]}"
