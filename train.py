@@ -139,6 +139,8 @@ def treebank_pairs(preset):
     if "extra_weight" in given and not FLAGS.extra_source:
         raise UserError("expected no --extra_weight, found without --extra_source")
     options = ParsingOptions(**{**(PRESETS[preset].parsing or {}), **given})
+    if "substituted_share" in given and not options.substituted:
+        raise UserError("expected no --substituted_share, found without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)
     valid = TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
     return TreebankPairs(FLAGS.train_source, options, FLAGS.extra_source or ()), valid, None

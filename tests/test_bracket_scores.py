@@ -47,11 +47,11 @@ def scores(*pairs):
         ("(TOP (NP (NN a)))", {("NP", 0, 1)}),
         ("( (NP (NN a)))", {("NP", 0, 1)}),
         ("(NP (TOP (NN a)))", {("NP", 0, 1)}),
-        # Functions and indices are stripped, also of tags; not what begins with a hyphen.
+        # Functions and indices are stripped of labels, not of tags; not what begins with a hyphen.
         ("(NP-SBJ-1 (NN a))", {("NP", 0, 1)}),
         ("(NP=2 (NN a))", {("NP", 0, 1)}),
         ("(-X-Y (NN a))", {("-X-Y", 0, 1)}),
-        ("(NP (,-X ,) (NN a))", {("NP", 0, 1)}),
+        ("(NP (,-X ,) (NN a))", {("NP", 0, 2)}),
         # ADVP is PRT.
         ("(VP (PRT (RP up)))", {("VP", 0, 1), ("ADVP", 0, 1)}),
         ("(VP (PRT|ADVP (RP up)))", {("VP", 0, 1), ("PRT|ADVP", 0, 1)}),

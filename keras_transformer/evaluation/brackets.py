@@ -31,6 +31,8 @@ def brackets(tree: Tree) -> Brackets:
     """The brackets that are scored of a tree: COLLINS.prm to the letter.
 
     A deleted tag takes its word along, and a constituent in which no word is left has no bracket.
+    A bracket around the sentence without a label, or called ROOT or S1, which EVALB would count,
+    is deleted as TOP is. A label that begins with a hyphen is whole.
 
     Example:
         >>> brackets(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")).spans
@@ -41,7 +43,7 @@ def brackets(tree: Tree) -> Brackets:
         if isinstance(item, Open):
             begun.append((base_label(item.label), len(kept)))
         elif isinstance(item, Leaf):
-            if base_label(item.tag) not in DELETED:
+            if item.tag not in DELETED:
                 kept.append(item.word)
         else:
             label, begin = begun.pop()
@@ -168,7 +170,7 @@ def format_bracket_scores(parsed: Sequence[Tree | None], references: Sequence[Tr
 
 
 def _sentence(tree: Tree) -> list[str]:
-    return [item.word for item in tree if isinstance(item, Leaf) and base_label(item.tag) != TRACE]
+    return [item.word for item in tree if isinstance(item, Leaf) and item.tag != TRACE]
 
 
 def _percent(part: int, whole: int) -> float:

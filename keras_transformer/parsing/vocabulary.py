@@ -213,8 +213,9 @@ def _filled_up(names: list[str], size: int) -> list[str]:
 
 
 def _table(names: list[str], first_id: int) -> tf.lookup.StaticHashTable:
-    ids = tf.range(first_id, first_id + len(names), dtype=tf.int32)
-    entries = tf.lookup.KeyValueTensorInitializer(tf.constant(names, tf.string), ids)
+    # A table may not be empty, and the empty word is never looked for.
+    ids = [UNKNOWN_ID, *range(first_id, first_id + len(names))]
+    entries = tf.lookup.KeyValueTensorInitializer(tf.constant(["", *names]), tf.constant(ids))
     return tf.lookup.StaticHashTable(entries, default_value=UNKNOWN_ID)
 
 

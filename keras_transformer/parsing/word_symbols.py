@@ -13,7 +13,7 @@ from keras_transformer.parsing.linearization import is_opening
 from keras_transformer.parsing.trees import Leaf, Open, Tree
 
 _NOTHING_OPENS = "("
-_TAG_AND_CLOSING = re.compile(r"(.+)/(\d{1,4})")
+_TAG_AND_CLOSING = re.compile(r"(.+)/(\d{1,9})")
 
 
 def word_symbols(tree: Tree) -> str:
