@@ -75,7 +75,7 @@ PRESETS: dict[str, Preset] = {
     # For some thousand trees.
     "parsing-small": Preset(
         {
-            "num_encoder_layers": 2,
+            "num_encoder_layers": 3,
             "num_decoder_layers": 2,
             "d_model": 128,
             "d_ff": 256,
@@ -88,7 +88,7 @@ PRESETS: dict[str, Preset] = {
             "target_vocab_size": 1000,
         },
         {
-            "steps": 3000,
+            "steps": 4000,
             "tokens_per_batch": 2048,
             "warmup_steps": 300,
             "learning_rate": 0.004,
@@ -97,9 +97,9 @@ PRESETS: dict[str, Preset] = {
             "jit_compile": False,
             "checkpoint_steps": 50,
             "average_checkpoints": 10,
-            "validation_steps": 250,
+            "validation_steps": 500,
         },
-        {"linearization": "words"},
+        {"linearization": "words", "substituted": 8, "substituted_share": 0.05},
     ),
     # For the built-in corpus: small enough for minutes on two cores.
     "demo": Preset(
