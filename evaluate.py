@@ -26,7 +26,7 @@ from keras_transformer.parsing import (
     Parser,
     ParsingTokenizer,
     format_tree,
-    read_normalized,
+    normalized_trees,
     words,
 )
 from keras_transformer.text_files import read_lines
@@ -83,7 +83,7 @@ def evaluate_parser():
         if FLAGS[name].value is not None:
             raise UserError(f"expected no --{name}, found with --task=parsing")
     check_outputs()
-    references = read_normalized(FLAGS.source)
+    references = list(normalized_trees(FLAGS.source))
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
     parser = Parser(load_translator())

@@ -17,7 +17,7 @@ import numpy as np
 from absl import app, flags
 
 from keras_transformer.evaluation.brackets import format_bracket_scores
-from keras_transformer.parsing import format_tree, read_normalized, words
+from keras_transformer.parsing import format_tree, normalized_trees, words
 from keras_transformer.parsing.trees import Close, Leaf, Open
 
 flags.DEFINE_list("train_source", None, "treebank files to read the grammar off", required=True)
@@ -220,9 +220,9 @@ class Grammar:
 
 
 def main(_):
-    grammar = Grammar([tree for path in FLAGS.train_source for tree in read_normalized(path)])
+    grammar = Grammar([tree for path in FLAGS.train_source for tree in normalized_trees(path)])
     print(f"{len(grammar.binary):,} binary rules, {len(grammar.names):,} symbols", flush=True)
-    references = read_normalized(FLAGS.source)
+    references = list(normalized_trees(FLAGS.source))
     if FLAGS.max_words:
         references = [tree for tree in references if len(words(tree)) <= FLAGS.max_words]
     began = time.perf_counter()

@@ -13,8 +13,8 @@ from keras_transformer.parsing import (
     TreebankPairs,
     format_tree,
     linearize,
+    normalized_trees,
     parse_tree,
-    read_normalized,
     search_defaults,
     trees_of,
     word_symbols,
@@ -56,7 +56,7 @@ def test_pairs_are_sentences_and_trees_in_symbols(treebank):
         pairs = TreebankPairs([treebank], ParsingOptions(linearization=linearization))
         assert pairs.check() == 3
         rows = [tuple(map(bytes.decode, row)) for row in pairs.dataset().as_numpy_iterator()]
-        normal = read_normalized(treebank)
+        normal = list(normalized_trees(treebank))
         assert rows == [(" ".join(words(tree)), as_symbols(tree)) for tree in normal]
 
 
@@ -72,7 +72,7 @@ def test_extra_trees_come_by_their_weight(treebank, tmp_path, weight, least, mos
 
 
 def test_substitution_puts_constituents_in_the_places_of_others(treebank):
-    trees = read_normalized(treebank)
+    trees = list(normalized_trees(treebank))
     copies = [tuple(substituted(trees, 0.5, seed)) for seed in range(8)]
     assert copies[1] == tuple(substituted(trees, 0.5, 1))
     assert len(set(copies)) > 4
@@ -185,7 +185,8 @@ def test_a_vocabulary_without_room_is_refused(pairs):
 
 
 @pytest.fixture(scope="module")
-def parser(pairs):
+def parser(treebank):
+    pairs = TreebankPairs([treebank], ParsingOptions())
     tokenizer = learn(pairs, target_vocab_size=40)
     model = small_model(
         seed=3,

@@ -13,8 +13,8 @@ from keras_transformer.parsing import (
     format_tree,
     linearize,
     normalize,
+    normalized_trees,
     parse_tree,
-    read_normalized,
     read_trees,
     word_symbols,
     words,
@@ -39,7 +39,7 @@ def treebank():
     folder = Path(root or ".") / "wsj"
     if not root or not folder.is_dir():
         pytest.skip("KERAS_TRANSFORMER_DATA is not set to a folder with wsj/train.mrg and dev.mrg")
-    return [tree for name in ("train", "dev") for tree in read_normalized(folder / f"{name}.mrg")]
+    return [tree for name in ("train", "dev") for tree in normalized_trees(folder / f"{name}.mrg")]
 
 
 def read(path):
@@ -149,7 +149,7 @@ def test_normalisation(written, normal):
 def test_a_tree_of_traces_alone_is_refused_with_its_line(write):
     path = write(f"{DOGS}\n( (S (NP (-NONE- *))\n))")
     with pytest.raises(UserError, match=f"{path}:2: expected a tree with words"):
-        read_normalized(path)
+        list(normalized_trees(path))
 
 
 # Trees as symbols

@@ -5,7 +5,7 @@ from keras_transformer.parsing.normalization import normalize
 from keras_transformer.parsing.options import ParsingOptions
 from keras_transformer.parsing.parser import Parser, search_defaults, trees_of
 from keras_transformer.parsing.repair import repair
-from keras_transformer.parsing.treebank import TreebankPairs, read_normalized
+from keras_transformer.parsing.treebank import TreebankPairs, normalized_trees
 from keras_transformer.parsing.trees import format_tree, parse_tree, read_trees, words
 from keras_transformer.parsing.vocabulary import ParsingTokenizer
 from keras_transformer.parsing.word_symbols import as_brackets, word_symbols
@@ -20,8 +20,8 @@ __all__ = [
     "format_tree",
     "linearize",
     "normalize",
+    "normalized_trees",
     "parse_tree",
-    "read_normalized",
     "read_trees",
     "repair",
     "search_defaults",

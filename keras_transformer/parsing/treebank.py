@@ -17,19 +17,17 @@ from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
 
 
-def read_normalized(path: str | os.PathLike) -> list[Tree]:
-    """The normalised trees of a file, in order.
+def normalized_trees(path: str | os.PathLike) -> Iterator[Tree]:
+    """Yields the normalised trees of a file.
 
     Raises:
         UserError: as `read_trees`, or a tree is of traces alone.
     """
-    trees = []
     for number, tree in numbered_trees(path):
         try:
-            trees.append(normalize(tree))
+            yield normalize(tree)
         except UserError as error:
             raise UserError(f"{path}:{number}: {error}") from None
-    return trees
 
 
 class TreebankPairs(SentencePairs):
@@ -41,9 +39,6 @@ class TreebankPairs(SentencePairs):
         extra_files: more trees, weighted by `options.extra_weight` (paper, section 6.3: the
             semi-supervised setting mixes in 17 million sentences parsed by other parsers). A weight
             of 2.5 puts each in twice, and a random half of them once more.
-
-    Raises:
-        UserError: an option is given that needs `extra_files`.
 
     Example:
         >>> TreebankPairs(["train.mrg"], ParsingOptions()).check()
@@ -62,16 +57,8 @@ class TreebankPairs(SentencePairs):
 
     @functools.cached_property
     def trees(self) -> list[Tree]:
-        """The normalised trees of all files, each once."""
-        return self._own + self._extra
-
-    @functools.cached_property
-    def _own(self):
-        return [tree for file in self.files for tree in read_normalized(file)]
-
-    @functools.cached_property
-    def _extra(self):
-        return [tree for file in self.extra_files for tree in read_normalized(file)]
+        """The normalised trees of `files`: not of `extra_files`, which may not fit in memory."""
+        return [tree for file in self.files for tree in normalized_trees(file)]
 
     def as_pair(self, tree: Tree) -> tuple[str, str]:
         """The sentence of a tree, words separated by spaces, and its symbols."""
@@ -80,23 +67,23 @@ class TreebankPairs(SentencePairs):
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """All pairs in order: the trees, copies with substitutions, extra trees by weight."""
-        yield from map(self.as_pair, self._own)
+        yield from map(self.as_pair, self.trees)
         for seed in range(self.options.substituted):
-            copies = substituted(self._own, self.options.substituted_share, seed)
+            copies = substituted(self.trees, self.options.substituted_share, seed)
             yield from map(self.as_pair, copies)
         draw, weight = random.Random(0), self.options.extra_weight
-        for tree in self._extra:
-            times = int(weight) + (draw.random() < weight % 1)
-            yield from [self.as_pair(tree)] * times
+        for file in self.extra_files:
+            for tree in normalized_trees(file):
+                times = int(weight) + (draw.random() < weight % 1)
+                yield from [self.as_pair(tree)] * times
 
     def dataset(self) -> tf.data.Dataset:
         """All pairs in their order, as `(source, target)` of scalar strings."""
-        # From a file's lines a pipeline could read in parallel; trees are parsed once, and kept.
-        sentences, symbols = zip(*self.pairs(), strict=True)
-        return tf.data.Dataset.from_tensor_slices((list(sentences), list(symbols)))
+        text = tf.TensorSpec([], tf.string)
+        return tf.data.Dataset.from_generator(self.pairs, output_signature=(text, text))
 
     def check(self) -> int:
-        """The number of pairs; reads the files.
+        """The number of pairs, after a look at each.
 
         Raises:
             UserError: a file is not a treebank.

@@ -23,7 +23,11 @@ class TrainingOptions(Record):
     beta_1: float = field(0.9, "Adam's decay of the mean of gradients")
     beta_2: float = field(0.98, "Adam's decay of the mean of squared gradients")
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
-    bpe_dropout: float = field(0.0, "share of merges left out when training text is tokenised")
+    bpe_dropout: float = field(
+        0.0,
+        "share p of merges left out when training text is tokenised; of a parser, a word seen n "
+        "times is unknown with probability p / (p + n)",
+    )
     seed: int = field(1, "of the weights, the dropout and the order of the pairs")
     jit_compile: bool = field(
         True, "compile the training step with XLA, once for each length of batch; on one device"

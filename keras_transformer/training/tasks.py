@@ -7,7 +7,13 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
 from keras_transformer.evaluation import format_scores, translation_scores
 from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
-from keras_transformer.parsing import ParsingTokenizer, format_tree, search_defaults, trees_of
+from keras_transformer.parsing import (
+    ParsingTokenizer,
+    TreebankPairs,
+    format_tree,
+    search_defaults,
+    trees_of,
+)
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 
 
@@ -20,11 +26,9 @@ def learn_vocabulary(pairs: SentencePairs, config: TransformerConfig, vocab_type
         vocab_type: "bpe" or "unigram" subwords, or of a parser its linearization, "brackets" or
             "words".
     """
-    if vocab_type in ("brackets", "words"):
-        rows = pairs.dataset().as_numpy_iterator()
-        decoded = ((source.decode(), target.decode()) for source, target in rows)
+    if isinstance(pairs, TreebankPairs):
         sizes = config.vocab_size, vocab_type == "words", config.target_vocab_size
-        return ParsingTokenizer.learn(decoded, *sizes)
+        return ParsingTokenizer.learn(pairs.pairs(), *sizes)
     return SubwordTokenizer.train_from_sentences(pairs.sentences(), config.vocab_size, vocab_type)
 
 
