@@ -18,6 +18,7 @@ from keras_transformer.command_line import (
 )
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
+from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
@@ -40,10 +41,7 @@ def main():
 def saved_model(model_dir, search_options):
     if FLAGS.quantization is not None:
         raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
-    model, tokenizer = (
-        model_dir.load_model(FLAGS.average, FLAGS.weights),
-        model_dir.load_tokenizer(),
-    )
+    model, tokenizer = load(model_dir)
     translator = Translator(model, tokenizer, SearchOptions(**search_options))
     return export.export_saved_model(translator, FLAGS.output)
 
@@ -54,12 +52,16 @@ def ctranslate2(model_dir, search_options):
             f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
             "told when it translates"
         )
-    model, tokenizer = (
-        model_dir.load_model(FLAGS.average, FLAGS.weights),
-        model_dir.load_tokenizer(),
-    )
+    model, tokenizer = load(model_dir)
     export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
     return FLAGS.output
+
+
+def load(model_dir):
+    tokenizer = model_dir.load_tokenizer()
+    if isinstance(tokenizer, ParsingTokenizer):
+        raise UserError(f"{model_dir.path}: expected a model that translates text, found a parser")
+    return model_dir.load_model(FLAGS.average, FLAGS.weights), tokenizer
 
 
 if __name__ == "__main__":

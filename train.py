@@ -1,10 +1,13 @@
-"""Trains a Transformer: on your text files, on a TFDS data set, or on the built-in corpus.
+"""Trains a Transformer: on your text files, on a TFDS data set, or on the built-in corpus; or a
+parser on treebank files.
 
   python train.py
   python train.py --train_source=train.en --train_target=train.de \
       --valid_source=valid.en --valid_target=valid.de --preset=tiny --model_dir=runs/en-de
   python train.py --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
       --preset=base --model_dir=runs/wmt14
+  python train.py --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
+      --preset=parsing-small --model_dir=runs/parser
 
 Started again with the same flags, it goes on from the last checkpoint.
 """
@@ -20,18 +23,29 @@ from keras_transformer.command_line import define_record_flags, given_fields, ru
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.errors import UserError
+from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.presets import PRESETS
 from keras_transformer.training import STRATEGIES, TrainingOptions, make_strategy, train
 
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
+TRANSLATION_ONLY = (
+    *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
+    *("download", "source_lang", "target_lang", "vocab_type"),
+)
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 
 flags.DEFINE_string("model_dir", None, "folder of the model; default: runs/ and the preset's name")
 flags.DEFINE_string(
-    "preset", None, f"one of {', '.join(PRESETS)}; default: demo on the built-in corpus, else base"
+    "preset",
+    None,
+    f"one of {', '.join(PRESETS)}; default: demo on the built-in corpus, else base, or parsing",
+)
+flags.DEFINE_enum(
+    "task", "translation", ["translation", "parsing"], "what to learn; parsing of treebank files"
 )
 flags.DEFINE_list("train_source", None, "text files to learn from, a sentence a line; .gz too")
+flags.DEFINE_list("extra_source", None, "of parsing: more treebank files, of another weight")
 flags.DEFINE_list("train_target", None, "their translations, line by line")
 flags.DEFINE_list("valid_source", None, "text files to judge the model by as it learns")
 flags.DEFINE_list("valid_target", None, "their translations, line by line")
@@ -63,16 +77,25 @@ define_record_flags(
     TransformerConfig, leave_out=("pad_id", "start_id", "end_id"), or_else=PRESETS_CHOICE
 )
 define_record_flags(TrainingOptions, or_else=PRESETS_CHOICE)
+define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
 FLAGS = flags.FLAGS
 
 
 def main():
     # Before TensorFlow computes anything, as workers need it.
     strategy = make_strategy(FLAGS.strategy, os.environ.get("TF_CONFIG"))
-    train_pairs, valid_pairs, test_pairs = sentence_pairs()
-    is_builtin = isinstance(train_pairs, BuiltinPairs)
-    preset = FLAGS.preset or ("demo" if is_builtin else "base")
-    config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
+    if FLAGS.task == "parsing":
+        preset = FLAGS.preset or "parsing"
+        config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
+        train_pairs, valid_pairs, test_pairs = treebank_pairs(preset)
+        vocab_type, is_builtin = train_pairs.options.linearization, False
+    else:
+        refuse([*given_fields(ParsingOptions)], "found without --task=parsing")
+        refuse(["extra_source"] if FLAGS.extra_source else [], "found without --task=parsing")
+        train_pairs, valid_pairs, test_pairs = sentence_pairs()
+        vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, BuiltinPairs)
+        preset = FLAGS.preset or ("demo" if is_builtin else "base")
+        config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     train(
         FLAGS.model_dir or f"runs/{preset}",
         config,
@@ -80,7 +103,7 @@ def main():
         train_pairs,
         valid_pairs,
         test_pairs,
-        vocab_type=FLAGS.vocab_type,
+        vocab_type=vocab_type,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
         strategy=strategy,
@@ -119,6 +142,22 @@ def sentence_pairs():
         raise UserError("expected --train_source and --train_target, found only --valid_*")
     valid = TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
     return TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+
+
+def treebank_pairs(preset):
+    """What a parser is to learn from, and what to judge it by."""
+    refuse([name for name in TRANSLATION_ONLY if FLAGS[name].present], "found with --task=parsing")
+    if not FLAGS.train_source:
+        raise UserError("--task=parsing needs --train_source, files of trees")
+    given = given_fields(ParsingOptions)
+    if "extra_weight" in given and not FLAGS.extra_source:
+        raise UserError("expected no --extra_weight, found without --extra_source")
+    options = ParsingOptions(**{**(PRESETS[preset].parsing or {}), **given})
+    if "substituted_share" in given and not options.substituted:
+        raise UserError("expected no --substituted_share, found without --substituted")
+    valid_options = ParsingOptions(linearization=options.linearization)
+    valid = TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
+    return TreebankPairs(FLAGS.train_source, options, FLAGS.extra_source or ()), valid, None
 
 
 def refuse(names, why):

@@ -24,6 +24,7 @@ from keras_transformer.command_line import (
 )
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
+from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.text_files import read_lines, without_end
 
 define_translator_flags()
@@ -44,6 +45,8 @@ def main():
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else read_lines(beside)
     translator = load_translator()
+    if isinstance(translator.tokenizer, ParsingTokenizer):
+        raise UserError(f"{FLAGS.model_dir[0]}: expected no parser: parse.py makes trees with it")
     number = 0
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):
         lines = [without_end(line) for line in lines]

@@ -10,6 +10,7 @@ from absl import app, flags
 
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
+from keras_transformer.parsing import search_defaults
 from keras_transformer.precision import PRECISIONS, in_precision
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
@@ -75,7 +76,6 @@ def load_translator() -> Translator:
     """The translator that the flags describe."""
     if flags.FLAGS.precision == "int8" and not flags.FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
-    options = SearchOptions(**given_fields(SearchOptions))
     first, *others = model_dirs = [ModelDir(path) for path in flags.FLAGS.model_dir]
     chosen = flags.FLAGS.average, flags.FLAGS.weights
     models = [
@@ -89,7 +89,7 @@ def load_translator() -> Translator:
     return Translator(
         models,
         tokenizer,
-        options,
+        SearchOptions(**{**search_defaults(tokenizer), **given_fields(SearchOptions)}),
         jit_compile=flags.FLAGS.jit_compile,
         workers=flags.FLAGS.workers,
     )

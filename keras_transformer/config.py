@@ -29,6 +29,9 @@ class TransformerConfig(Record):
     """
 
     vocab_size: int = field(37_000, "entries of the vocabulary shared by source and target")
+    target_vocab_size: int | None = field(
+        None, "at most so many ids, the first ones, can be targets; default: all"
+    )
     num_encoder_layers: int = field(6, "layers of the encoder (N)")
     num_decoder_layers: int = field(6, "layers of the decoder (N)")
     d_model: int = field(512, "width of the residual stream")
@@ -93,12 +96,21 @@ class TransformerConfig(Record):
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self.expect("layer_norm_epsilon", self.layer_norm_epsilon > 0, "above 0")
+        if self.target_vocab_size is not None:
+            self.expect("target_vocab_size", self.target_vocab_size >= 1, "at least 1")
+            self.expect("share_embeddings", not self.share_embeddings, "off with target_vocab_size")
         for name in ("pad_id", "start_id", "end_id"):
-            in_vocabulary = 0 <= getattr(self, name) < self.vocab_size
-            self.expect(name, in_vocabulary, f"an id below vocab_size={self.vocab_size}")
+            in_vocabulary = 0 <= getattr(self, name) < self.num_targets
+            size = "vocab_size" if self.target_vocab_size is None else "target_vocab_size"
+            self.expect(name, in_vocabulary, f"an id below {size}={self.num_targets}")
         self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
         if not self.learned_positions:
             self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
+
+    @property
+    def num_targets(self) -> int:
+        """Number of ids that can be targets, and so of logits."""
+        return min(self.vocab_size, self.target_vocab_size or self.vocab_size)
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "TransformerConfig":

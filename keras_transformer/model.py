@@ -29,7 +29,7 @@ class Transformer(keras.Model):
             with the start symbol. Both padded at the right with `config.pad_id`.
 
     Returns:
-        Logits (batch, target_length, vocab_size): at each position, of the token that follows.
+        Logits (batch, target_length, config.num_targets): at each position, of what follows it.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))
@@ -43,12 +43,14 @@ class Transformer(keras.Model):
         self.config = config
         tied_bias = config.tie_output and config.output_bias
         self.source_embedding = self._embedding(
-            "source_embedding", logits_bias=tied_bias and config.share_embeddings
+            "source_embedding",
+            config.vocab_size,
+            logits_bias=tied_bias and config.share_embeddings,
         )
         self.target_embedding = (
             self.source_embedding
             if config.share_embeddings
-            else self._embedding("target_embedding", logits_bias=tied_bias)
+            else self._embedding("target_embedding", config.num_targets, logits_bias=tied_bias)
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
@@ -61,17 +63,17 @@ class Transformer(keras.Model):
             None
             if config.tie_output
             else keras.layers.Dense(
-                config.vocab_size,
+                config.num_targets,
                 use_bias=config.output_bias,
                 dtype=self.dtype_policy,
                 name="output_projection",
             )
         )
 
-    def _embedding(self, name, logits_bias):
+    def _embedding(self, name, size, logits_bias):
         config = self.config
         return TokenEmbedding(
-            config.vocab_size,
+            size,
             config.d_model,
             scale=config.scale_embeddings,
             logits_bias=logits_bias,
@@ -127,7 +129,7 @@ class Transformer(keras.Model):
             source_mask: as `encode` returns it.
 
         Returns:
-            Logits (batch, beam_size, vocab_size), and the cache with this position written.
+            Logits (batch, beam_size, config.num_targets), and the cache with this position written.
         """
         batch, beam_size = ops.shape(target_ids)
         rows = ops.reshape(target_ids, (batch * beam_size, 1))

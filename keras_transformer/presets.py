@@ -14,10 +14,12 @@ class Preset(NamedTuple):
     Attributes:
         model: the fields of `TransformerConfig` that differ from the base model.
         training: the flags of `train.py` that differ from its defaults.
+        parsing: of a parser, the fields of `ParsingOptions` that differ from their defaults.
     """
 
     model: Mapping[str, Any]
     training: Mapping[str, Any]
+    parsing: Mapping[str, Any] | None = None
 
 
 _PAPER = {"steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
@@ -26,6 +28,12 @@ _BIG = {**_PAPER, "steps": 300_000, "average_checkpoints": 20}
 
 def _base(**model: Any) -> Preset:
     return Preset(model, _PAPER)
+
+
+def _parsing(vocab_size: int) -> Preset:
+    # A tree has more symbols than its sentence words: few of the treebank's have over 512.
+    model = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 1024}
+    return Preset({**model, "vocab_size": vocab_size}, {**_PAPER, "max_length": 512}, {})
 
 
 PRESETS: dict[str, Preset] = {
@@ -60,6 +68,38 @@ PRESETS: dict[str, Preset] = {
             "vocab_size": 10_000,
         },
         {"average_checkpoints": 10},
+    ),
+    # Section 6.3, Table 4: the Wall Street Journal alone, and with more trees.
+    "parsing": _parsing(16_000),
+    "parsing-semi": _parsing(32_000),
+    # For some thousand trees.
+    "parsing-small": Preset(
+        {
+            "num_encoder_layers": 3,
+            "num_decoder_layers": 2,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "dropout": 0.2,
+            "attention_dropout": 0.1,
+            "pre_norm": True,
+            "share_embeddings": False,
+            "vocab_size": 6000,
+            "target_vocab_size": 1000,
+        },
+        {
+            "steps": 4000,
+            "tokens_per_batch": 2048,
+            "warmup_steps": 300,
+            "learning_rate": 0.004,
+            "max_length": 300,
+            "bpe_dropout": 0.9,
+            "jit_compile": False,
+            "checkpoint_steps": 50,
+            "average_checkpoints": 10,
+            "validation_steps": 500,
+        },
+        {"linearization": "words", "substituted": 8, "substituted_share": 0.05},
     ),
     # For the built-in corpus: small enough for minutes on two cores.
     "demo": Preset(

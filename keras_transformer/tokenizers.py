@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from keras_transformer.byte_pairs import BytePairMerges
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
@@ -86,10 +86,13 @@ class Tokenizer(tf.Module):
         ids = tokenize(tf.constant(sentences, tf.string))
         return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
 
-    @property
-    def merges(self) -> BytePairMerges:
-        """The merges of a byte-pair encoding, for BPE-dropout; raises `UserError` if it is none."""
-        raise UserError(f"expected a SubwordTokenizer for bpe_dropout, found {type(self).__name__}")
+    def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
+        """The ids of `encode` as they may be too, to regularise training: for `bpe_dropout`.
+
+        Raises:
+            UserError: there is only one way to write a sentence in this vocabulary.
+        """
+        raise UserError(f"expected another vocabulary for bpe_dropout, found {type(self).__name__}")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Joins target subwords into sentences: up to the first end symbol, no special symbols.
@@ -255,9 +258,8 @@ class SubwordTokenizer(Tokenizer):
     def encode(self, sentences: Sequence[str], is_target: bool = False) -> Ragged:
         return self._sentencepiece.encode(sentences)
 
-    @property
-    def merges(self) -> BytePairMerges:
-        return self._sentencepiece.merges
+    def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
+        return self._sentencepiece.merges.resplit(sentences, dropout, random)
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self._sentencepiece.detokenize(ids)

@@ -175,3 +175,20 @@ def test_a_mistake_in_json_is_placed(text, message):
         TransformerConfig.from_json(text, "run/config.json")
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_few_targets_need_a_matrix_of_their_own():
+    config = TransformerConfig(vocab_size=50, target_vocab_size=20, share_embeddings=False)
+    assert config.num_targets == 20
+    assert TransformerConfig(vocab_size=50).num_targets == 50
+    with pytest.raises(UserError, match="share_embeddings must be off with target_vocab_size"):
+        TransformerConfig(vocab_size=50, target_vocab_size=20)
+    with pytest.raises(UserError, match="end_id must be an id below target_vocab_size=2"):
+        TransformerConfig(vocab_size=50, target_vocab_size=2, share_embeddings=False)
+
+
+@pytest.mark.parametrize(("name", "vocab_size"), [("parsing", 16_000), ("parsing-semi", 32_000)])
+def test_parsers_are_the_papers(name, vocab_size):
+    config = TransformerConfig.from_preset(name)
+    paper = dict(num_encoder_layers=4, num_decoder_layers=4, d_model=1024, vocab_size=vocab_size)
+    assert config == TransformerConfig(**paper)

@@ -118,7 +118,7 @@ def test_scores_are_those_of_the_model(fields, export, processor):
 
 def test_every_field_of_the_configuration_is_tried():
     tried = {name for fields in VARIANTS.values() for name in fields}
-    of_the_vocabulary = {"vocab_size", "pad_id", "start_id", "end_id"}
+    of_the_vocabulary = {"vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"}
     of_training = {"dropout", "attention_dropout", "activation_dropout", "label_smoothing"}
     of_other_layers = {"layer_type", "radius", "kernel_size"}
     every = {field.name for field in dataclasses.fields(TransformerConfig)}

@@ -8,6 +8,7 @@ from keras import ops
 from numpy_transformer import logits_of
 
 import keras_transformer as kt
+from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.decoding.search import TransformerSteps
 
 # Two sentence pairs in a batch, each side of its own length.
@@ -297,3 +298,13 @@ def test_a_batch_of_any_size_runs_in_one_graph():
     model = small_model(**ONE_LAYER)
     predicted = model.predict(inputs(), batch_size=1, verbose=0)
     np.testing.assert_allclose(predicted, logits(model), atol=1e-5)
+
+
+def test_only_the_first_ids_can_be_targets():
+    model = small_model(vocab_size=13, target_vocab_size=7, share_embeddings=False)
+    ids = keras.ops.ones((2, 5), "int32")
+    assert model({"source_ids": 12 * ids, "target_ids": ids}).shape == (2, 5, 7)
+    found = search(model, [[12, 5, 2]], SearchOptions(beam_size=4, n_best=4)).ids
+    assert int(keras.ops.max(found)) < 7
+    untied = small_model(target_vocab_size=7, share_embeddings=False, tie_output=False)
+    assert untied({"source_ids": 12 * ids, "target_ids": ids}).shape == (2, 5, 7)

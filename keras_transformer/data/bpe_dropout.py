@@ -89,7 +89,7 @@ def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, random) -> P
     sides = corpus.pairs.sides(chosen)
     starts, lengths = (np.stack(both, axis=1).ravel() for both in zip(*sides, strict=True))
     plain = Ragged(corpus.pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)
-    new = corpus.tokenizer.merges.resplit(plain, dropout, random) if dropout else plain
+    new = corpus.tokenizer.resplit(plain, dropout, random) if dropout else plain
     fits = new.lengths < corpus.max_length
     starts = np.where(fits, new.starts, len(new.ids) + plain.starts)
     lengths = np.where(fits, new.lengths, plain.lengths)

@@ -103,7 +103,7 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
         activation=_ACTIVATIONS[config.activation],
     )
     spec.register_source_vocabulary(list(pieces))
-    spec.register_target_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces)[: config.num_targets])
     spec.config.add_source_eos = True
     spec.config.unk_token = pieces[unknown_id]
     spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]

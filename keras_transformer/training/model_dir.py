@@ -14,6 +14,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, partial_path, remove_partials, whole_file
 from keras_transformer.marian_tokenizer import MarianTokenizer
 from keras_transformer.model import Transformer
+from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.options import MAY_CHANGE, TrainingOptions
@@ -25,7 +26,8 @@ class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
 
         config.json        the `TransformerConfig`
-        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip
+        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip, of a
+                           parser vocabulary.json
         training.json      the `TrainingOptions`, the data, and each command that trained it
         checkpoints/       the last checkpoints
         best/              the weights of the best validation
@@ -143,9 +145,10 @@ class ModelDir:
 
     def load_tokenizer(self) -> Tokenizer:
         """The vocabulary; raises `UserError` if there is none."""
-        is_imported = (self.path / MarianTokenizer.file_name).exists()
-        kind = MarianTokenizer if is_imported else SubwordTokenizer
-        return kind.load(self.path / kind.file_name)
+        for kind in (MarianTokenizer, ParsingTokenizer):
+            if (self.path / kind.file_name).exists():
+                return kind.load(self.path / kind.file_name)
+        return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
 
     def load_training(self) -> dict:
         """What `save_training` wrote; raises `UserError` if it is not there."""
@@ -247,7 +250,8 @@ class ModelDir:
 
     def _is_unfinished(self) -> bool:
         """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = (SubwordTokenizer.file_name, self._training.name, self._lock.name)
+        ours = {SubwordTokenizer.file_name, ParsingTokenizer.file_name}
+        ours |= {self._training.name, self._lock.name}
         return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
 
     def _read(self, path: Path) -> str:

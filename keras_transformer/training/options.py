@@ -44,7 +44,11 @@ class TrainingOptions(Record):
         "of matrix products; weights and their updates are float32",
         ("float32", "mixed_bfloat16", "mixed_float16"),
     )
-    bpe_dropout: float = field(0.0, "share of merges left out when training text is tokenised")
+    bpe_dropout: float = field(
+        0.0,
+        "share p of merges left out when training text is tokenised; of a parser, a word seen n "
+        "times is unknown with probability p / (p + n)",
+    )
     seed: int = field(1, "of the weights, the dropout and the order of the pairs")
     jit_compile: bool = field(
         True, "compile the training step with XLA, once for each length of batch"

@@ -1,0 +1,177 @@
+"""Labelled bracket scores of parsed sentences, as EVALB counts them with COLLINS.prm (Table 4)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
+from keras_transformer.parsing.normalization import TRACE, base_label
+from keras_transformer.parsing.trees import ROOT_LABELS, Leaf, Open, Tree
+
+DELETED = frozenset({"TOP", TRACE}) | PUNCTUATION_TAGS  # DELETE_LABEL
+SAME = {"PRT": "ADVP"}  # EQ_LABEL
+SHORT = 40  # words of what Table 4's literature calls a short sentence
+
+
+class Brackets(NamedTuple):
+    """What is scored of a tree.
+
+    Attributes:
+        spans: (label, first word, word behind the last) of each constituent, and how often.
+        words: those that are left once punctuation and traces are deleted.
+    """
+
+    spans: Counter
+    words: list[str]
+
+
+def brackets(tree: Tree) -> Brackets:
+    """The brackets that are scored of a tree: COLLINS.prm to the letter.
+
+    A deleted tag takes its word along, and a constituent in which no word is left has no bracket.
+    A bracket around the sentence without a label, or called ROOT or S1, which EVALB would count,
+    is deleted as TOP is. A label that begins with a hyphen is whole.
+
+    Example:
+        >>> brackets(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")).spans
+        Counter({('S', 0, 2): 1, ('NP', 0, 1): 1, ('VP', 1, 2): 1})
+    """
+    spans, kept, begun = Counter(), [], []
+    for item in tree:
+        if isinstance(item, Open):
+            begun.append((base_label(item.label), len(kept)))
+        elif isinstance(item, Leaf):
+            if item.tag not in DELETED:
+                kept.append(item.word)
+        else:
+            label, begin = begun.pop()
+            if label not in DELETED and label not in ROOT_LABELS and begin < len(kept):
+                spans[SAME.get(label, label), begin, len(kept)] += 1
+    return Brackets(spans, kept)
+
+
+@dataclass(frozen=True)
+class BracketScores:
+    """Counts of sentences and of brackets, and the figures that follow from them, from 0 to 100.
+
+    Attributes:
+        sentences: scored, those without a tree among them.
+        failed: that had no tree, or one of which other words were deleted than of the reference.
+        exact: all of whose brackets, and no others, were found.
+        matched: brackets of the references that were found.
+        found: brackets of the parsed trees.
+        expected: brackets of the references.
+    """
+
+    sentences: int
+    failed: int
+    exact: int
+    matched: int
+    found: int
+    expected: int
+
+    @property
+    def recall(self) -> float:
+        """Share of the references' brackets that were found."""
+        return _percent(self.matched, self.expected)
+
+    @property
+    def precision(self) -> float:
+        """Share of the found brackets that are the references'."""
+        return _percent(self.matched, self.found)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of recall and precision."""
+        return _percent(2 * self.matched, self.expected + self.found)
+
+    @property
+    def exact_match(self) -> float:
+        """Share of the sentences parsed without a mistake."""
+        return _percent(self.exact, self.sentences)
+
+    def figures(self) -> dict[str, float]:
+        """All figures and counts by name, ready for JSON."""
+        names = ("f1", "recall", "precision", "exact_match")
+        return {**{name: getattr(self, name) for name in names}, **vars(self)}
+
+
+def score_trees(
+    parsed: Sequence[Tree | None], references: Sequence[Tree], max_words: int | None = None
+) -> BracketScores:
+    """Scores parsed sentences against a treebank's trees.
+
+    A sentence without a tree has found none of its brackets. So has one whose tags made other words
+    of it be deleted than of its reference, which cannot be compared word by word: EVALB leaves
+    such sentences out, which would reward them.
+
+    Args:
+        parsed: a tree of each sentence, or None where there is none.
+        references: what each should be, normalised or as the treebank has it.
+        max_words: scores only sentences of so many words at most, punctuation included (EVALB's
+            cut-off: 40); None for all.
+
+    Raises:
+        UserError: the counts differ, or a tree is not of its reference's words.
+
+    Example:
+        >>> score_trees([tree], [tree]).f1
+        100.0
+    """
+    if len(parsed) != len(references):
+        raise UserError(
+            f"expected as many parsed trees as references, {len(references)}, found {len(parsed)}"
+        )
+    totals = Counter()
+    for number, (tree, reference) in enumerate(zip(parsed, references, strict=True), start=1):
+        sentence = _sentence(reference)
+        if max_words is not None and len(sentence) > max_words:
+            continue
+        if tree is not None and _sentence(tree) != sentence:
+            raise UserError(
+                f"sentence {number}: expected a tree over {' '.join(sentence)!r}, found one over "
+                f"{' '.join(_sentence(tree))!r}"
+            )
+        expected = brackets(reference)
+        found = Brackets(Counter(), []) if tree is None else brackets(tree)
+        is_comparable = tree is not None and len(found.words) == len(expected.words)
+        matched = (found.spans & expected.spans).total() if is_comparable else 0
+        totals += Counter(
+            sentences=1,
+            failed=not is_comparable,
+            exact=is_comparable and found.spans == expected.spans,
+            matched=matched,
+            found=found.spans.total(),
+            expected=expected.spans.total(),
+        )
+    return BracketScores(**{name: totals[name] for name in BracketScores.__dataclass_fields__})
+
+
+def format_bracket_scores(parsed: Sequence[Tree | None], references: Sequence[Tree]) -> str:
+    """A table of the figures, of all sentences and of the short ones.
+
+    Example:
+        >>> print(format_bracket_scores(parser.parse(sentences), references))
+            F1  recall  precision  exact match
+         84.20   83.90      84.50        25.27  273 sentences
+         ...
+    """
+    lines = ["    F1  recall  precision  exact match"]
+    for limit, which in ((None, "sentences"), (SHORT, f"sentences of at most {SHORT} words")):
+        scores = score_trees(parsed, references, limit)
+        lines.append(
+            f"{scores.f1:6.2f}  {scores.recall:6.2f}  {scores.precision:9.2f}  "
+            f"{scores.exact_match:11.2f}  {scores.sentences:,} {which}"
+            + (f", {scores.failed:,} without a comparable tree" if scores.failed else "")
+        )
+    return "\n".join(lines)
+
+
+def _sentence(tree: Tree) -> list[str]:
+    return [item.word for item in tree if isinstance(item, Leaf) and item.tag != TRACE]
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else 0.0

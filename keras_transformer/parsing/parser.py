@@ -1,0 +1,97 @@
+"""Parser: sentences in, trees out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.linearization import PUNCTUATION_TAGS, WORD
+from keras_transformer.parsing.repair import repair
+from keras_transformer.parsing.trees import Leaf, Tree, format_tree
+from keras_transformer.parsing.vocabulary import ParsingTokenizer
+from keras_transformer.parsing.word_symbols import as_brackets
+from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.translator import Translator
+
+# The tags of words that are nothing but punctuation; of other marks the model says which.
+_PUNCTUATION = {
+    **dict.fromkeys([","], ","),
+    **dict.fromkeys([".", "?", "!"], "."),
+    **dict.fromkeys([":", ";", "--", "-", "..."], ":"),
+    **dict.fromkeys(["``", "`"], "``"),
+    **dict.fromkeys(["''"], "''"),
+}
+_AMBIGUOUS = frozenset({"'", '"'})
+
+
+class Parser:
+    """Finds the constituents of sentences by translating them to symbols of trees (section 6.3).
+
+    What the model says is repaired, so that each sentence has a tree over just its words.
+
+    Args:
+        translator: with the vocabulary of a parser. `search_defaults` has the paper's search.
+
+    Raises:
+        UserError: the vocabulary is not a parser's.
+
+    Example:
+        >>> translator = Translator(model, tokenizer, **search_defaults(tokenizer))
+        >>> Parser(translator)(["Dogs bark ."])
+        ['(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))']
+    """
+
+    def __init__(self, translator: Translator):
+        if not isinstance(translator.tokenizer, ParsingTokenizer):
+            raise UserError("expected the model of a parser, found one that translates text")
+        self.translator = translator
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The tree of each sentence in the treebank's notation, in order; of no words, no tree.
+
+        Args:
+            sentences: words separated by white space, as the Penn Treebank splits them.
+        """
+        return [format_tree(tree) if tree else "" for tree in self.parse(sentences)]
+
+    def parse(self, sentences: Sequence[str]) -> list[Tree]:
+        """The tree of each sentence; an empty one of a sentence without words."""
+        all_words = [sentence.split() for sentence in sentences]
+        symbols = self.translator([" ".join(words) for words in all_words])
+        return trees_of(symbols, all_words, self.translator.tokenizer)
+
+
+def trees_of(
+    symbols: Sequence[str], sentences: Sequence[Sequence[str]], tokenizer: ParsingTokenizer
+) -> list[Tree]:
+    """The trees that a model means by symbols, over the words of sentences."""
+    as_text = as_brackets if tokenizer.two_a_word else str
+    return [
+        _with_punctuation(repair(as_text(text), words)) if words else ()
+        for text, words in zip(symbols, sentences, strict=True)
+    ]
+
+
+def search_defaults(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The options of a search that differ from those of translation (paper, section 6.3).
+
+    In two symbols a word, a tree is just as long as its sentence.
+    """
+    if not isinstance(tokenizer, ParsingTokenizer):
+        return {}
+    extra_length = 0 if tokenizer.two_a_word else 300
+    return {"beam_size": 21, "alpha": 0.3, "extra_length": extra_length}
+
+
+def _with_punctuation(tree: Tree) -> Tree:
+    """The tree with a tag of punctuation at a word just if the word is punctuation.
+
+    Scoring leaves out words by their tags, and what is left must be the same words everywhere.
+    """
+
+    def tag(leaf):
+        if leaf.word in _PUNCTUATION:
+            return _PUNCTUATION[leaf.word]
+        is_wrong = leaf.tag in PUNCTUATION_TAGS and leaf.word not in _AMBIGUOUS
+        return WORD if is_wrong else leaf.tag
+
+    return tuple(Leaf(tag(item), item.word) if isinstance(item, Leaf) else item for item in tree)

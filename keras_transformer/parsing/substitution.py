@@ -1,0 +1,78 @@
+"""More trees than a treebank has: constituents put in the places of others (Shi et al., 2021)."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.parsing.trees import Leaf, Open, Tree
+
+
+def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree]:
+    """Yields each tree with some of its constituents replaced by others of the treebank.
+
+    A constituent is replaced with probability `share` by one of the same label, within one of the
+    same label, drawn from all of these; what is within it is then the other's, unchanged. Leaves
+    stay. A tree that would become more than twice as long, and ten words more, is left as it is.
+
+    Args:
+        trees: with one root each, which is never replaced.
+        share: from 0 to 1.
+        seed: of the choice.
+
+    Example:
+        >>> [tree] = substituted([parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))")], 0.5, seed=1)
+    """
+    draw = random.Random(seed)
+    ends = [_ends(tree) for tree in trees]
+    donors = defaultdict(list)
+    for number, tree in enumerate(trees):
+        for begin, parent in _constituents(tree):
+            donors[parent, tree[begin].label].append((number, begin))
+
+    def replaced(tree, tree_ends):
+        items, index, open_labels = [], 0, []
+        while index < len(tree):
+            item = tree[index]
+            if isinstance(item, Open):
+                if open_labels and draw.random() < share:
+                    number, begin = draw.choice(donors[open_labels[-1], item.label])
+                    items += trees[number][begin : ends[number][begin] + 1]
+                    index = tree_ends[index] + 1
+                    continue
+                open_labels.append(item.label)
+            elif not isinstance(item, Leaf):
+                open_labels.pop()
+            items.append(item)
+            index += 1
+        return tuple(items)
+
+    for tree, tree_ends in zip(trees, ends, strict=True):
+        new = replaced(tree, tree_ends)
+        yield new if _length(new) <= 2 * _length(tree) + 10 else tree
+
+
+def _constituents(tree: Tree) -> Iterator[tuple[int, str]]:
+    """Where each constituent but the root begins, and the label of the one it is in."""
+    open_labels = []
+    for index, item in enumerate(tree):
+        if isinstance(item, Open):
+            if open_labels:
+                yield index, open_labels[-1]
+            open_labels.append(item.label)
+        elif not isinstance(item, Leaf):
+            open_labels.pop()
+
+
+def _ends(tree: Tree) -> dict[int, int]:
+    """Where the constituent that begins at each opening bracket ends."""
+    ends, begun = {}, []
+    for index, item in enumerate(tree):
+        if isinstance(item, Open):
+            begun.append(index)
+        elif not isinstance(item, Leaf):
+            ends[begun.pop()] = index
+    return ends
+
+
+def _length(tree: Tree) -> int:
+    return sum(isinstance(item, Leaf) for item in tree)

@@ -1,0 +1,91 @@
+"""Treebank files as pairs of sentences and trees in symbols, to learn translation from."""
+
+import functools
+import itertools
+import os
+import random
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.data import Block, SentencePairs
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.linearization import linearize
+from keras_transformer.parsing.normalization import normalize
+from keras_transformer.parsing.options import ParsingOptions
+from keras_transformer.parsing.substitution import substituted
+from keras_transformer.parsing.trees import Tree, numbered_trees, words
+from keras_transformer.parsing.word_symbols import word_symbols
+
+_BLOCK_PAIRS = 1024
+
+
+def normalized_trees(path: str | os.PathLike) -> Iterator[Tree]:
+    """Yields the normalised trees of a file.
+
+    Raises:
+        UserError: as `read_trees`, or a tree is of traces alone.
+    """
+    for number, tree in numbered_trees(path):
+        try:
+            yield normalize(tree)
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
+
+
+class TreebankPairs(SentencePairs):
+    """The sentences of treebank files, and their trees in symbols.
+
+    Args:
+        files: in the Penn Treebank's notation, plain or `.gz`.
+        options: how trees are written, and what is done to have more of them.
+        extra_files: more trees, weighted by `options.extra_weight` (paper, section 6.3: the
+            semi-supervised setting mixes in 17 million sentences parsed by other parsers). A weight
+            of 2.5 puts each in twice, and a random half of them once more.
+
+    Example:
+        >>> TreebankPairs(["train.mrg"], ParsingOptions()).check()
+        3396
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str | os.PathLike],
+        options: ParsingOptions,
+        extra_files: Sequence[str | os.PathLike] = (),
+    ):
+        self.files, self.options = [os.fspath(file) for file in files], options
+        self.extra_files = [os.fspath(file) for file in extra_files]
+        self.description = ", ".join(self.files + self.extra_files)
+
+    @functools.cached_property
+    def trees(self) -> list[Tree]:
+        """The normalised trees of `files`: not of `extra_files`, which may not fit in memory."""
+        return [tree for file in self.files for tree in normalized_trees(file)]
+
+    def as_pair(self, tree: Tree) -> tuple[str, str]:
+        """The sentence of a tree, words separated by spaces, and its symbols."""
+        in_words = self.options.linearization == "words"
+        return " ".join(words(tree)), word_symbols(tree) if in_words else linearize(tree)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """All pairs in order: the trees, copies with substitutions, extra trees by weight."""
+        yield from map(self.as_pair, self.trees)
+        for seed in range(self.options.substituted):
+            copies = substituted(self.trees, self.options.substituted_share, seed)
+            yield from map(self.as_pair, copies)
+        draw, weight = random.Random(0), self.options.extra_weight
+        for file in self.extra_files:
+            for tree in normalized_trees(file):
+                times = int(weight) + (draw.random() < weight % 1)
+                yield from [self.as_pair(tree)] * times
+
+    def blocks(self) -> Iterator[Block]:
+        """All pairs in their order.
+
+        Raises:
+            UserError: a file is not a treebank.
+        """
+        pairs, first = self.pairs(), 1
+        while chosen := list(itertools.islice(pairs, _BLOCK_PAIRS)):
+            sides = zip(*chosen, strict=True)
+            yield Block(*([text.encode("utf-8") for text in side] for side in sides), first=first)
+            first += len(chosen)

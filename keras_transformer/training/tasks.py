@@ -1,0 +1,104 @@
+"""How the trainer learns and judges translation, and parsing as a kind of translation."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import SentencePairs
+from keras_transformer.evaluation import format_scores, translation_scores
+from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
+from keras_transformer.parsing import (
+    ParsingTokenizer,
+    TreebankPairs,
+    format_tree,
+    search_defaults,
+    trees_of,
+)
+from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
+
+
+def learn_vocabulary(pairs: SentencePairs, config: TransformerConfig, vocab_type: str) -> Tokenizer:
+    """The vocabulary of training pairs, of the configuration's size.
+
+    Args:
+        pairs: what to learn it from.
+        config: the model it is for.
+        vocab_type: "bpe" or "unigram" subwords, or of a parser its linearization, "brackets" or
+            "words".
+    """
+    if isinstance(pairs, TreebankPairs):
+        sizes = config.vocab_size, vocab_type == "words", config.target_vocab_size
+        return ParsingTokenizer.learn(pairs.pairs(), *sizes)
+    return SubwordTokenizer.train_from_sentences(pairs.sentences(), config.vocab_size, vocab_type)
+
+
+class Task(Protocol):
+    """What the trainer asks about outputs and references, which are strings of the target side.
+
+    Attributes:
+        search: the fields of `SearchOptions` that differ from their defaults.
+    """
+
+    search: dict[str, Any]
+
+    def figures(self, sources, outputs, references) -> dict[str, float]:
+        """What is shown of a validation."""
+
+    def report(self, sources, outputs, references) -> str:
+        """What is said of the trained model."""
+
+    def readable(self, sources, outputs) -> list[str]:
+        """The outputs as a person reads them."""
+
+
+def task_of(tokenizer: Tokenizer, target_lang: str | None = None) -> Task:
+    """The task that a vocabulary is for."""
+    if isinstance(tokenizer, ParsingTokenizer):
+        return Parsing(tokenizer)
+    return Translation(target_lang)
+
+
+class Translation:
+    """Judged by BLEU.
+
+    Args:
+        target_lang: two-letter code, for BLEU on tokens.
+    """
+
+    def __init__(self, target_lang: str | None = None):
+        self.target_lang, self.search = target_lang, {}
+
+    def figures(self, sources, outputs, references):
+        return {"BLEU": translation_scores(outputs, references)["bleu"].value}
+
+    def report(self, sources, outputs, references):
+        return format_scores(translation_scores(outputs, references, self.target_lang))
+
+    def readable(self, sources, outputs):
+        return outputs
+
+
+class Parsing:
+    """Judged by bracket scores.
+
+    Args:
+        tokenizer: the parser's vocabulary.
+    """
+
+    def __init__(self, tokenizer: ParsingTokenizer):
+        self.tokenizer, self.search = tokenizer, search_defaults(tokenizer)
+
+    def figures(self, sources, outputs, references):
+        scores = score_trees(self._trees(sources, outputs), self._trees(sources, references))
+        return {"F1": scores.f1, "exact match": scores.exact_match}
+
+    def report(self, sources, outputs, references):
+        return format_bracket_scores(
+            self._trees(sources, outputs), self._trees(sources, references)
+        )
+
+    def readable(self, sources, outputs):
+        return [format_tree(tree) for tree in self._trees(sources, outputs)]
+
+    def _trees(self, sources: Sequence[str], symbols: Sequence[str]):
+        return trees_of(symbols, [source.split() for source in sources], self.tokenizer)

@@ -1,0 +1,141 @@
+"""Bracket scores: EVALB's with COLLINS.prm, each convention by hand."""
+
+from collections import Counter
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation.brackets import (
+    brackets,
+    format_bracket_scores,
+    score_trees,
+)
+from keras_transformer.parsing import parse_tree
+
+GOLD = "(S (NP (NNS Dogs)) (VP (VBP chase) (NP (NNS cats))) (. .))"  # S, NP, VP, NP
+
+
+def spans(text):
+    return brackets(parse_tree(text)).spans
+
+
+def scores(*pairs):
+    parsed, references = zip(*pairs, strict=True)
+    return score_trees(
+        [None if text is None else parse_tree(text) for text in parsed],
+        list(map(parse_tree, references)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Preterminals are no brackets; spans are of words, from 0 on.
+        ("(NP (DT a) (NN b))", {("NP", 0, 2): 1}),
+        # Each tag of punctuation takes its word along, so spans close up.
+        ("(S (, ,) (NP (NN a)) (, ,) (NN b) (. .))", {("S", 0, 2), ("NP", 0, 1)}),
+        ("(S (`` ``) (NN a) ('' '') (: :) (VP (VB b)))", {("S", 0, 2), ("VP", 1, 2)}),
+        # It is the tag that counts, not the word.
+        ("(NP (NN .) (NN ,))", {("NP", 0, 2)}),
+        ("(NP (, a) (NN b))", {("NP", 0, 1)}),
+        # Other signs are words.
+        ("(NP ($ $) (CD 5) (-LRB- -LRB-) (-RRB- -RRB-) (# #))", {("NP", 0, 5)}),
+        # Traces go, and so do constituents that are left empty, all the way up.
+        ("(S (NP (-NONE- *)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
+        ("(S (PRN (X (, ,)) (: --)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
+        # The bracket around the sentence, whatever it is called, and wherever TOP is.
+        ("(TOP (NP (NN a)))", {("NP", 0, 1)}),
+        ("( (NP (NN a)))", {("NP", 0, 1)}),
+        ("(NP (TOP (NN a)))", {("NP", 0, 1)}),
+        # Functions and indices are stripped of labels, not of tags; not what begins with a hyphen.
+        ("(NP-SBJ-1 (NN a))", {("NP", 0, 1)}),
+        ("(NP=2 (NN a))", {("NP", 0, 1)}),
+        ("(-X-Y (NN a))", {("-X-Y", 0, 1)}),
+        ("(NP (,-X ,) (NN a))", {("NP", 0, 2)}),
+        # ADVP is PRT.
+        ("(VP (PRT (RP up)))", {("VP", 0, 1), ("ADVP", 0, 1)}),
+        ("(VP (PRT|ADVP (RP up)))", {("VP", 0, 1), ("PRT|ADVP", 0, 1)}),
+        # The same span may come several times.
+        ("(NP (NP (NN a)))", {("NP", 0, 1): 2}),
+        ("(NP (NP (NN a)) (. .))", {("NP", 0, 1): 2}),
+    ],
+)  # fmt: skip
+def test_what_is_a_bracket(text, expected):
+    assert spans(text) == Counter(expected)
+
+
+@pytest.mark.parametrize(
+    ("parsed", "matched", "found", "expected"),
+    [
+        (GOLD, 4, 4, 4),
+        # One label wrong.
+        ("(S (NP (NNS Dogs)) (VP (VBP chase) (PP (NNS cats))) (. .))", 3, 4, 4),
+        # One bracket too few, one too many.
+        ("(S (NP (NNS Dogs)) (VP (VBP chase) (NNS cats)) (. .))", 3, 3, 4),
+        ("(S (NP (NP (NNS Dogs))) (VP (VBP chase) (NP (NNS cats))) (. .))", 4, 5, 4),
+        # Tags are not scored, nor where punctuation is attached.
+        ("(S (NP (X Dogs)) (VP (X chase) (NP (X cats)) (. .)))", 4, 4, 4),
+        # A tree without brackets, one of other spans.
+        ("(TOP (X Dogs) (X chase) (X cats) (. .))", 0, 0, 4),
+        ("(S (NP (X Dogs) (X chase)) (X cats) (. .))", 1, 2, 4),
+        # No tree at all: no recall, and no precision to lose.
+        (None, 0, 0, 4),
+        # Other words deleted: not comparable, all that was found is wrong.
+        ("(S (NP (NNS Dogs)) (VP (VBP chase) (NP (NNS cats))) (NN .))", 0, 4, 4),
+        ("(S (NP (NNS Dogs)) (VP (VBP chase) (NP (, cats))) (. .))", 0, 3, 4),
+    ],
+)
+def test_what_is_matched(parsed, matched, found, expected):
+    counted = scores((parsed, GOLD))
+    assert (counted.matched, counted.found, counted.expected) == (matched, found, expected)
+    assert counted.recall == pytest.approx(100 * matched / expected)
+    assert counted.precision == pytest.approx(100 * matched / found if found else 0)
+    total = 2 * matched / (found + expected)
+    assert counted.f1 == pytest.approx(100 * total)
+    assert counted.exact == (matched == found == expected)
+
+
+def test_repeated_spans_are_matched_once_each():
+    thrice, twice = "(NP (NP (NP (NN a))))", "(NP (NP (NN a)))"
+    assert scores((thrice, twice)).matched == scores((twice, thrice)).matched == 2
+    assert scores(("(NP (PP (NP (NN a))))", thrice)).matched == 2
+
+
+def test_figures_are_of_all_brackets_together_and_no_sentence_is_skipped():
+    counted = scores(
+        (GOLD, GOLD),  # 4 of 4 of 4
+        ("(NP (NN a) (NN b))", "(NP (NP (NN a)) (NN b))"),  # 1 of 1 of 2
+        (None, "(NP (NN a))"),  # 0 of 0 of 1
+    )
+    assert counted.figures() == {
+        "f1": pytest.approx(100 * 10 / 12),
+        "recall": pytest.approx(100 * 5 / 7),
+        "precision": 100.0,
+        "exact_match": pytest.approx(100 / 3),
+        "sentences": 3,
+        "failed": 1,
+        "exact": 1,
+        "matched": 5,
+        "found": 5,
+        "expected": 7,
+    }
+
+
+def test_a_sentence_without_a_scored_bracket_counts_as_a_sentence():
+    counted = scores(("(TOP (. .))", "(X (. .))"))
+    assert (counted.sentences, counted.exact, counted.f1) == (1, 1, 0.0)
+
+
+def test_short_sentences_are_counted_with_punctuation_and_without_traces():
+    forty = "(S" + " (NN a)" * 38 + " (, ,) (. .) (-NONE- *))"
+    more = "(S" + " (NN a)" * 39 + " (, ,) (. .))"
+    trees = [parse_tree(forty), parse_tree(more)]
+    assert score_trees(trees, trees, max_words=40).sentences == 1
+    assert "1 sentences of at most 40 words" in format_bracket_scores(trees, trees)
+
+
+def test_trees_of_other_words_are_refused():
+    with pytest.raises(UserError, match="sentence 1: expected a tree over 'a', found one over 'b'"):
+        scores(("(NP (NN b))", "(NP (NN a))"))
+    with pytest.raises(UserError, match="as many parsed trees as references, 1, found 0"):
+        score_trees([], [parse_tree(GOLD)])

@@ -1,0 +1,147 @@
+"""Parsing from the command lines: treebank in, a parser, its scores, trees out."""
+
+import io
+import json
+
+import pytest
+from helpers import ROOT
+from test_command_lines import (
+    refused,
+    run,
+    scripts_import_what_is_beside_them,  # noqa: F401 (a fixture that is used by itself)
+)
+
+from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
+from keras_transformer.training import ModelDir
+
+TREES = """
+( (S (NP-SBJ (DT The) (NNS dogs)) (VP (VBD chased) (NP (CD 12) (NNS cats))) (. .)) )
+( (S (NP-SBJ (-NONE- *)) (VP (VB Go) (ADVP (RB home))) (. .)) )
+"""
+TINY_PARSER = {
+    "task": "parsing",
+    "preset": "parsing-small",
+    "linearization": "words",
+    "vocab_size": 200,
+    "target_vocab_size": 50,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 16,
+    "num_heads": 2,
+    "steps": 2,
+    "checkpoint_steps": 1,
+    "average_checkpoints": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory):
+    path = tmp_path_factory.mktemp("treebank") / "trees.mrg"
+    path.write_text(TREES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(treebank, tmp_path_factory):
+    """A model_dir, and what `train.py` said."""
+    model_dir = tmp_path_factory.mktemp("runs") / "parser"
+    lines = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        patch.setattr("builtins.print", lambda text="", **_: lines.append(text))
+        run(
+            "train.py",
+            **TINY_PARSER,
+            train_source=treebank,
+            valid_source=treebank,
+            extra_source=treebank,
+            extra_weight=2,
+            substituted=1,
+            model_dir=model_dir,
+        )
+    return model_dir, "\n".join(lines)
+
+
+def test_training_makes_a_parser_and_says_how_good_it_is(trained):
+    model_dir, said = trained
+    assert isinstance(ModelDir(model_dir).load_tokenizer(), ParsingTokenizer)
+    # Two trees, a copy of each, and both twice as extra ones.
+    assert "8 pairs" in said
+    assert "validation" in said and "F1" in said
+    assert "2 sentences" in said and "exact match" in said
+    assert "reference    (S (NP (DT The) (NNS dogs))" in said
+
+
+def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, capfd):
+    files = {"output": tmp_path / "out.mrg", "json": tmp_path / "scores.json"}
+    run("evaluate.py", task="parsing", model_dir=trained[0], source=treebank, **files)
+    printed = capfd.readouterr().out
+    figures = json.loads(files["json"].read_text())
+    assert f"{figures['f1']:6.2f}" in printed
+    assert (figures["sentences"], figures["failed"], figures["expected"]) == (2, 0, 7)
+    assert (figures["beam_size"], figures["alpha"]) == (21, 0.3)
+    trees = [parse_tree(line) for line in files["output"].read_text().splitlines()]
+    assert [words(tree) for tree in trees] == [
+        ["The", "dogs", "chased", "12", "cats", "."],
+        ["Go", "home", "."],
+    ]
+
+
+def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, capfdbinary):
+    lines = [b"The dogs go .", b"", b"caf\xe9 ( \xff )", b" \t", b"\r", "é \u2028 \x85".encode()]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines))))
+    run("parse.py", model_dir=trained[0], beam_size=2, lines_at_once=4)
+    out = capfdbinary.readouterr().out.split(b"\n")
+    assert len(out) == len(lines) + 1 and out[-1] == b""
+    assert out[1] == out[3] == out[4] == b""
+    assert words(parse_tree(out[0].decode())) == ["The", "dogs", "go", "."]
+    for word in (b" caf\xe9)", b" -LRB-)", b" \xff)", b" -RRB-)"):
+        assert word in out[2]
+
+
+def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
+    assert "parse.py makes trees with it" in refused("translate.py", model_dir=trained[0])
+    message = refused("evaluate.py", model_dir=trained[0], source=treebank, reference=treebank)
+    assert "expected no parser without --task=parsing" in message
+    export = {"model_dir": trained[0], "format": "saved_model", "output": treebank.parent / "out"}
+    assert "expected a model that translates text, found a parser" in refused("export.py", **export)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
+        ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
+        ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
+        ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),
+        ({"substituted_share": 0.5}, "expected no --substituted_share, found without"),
+        ({"substituted": -1}, "substituted must be at least 0: found -1"),
+        ({"linearization": "words", "vocab_size": 60}, "expected a vocab_size of at least"),
+        ({"train_source": "nothing.mrg"}, "nothing.mrg: expected a readable file"),
+    ],
+)
+def test_flags_that_make_no_parser_are_refused(treebank, tmp_path, options, message):
+    flags = {**TINY_PARSER, "train_source": treebank, "model_dir": tmp_path / "runs", **options}
+    assert message in refused("train.py", **flags)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_tree_that_is_none_is_refused_with_its_line(treebank, tmp_path):
+    broken = tmp_path / "broken.mrg"
+    broken.write_text(f"{TREES}\n(S (NP))\n")
+    flags = {**TINY_PARSER, "train_source": broken, "model_dir": tmp_path / "runs"}
+    assert refused("train.py", **flags).startswith(f"{broken}:5: expected a word or a bracket")
+
+
+def test_flags_of_parsing_are_refused_without_it(tmp_path):
+    for name, value in (("linearization", "words"), ("extra_source", "a.mrg")):
+        message = refused("train.py", model_dir=tmp_path / "runs", **{name: value})
+        assert f"expected no --{name}, found without --task=parsing" in message
+
+
+def test_evaluate_refuses_what_a_parser_does_not_use(trained, treebank):
+    flags = {"task": "parsing", "model_dir": trained[0], "source": treebank}
+    message = refused("evaluate.py", **flags, reference=treebank)
+    assert "expected no --reference, found with --task=parsing" in message
