@@ -13,7 +13,6 @@ from keras_transformer.evaluation import ReferenceLoss, format_scores, translati
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
-from keras_transformer.schedules import InverseSquareRootSchedule
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training.callbacks import (
     Progress,
@@ -179,15 +178,9 @@ def _usable(pairs, tokenizer, options):
 def _compiled_model(config, options, jit_compile):
     model = Transformer(config, name="transformer")
     model.build()
-    if options.learning_rate is None:
-        schedule = InverseSquareRootSchedule(config.d_model, options.warmup_steps)
-    else:
-        schedule = InverseSquareRootSchedule.with_peak(
-            options.learning_rate, config.d_model, options.warmup_steps
-        )
     model.compile(
         optimizer=keras.optimizers.Adam(
-            schedule,
+            options.schedule(config.d_model),
             beta_1=options.beta_1,
             beta_2=options.beta_2,
             epsilon=options.adam_epsilon,
