@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_transformer.records import Record, field
+from keras_transformer.schedules import InverseSquareRootSchedule
 
 # The fields that may differ when a run goes on: all others decide what its weights become.
 MAY_CHANGE = frozenset(
@@ -96,3 +97,9 @@ class TrainingOptions(Record):
             self.average_checkpoints <= self.keep_checkpoints,
             f"at most keep_checkpoints={self.keep_checkpoints}",
         )
+
+    def schedule(self, d_model: int) -> InverseSquareRootSchedule:
+        """The learning rate of each update of a model of this width."""
+        if self.learning_rate is None:
+            return InverseSquareRootSchedule(d_model, self.warmup_steps)
+        return InverseSquareRootSchedule.with_peak(self.learning_rate, d_model, self.warmup_steps)

@@ -2,18 +2,24 @@
 
 import datetime
 
+from keras_transformer.analysis.cost import training_flops
+from keras_transformer.config import TransformerConfig
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.options import TrainingOptions
 from keras_transformer.training.run_state import RunState, Seen
 
 
 def report_summary(
-    state: RunState, options: TrainingOptions, devices: int, log: TrainingLog
+    state: RunState,
+    config: TransformerConfig,
+    options: TrainingOptions,
+    devices: int,
+    log: TrainingLog,
 ) -> None:
     """Prints and records what the run has seen and taken, over all times it was started.
 
-    The cost is the paper's estimate (section 6.1): training time x devices x the operations a
-    second that a device sustains.
+    The cost is a count of the operations of all matrix products, and the paper's estimate (section
+    6.1): training time x devices x the operations a second that a device sustains.
     """
     seen = state.seen
     padding = seen.padding_share(since=Seen())
@@ -42,11 +48,18 @@ def report_summary(
             f"Best validation {options.best_by} {state.best_value:.2f}, at step "
             f"{state.best_step:,}: --weights=best"
         )
+    if config.layer_type == "attention":
+        counted = sum(
+            training_flops(config, rows, length, length)
+            for length, rows in seen.rows_by_length.items()
+        )
+        figures["counted_flops"] = counted
+        lines.append(f"Training cost {counted:.2e} FLOPs by count")
     if options.device_flops is not None:
         cost = seen.seconds * devices * options.device_flops
         figures["estimated_flops"] = cost
         lines.append(
-            f"Training cost {cost:.2e} FLOPs: {seen.seconds:,.0f} s x {devices} "
+            f"Training cost {cost:.2e} FLOPs by time: {seen.seconds:,.0f} s x {devices} "
             f"device{'s' if devices > 1 else ''} x {options.device_flops:.2e} FLOPS"
         )
     log.record(state.step, "summary", figures)

@@ -1,0 +1,47 @@
+"""Attention to look into: one HTML page, that needs nothing else (paper, figures 3 to 5)."""
+
+import base64
+import json
+from collections.abc import Mapping
+from importlib import resources
+
+import numpy as np
+
+from keras_transformer.analysis.attention_figures import head_colours
+from keras_transformer.analysis.pair_attention import WordAttention
+
+
+def attention_page(maps: Mapping[str, WordAttention]) -> str:
+    """A page on which one chooses layer, heads and attention, and points at words.
+
+    It loads nothing, so it works from a file and without a network.
+
+    Args:
+        maps: as `pair_attention` makes them; all of as many heads.
+
+    Example:
+        >>> maps = pair_attention(model, tokenizer, "Two dogs.", "Zwei Hunde.")
+        >>> Path("attention.html").write_text(attention_page(maps), encoding="utf-8")
+    """
+    kinds = [
+        {
+            "title": attention.title,
+            "queries": attention.queries,
+            "keys": attention.keys,
+            "layers": len(attention.weights),
+            "weights": _encoded(attention.weights),
+        }
+        for attention in maps.values()
+    ]
+    [num_heads] = {attention.weights.shape[1] for attention in maps.values()}
+    data = json.dumps({"kinds": kinds, "colours": head_colours(num_heads)})
+    # Inside of <script> only "<" could end or begin something.
+    data = data.replace("<", "\\u003c")
+    template = resources.files(__package__).joinpath("attention_page.html")
+    return template.read_text(encoding="utf-8").replace("{{ATTENTION}}", data)
+
+
+def _encoded(weights):
+    """As 16-bit integers in base64: a third of their size in digits."""
+    integers = np.rint(np.clip(weights, 0, 1) * 65535).astype("<u2")
+    return base64.b64encode(integers.tobytes()).decode("ascii")

@@ -1,0 +1,123 @@
+"""The rows of Table 3 as a benchmark: trained once each, judged alike, compared with the paper."""
+
+import json
+import runpy
+
+import pytest
+from absl import flags
+from helpers import ROOT
+from test_command_lines import FEW_STEPS, corpus, refused, run, run_process  # noqa: F401 (a fixture)
+
+from keras_transformer import PRESETS
+from keras_transformer.training import ModelDir
+
+SCRIPT = "benchmarks/table3.py"
+
+
+@pytest.fixture(scope="module")
+def table3():
+    """What the script defines, but for its flags."""
+    known = set(flags.FLAGS)
+    module = runpy.run_path(str(ROOT / SCRIPT))
+    for name in set(flags.FLAGS) - known:
+        delattr(flags.FLAGS, name)
+    return module
+
+
+def figures(perplexities):
+    return {
+        row: {"perplexity": perplexity, "bleu": 20.0, "parameters": 1.5}
+        for row, perplexity in perplexities.items()
+    }
+
+
+def test_every_row_is_a_preset(table3):
+    published = table3["PUBLISHED"]
+    assert len(published) == 20
+    assert set(published) <= set(PRESETS)
+    compared = {row for rows in table3["CONCLUSIONS"].values() for row in rows}
+    assert compared <= set(published)
+
+
+def test_the_papers_own_figures_bear_out_its_conclusions(table3):
+    results = figures({row: values.perplexity for row, values in table3["PUBLISHED"].items()})
+    lines = table3["conclusions"](results).splitlines()
+    assert len(lines) == len(table3["CONCLUSIONS"]) + 1
+    assert all(line.startswith("holds ") for line in lines)
+
+
+def test_conclusions_follow_from_the_figures(table3):
+    results = figures({"base": 5.0, "A-h1": 4.9, "A-h32": 5.0, "E-learned": 5.11, "C-N2": 6})
+    answers = [line.split()[0] for line in table3["conclusions"](results).splitlines()]
+    assert answers == ["fails", "fails", *"-------", "fails"]
+    results["E-learned"]["perplexity"] = 4.91
+    lines = table3["conclusions"](results).splitlines()
+    assert lines[-1] == (
+        "holds   learned positions equal sinusoids, within 2%: "
+        "base 5.00 (20.0), E-learned 4.91 (20.0)"
+    )
+    assert lines[3] == "-       more layers are better: C-N8, C-N4 not trained"
+
+
+def test_the_table_has_published_figures_beside_ours(table3):
+    lines = table3["table"](figures({"C-N2": 7.25})).splitlines()
+    assert len(lines) == 22
+    [row] = [line for line in lines if line.startswith("C-N2")]
+    assert row.split() == ["C-N2", "6.11", "23.7", "36", "7.25", "20.00", "1.500"]
+    assert lines[-1].split() == ["big", "4.33", "26.4", "213", "-", "-", "-"]
+
+
+@pytest.fixture
+def options(corpus, tmp_path):  # noqa: F811
+    return {
+        "train_source": corpus / "train.en",
+        "train_target": corpus / "train.de",
+        "valid_source": corpus / "test.en",
+        "valid_target": corpus / "test.de",
+        "output": tmp_path / "table3",
+        "vocab_size": 340,
+        "width_scale": 0.0625,
+        **FEW_STEPS,
+    }
+
+
+def test_a_row_is_trained_once(options, capsys):
+    process = run_process(SCRIPT, **options, rows="C-N2")
+    printed = process.stdout.decode()
+    assert process.returncode == 0, process.stderr
+    assert "2 steps of 256 tokens" in printed
+    results = options["output"] / "results.jsonl"
+    [result] = map(json.loads, results.read_text().splitlines())
+    config = ModelDir(options["output"] / "C-N2").load_config()
+    assert (config.d_model, config.d_ff, config.d_k, config.d_v) == (32, 128, 4, 4)
+    assert (config.num_heads, config.num_encoder_layers) == (8, 2)
+    assert f"C-N2        6.11   23.7     36   {result['perplexity']:7.2f}" in printed
+    before = results.read_bytes()
+    run(SCRIPT, **options, rows="C-N2")
+    again = capsys.readouterr().out
+    assert again.strip() in printed  # the table, and nothing else
+    assert results.read_bytes() == before
+    message = refused(SCRIPT, **{**options, "steps": 3}, rows="C-N2,C-N4")
+    assert (
+        message == f"{results}:1: C-N2 was trained with steps=2, now 3; expected another --output"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rows": "base,F"}, "--rows: expected some of base,A-h1,"),
+        ({"width_scale": 0.01}, "--width_scale: expected whole widths, found d_model=5.12 of base"),
+        ({"width_scale": 0.0}, "d_model must be at least 1: found 0"),
+        ({"steps": 0}, "steps must be at least 1: found 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_any_row_is(options, wrong, message):
+    assert message in refused(SCRIPT, **options | wrong)
+    assert not options["output"].exists()
+
+
+def test_a_line_that_is_no_result_is_refused(options):
+    options["output"].mkdir()
+    (options["output"] / "results.jsonl").write_text('{"row": "base"}\n')
+    assert "results.jsonl:1: expected a line that this script wrote" in refused(SCRIPT, **options)
