@@ -156,8 +156,8 @@ class TrainableTransformer(Transformer):
         factor = 1.0 / loss_scale
         if self.clip_norm:
             factor *= tf.minimum(1.0, self.clip_norm / norm)
-        gradients = [gradient * factor for gradient in gradients]
-        tf.distribute.get_replica_context().merge_call(self._update, args=(gradients, norm))
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._update, args=(gradients, factor, norm))
         return norm
 
     def _gradients(self, batch, weight):
@@ -194,25 +194,34 @@ class TrainableTransformer(Transformer):
         )
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _update(self, strategy, gradients, norm):
+    def _update(self, strategy, gradients, factor, norm):
         """Moves the weights, outside of replicas, where a decision is one for all of them."""
         is_finite = tf.math.is_finite(strategy.experimental_local_results(norm)[0])
 
         weights = [weight.value for weight in self.trainable_weights]
 
-        def update(variables, function, values):
-            for variable, value in zip(variables, values, strict=True):
-                strategy.extended.update(variable, function, args=(value,), group=False)
+        def update(variables, function, *values):
+            for variable, *value in zip(variables, *values, strict=True):
+                strategy.extended.update(variable, function, args=tuple(value), group=False)
 
         def move():
             # Not `optimizer.apply`, which would sum over replicas once more.
             rate = self.optimizer.learning_rate
-            update(weights, lambda w, g: self.optimizer.update_step(g, w, rate), gradients)
+            update(
+                weights,
+                lambda w, g, factor: self.optimizer.update_step(g * factor, w, rate),
+                gradients,
+                [factor] * len(weights),
+            )
             averages = [average.value for average in self.update_state.average]
             if averages:
                 share = 1.0 - self._ema_decay_now()
                 update(averages, lambda a, w: a.assign_sub(share * (a - w)), weights)
             return 0
+
+        if strategy.num_replicas_in_sync == 1:
+            # A pass over weights and optimizer state in place of one for each operation.
+            move = tf.function(move, autograph=False, jit_compile=True)
 
         def skip():
             self.update_state.skipped_updates.assign_add(1)
