@@ -23,6 +23,7 @@ from keras_transformer.command_line import define_record_flags, given_fields, ru
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.errors import UserError
+from keras_transformer.memory import keep_freed_memory
 from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.presets import PRESETS
 from keras_transformer.training import STRATEGIES, TrainingOptions, make_strategy, train
@@ -82,6 +83,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    keep_freed_memory()
     # Before TensorFlow computes anything, as workers need it.
     strategy = make_strategy(FLAGS.strategy, os.environ.get("TF_CONFIG"))
     if FLAGS.task == "parsing":
