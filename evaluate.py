@@ -100,6 +100,8 @@ def write_outputs(translator, lines, figures):
             partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if FLAGS.json:
         how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        if FLAGS.weights == "mean":
+            how["average"] = ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
         search = {**how, **dataclasses.asdict(translator.options)}
         with whole_file(FLAGS.json) as partial:
             partial.write_text(json.dumps({**figures, **search}, indent=2) + "\n")

@@ -187,7 +187,7 @@ class ModelDir:
             what = "a best checkpoint" if weights == "best" else "a checkpoint"
             raise UserError(f"{self.checkpoints.folder}: expected {what}, found none")
         if weights == "mean":
-            average_weights(model, self.checkpoints, steps[-self._number(average, steps) :])
+            average_weights(model, self.checkpoints, steps[-self.number_averaged(average) :])
         elif average is not None:
             raise UserError(f"weights={weights} are of one checkpoint: found average={average}")
         elif weights == "ema":
@@ -205,7 +205,9 @@ class ModelDir:
             )
         return model
 
-    def _number(self, average, steps):
+    def number_averaged(self, average: int | None = None) -> int:
+        """How many checkpoints `load_model` averages; raises `UserError` if they are not there."""
+        steps = self.checkpoints.steps()
         if average is None:
             return min(len(steps), self.load_training()["options"]["average_checkpoints"])
         if not 1 <= average <= len(steps):
