@@ -186,7 +186,6 @@ def _restored_state(model, checkpoints):
 
 def _fit(model, tokenizer, options, batches_from, valid_pairs, model_dir, state, log):
     """Trains from the state on, to the last step or until it is stopped."""
-
     counts = BatchCounts(tokenizer.pad_id)
     save = SaveCheckpoints(state, options, model_dir.checkpoints)
     with StopSignals() as signals:
