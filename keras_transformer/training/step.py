@@ -172,7 +172,7 @@ class TrainableTransformer(Transformer):
             sums = tf.nest.map_structure(tf.add, sums, self._micro_gradients(part, weight))
             return index + 1, sums
 
-        zeros = [tf.zeros(weight.shape) for weight in self.trainable_weights]
+        zeros = [tf.zeros(variable.shape) for variable in self.trainable_weights]
         # One at a time: TensorFlow would begin the next ones, and need the memory of all.
         _, sums = tf.while_loop(
             lambda index, _: index < n, add, (0, (0.0, zeros)), parallel_iterations=1
