@@ -94,7 +94,6 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.004,
             "max_length": 300,
             "bpe_dropout": 0.9,
-            "jit_compile": False,
             "checkpoint_steps": 50,
             "average_checkpoints": 10,
             "validation_steps": 500,
@@ -116,7 +115,6 @@ PRESETS: dict[str, Preset] = {
             "steps": 900,
             "warmup_steps": 400,
             "learning_rate": 0.005,
-            "jit_compile": False,  # compiling would take longer than it saves
             "checkpoint_steps": 50,
             "validation_steps": 300,
         },

@@ -52,7 +52,7 @@ class TrainingOptions(Record):
     )
     seed: int = field(1, "of the weights, the dropout and the order of the pairs")
     jit_compile: bool = field(
-        True, "compile the training step with XLA, once for each length of batch"
+        False, "compile the whole training step with XLA, once for each length of batch"
     )
     report_steps: int = field(100, "updates between two lines of progress")
     validation_steps: int = field(1000, "updates between two validations")
