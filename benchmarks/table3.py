@@ -24,7 +24,7 @@ from absl import flags
 
 from keras_transformer.command_line import define_record_flags, given_fields, run
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import TextPairs, pair_batches
+from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.files import whole_file
@@ -150,9 +150,8 @@ def trained(row):
     train_pairs = TextPairs(FLAGS.train_source, FLAGS.train_target)
     model = train(model_dir.path, scaled_config(row), options, train_pairs)
     tokenizer = model_dir.load_tokenizer()
-    batches = pair_batches(
-        valid_pairs, tokenizer, options.tokens_per_batch, options.max_length, shuffle_buffer=0
-    )
+    corpus = Corpus.build(valid_pairs, tokenizer, options.max_length)
+    batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epochs()
     translations = Translator(model, tokenizer)(list(read_lines(FLAGS.valid_source)))
     references = list(read_lines(FLAGS.valid_target))
     result = {

@@ -29,7 +29,7 @@ def tokenized(tokenizer, sentences=SENTENCES):
 
 
 def resplit(tokenizer, sentences, dropout, seed=0):
-    return tokenizer.merges.resplit(sentences, dropout, np.random.RandomState(seed))
+    return tokenizer.resplit(sentences, dropout, np.random.RandomState(seed))
 
 
 def rows(sentences):
@@ -87,7 +87,7 @@ from keras_transformer.tokenizers import SubwordTokenizer
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = np.array([int(id_) for id_ in sys.argv[2].split()])
 sentences = Ragged(ids, np.array([len(ids)]))
-print(*tokenizer.merges.resplit(sentences, 0.3, np.random.RandomState(5)).ids)
+print(*tokenizer.resplit(sentences, 0.3, np.random.RandomState(5)).ids)
 """
     sentences = tokenized(tokenizer, SENTENCES[:1])
     found = run_python(script, tmp_path / "vocabulary", " ".join(map(str, sentences.ids)))
@@ -97,4 +97,4 @@ print(*tokenizer.merges.resplit(sentences, 0.3, np.random.RandomState(5)).ids)
 def test_it_needs_merges():
     unigram = SubwordTokenizer.train_from_sentences(SENTENCES[:3] * 5, 283, "unigram")
     with pytest.raises(UserError, match='model_type "bpe"'):
-        _ = unigram.merges
+        resplit(unigram, tokenized(unigram), 0.1)

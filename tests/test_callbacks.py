@@ -91,7 +91,7 @@ def validations(folder, values, **options):
     def judge():
         return {options.best_by: next(figures)}, []
 
-    callback = Validation(state, log, options, judge, Best(folder), StopSignals())
+    callback = Validation(state, log, options, judge, "score", Best(folder), StopSignals())
     callback.set_model(model)
     for state.step in range(1, len(values) + 1):
         callback.on_train_batch_end(state.step - 1)
@@ -103,7 +103,7 @@ def validations(folder, values, **options):
 @pytest.mark.parametrize(
     ("best_by", "values", "best"),
     [
-        ("BLEU", [1.0, 3.0, 2.0, 3.0], 2),
+        ("score", [1.0, 3.0, 2.0, 3.0], 2),
         ("loss", [3.0, 1.0, 2.0, 1.0], 2),
         ("loss", [float("nan"), 5.0, float("nan"), 4.0], 4),
     ],
@@ -120,7 +120,7 @@ def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patienc
     values = [2.0, 1.0, 3.0, 3.0, 1.0, 1.0]
     state, _, log = validations(tmp_path, values, stop_patience=patience)
     assert state.step == stopped_at
-    assert any("stopping, as BLEU has not been better" in line for line in log.lines) == (
+    assert any("stopping, as score has not been better" in line for line in log.lines) == (
         patience > 0
     )
 

@@ -245,7 +245,7 @@ def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, 
     del training["train_source"], training["train_target"]
     languages = {"source_lang": "en", "target_lang": "de"}
     run("train.py", tfds=folder, valid_split="", test_split="", **languages, **training)
-    assert "validation" not in capsys.readouterr().out
+    assert "validation loss" not in capsys.readouterr().out
     assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
 
 

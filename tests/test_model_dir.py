@@ -115,12 +115,12 @@ def test_one_checkpoint_may_be_chosen(model_dir):
     for chosen in ("1", "last"):
         with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
             model_dir.load_model(weights=chosen)
-    with pytest.raises(UserError, match="average or checkpoint, found both"):
+    with pytest.raises(UserError, match="weights=best are of one checkpoint: found average=2"):
         model_dir.load_model(average=2, weights="best")
 
 
 def test_the_best_checkpoint_that_is_not_there_is_named(model_dir):
-    with pytest.raises(UserError, match=r"demo/best: expected a best checkpoint, found none"):
+    with pytest.raises(UserError, match=r"demo/best: expected a checkpoint, found none"):
         model_dir.load_model(weights="best")
 
 

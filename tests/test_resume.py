@@ -17,7 +17,7 @@ import tensorflow as tf
 from helpers import ROOT, run_python
 
 from keras_transformer import TransformerConfig
-from keras_transformer.data import BuiltinPairs
+from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir, TrainingOptions, train
 from keras_transformer.training.log import TrainingLog
@@ -252,13 +252,10 @@ def test_options_that_would_change_the_weights_are_refused(undisturbed, changed,
 
 
 def test_another_corpus_of_the_same_size_is_refused(undisturbed, monkeypatch):
-    reverse = TRAIN.dataset().cache().take(150)
-    lines = list(reverse)[::-1]
-    swapped = tf.data.Dataset.from_tensor_slices(
-        tuple(tf.stack([line[side] for line in lines]) for side in (0, 1))
-    )
-    monkeypatch.setattr(BuiltinPairs, "dataset", lambda self: swapped)
-    with pytest.raises(UserError, match=r"corpus=\w{16} \(now \w{16}\)$"):
+    [block] = TRAIN.blocks()
+    swapped = Block(block.source[::-1], block.target[::-1])
+    monkeypatch.setattr(BuiltinPairs, "blocks", lambda self: iter([swapped]))
+    with pytest.raises(UserError, match=r"fingerprint=\w+ \(now \w+\)$"):
         run(undisturbed.path)
 
 
@@ -279,11 +276,11 @@ def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path
 def test_early_stopping_is_remembered(tmp_path, capsys):
     """A run that has lost patience does not train on when it is started again."""
     path = tmp_path / "run"
-    few = {"steps": 100, "validation_steps": 1, "stop_patience": 2, "best_by": "BLEU"}
+    few = {"steps": 100, "validation_steps": 1, "stop_patience": 2, "best_by": "score"}
     run(path, **few)
     stopped = ModelDir(path).checkpoints.steps()[-1]
     assert stopped < 100
-    assert "stopping, as BLEU has not been better" in capsys.readouterr().out
+    assert "stopping, as score has not been better" in capsys.readouterr().out
     best = ModelDir(path).best.steps()
     run(path, **few)
     assert ModelDir(path).checkpoints.steps()[-1] == stopped

@@ -151,6 +151,8 @@ def test_figures_are_written_for_tensorboard(trained):
         "train/perplexity": [2, 4, 6],
         "train/learning_rate": [2, 4, 6],
         "train/padding_share": [2, 4, 6],
+        "train/gradient_norm": [2, 4, 6],
+        "train/skipped_updates": [2, 4, 6],
         "train/tokens_per_second": [2, 4, 6],
         "validation/loss": [3, 6],
         "validation/perplexity": [3, 6],
@@ -263,7 +265,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
             source, target = zip(*reversed(pairs), strict=True)
             yield Block([s.encode() for s in source], [t.encode() for t in target])
 
-    with pytest.raises(UserError, match=r"run on other data: fingerprint=\w+ \(now \w+\)$"):
+    with pytest.raises(UserError, match=r"other options or data: fingerprint=\w+ \(now \w+\)$"):
         run(model_dir.path, train_pairs=Backwards())
     assert files_of(model_dir.path) == before
 

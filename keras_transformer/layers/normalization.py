@@ -38,7 +38,7 @@ class LayerNormalization(keras.layers.Layer):
             setattr(self, name, weight)
 
     def call(self, x, training=False):
-        weights = self.gamma.value, self.beta.value
+        weights = [ops.cast(weight.value, "float32") for weight in (self.gamma, self.beta)]
         # Only in training: what is exported must not need XLA.
         if training:
             return _normalized_in_training(x, *weights, self.epsilon)

@@ -179,7 +179,8 @@ class Validation(keras.callbacks.Callback):
     A signal interrupts it; `catch_up` then does it when the run goes on.
 
     Args:
-        judge: gives figures, "loss" and "BLEU" among them, and rows of sample translations.
+        judge: gives figures, "loss" and the score among them, and rows of sample translations.
+        score: the name of the figure that is higher where the model is better.
         best: where the weights of the best validation are kept; None where another worker does.
     """
 
@@ -189,12 +190,13 @@ class Validation(keras.callbacks.Callback):
         log: TrainingLog,
         options: TrainingOptions,
         judge: Callable[[], tuple[dict[str, float], Sequence[Mapping[str, str]]]],
+        score: str,
         best: Checkpoints | None,
         signals: StopSignals,
     ):
         super().__init__()
         self.state, self.log, self.options = state, log, options
-        self.judge, self.best, self.signals = judge, best, signals
+        self.judge, self.score, self.best, self.signals = judge, score, best, signals
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.model.stop_training:
@@ -223,12 +225,12 @@ class Validation(keras.callbacks.Callback):
             + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
             + f" ({seconds:.0f} s)"
         )
-        self._compare(figures[options.best_by])
+        self._compare(figures["loss" if options.best_by == "loss" else self.score])
         return True
 
     def _compare(self, value):
         state, options = self.state, self.options
-        if state.is_better(value, highest=options.best_by == "BLEU"):
+        if state.is_better(value, highest=options.best_by == "score"):
             state.best_step, state.best_value = state.step, value
             state.validations_since_best = 0
             if self.best:

@@ -182,10 +182,10 @@ class ModelDir:
         config = self.load_config()
         model = Transformer(config, name="transformer")
         model.build()
-        steps = (self.best if weights == "best" else self.checkpoints).steps()
+        checkpoints = self.best if weights == "best" else self.checkpoints
+        steps = checkpoints.steps()
         if not steps:
-            what = "a best checkpoint" if weights == "best" else "a checkpoint"
-            raise UserError(f"{self.checkpoints.folder}: expected {what}, found none")
+            raise UserError(f"{checkpoints.folder}: expected a checkpoint, found none")
         if weights == "mean":
             average_weights(model, self.checkpoints, steps[-self.number_averaged(average) :])
         elif average is not None:

@@ -60,7 +60,9 @@ class TrainingOptions(Record):
     checkpoint_minutes: float = field(10.0, "minutes between two checkpoints; 0 for by steps only")
     keep_checkpoints: int = field(20, "number of checkpoints kept, the last ones")
     average_checkpoints: int = field(5, "number of last checkpoints averaged to judge and use")
-    best_by: str = field("BLEU", "what the best validation is best by", choices=("BLEU", "loss"))
+    best_by: str = field(
+        "score", "of validations: the score, BLEU or F1 of trees, or the loss", ("score", "loss")
+    )
     stop_patience: int = field(
         0, "validations in a row, none better than the best, after which to stop; 0 for never"
     )

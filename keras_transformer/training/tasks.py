@@ -37,9 +37,11 @@ class Task(Protocol):
 
     Attributes:
         search: the fields of `SearchOptions` that differ from their defaults.
+        score: the name of the figure that is higher where the model is better.
     """
 
     search: dict[str, Any]
+    score: str
 
     def figures(self, sources, outputs, references) -> dict[str, float]:
         """What is shown of a validation."""
@@ -65,6 +67,8 @@ class Translation:
         target_lang: two-letter code, for BLEU on tokens.
     """
 
+    score = "BLEU"
+
     def __init__(self, target_lang: str | None = None):
         self.target_lang, self.search = target_lang, {}
 
@@ -84,6 +88,8 @@ class Parsing:
     Args:
         tokenizer: the parser's vocabulary.
     """
+
+    score = "F1"
 
     def __init__(self, tokenizer: ParsingTokenizer):
         self.tokenizer, self.search = tokenizer, search_defaults(tokenizer)

@@ -143,7 +143,8 @@ def train(
             f"tokens, {devices} device{'s' if devices > 1 else ''}"
         )
         judge = valid_pairs and _judge(model, tokenizer, options, valid_pairs, valid_corpus)
-        _fit(model, options, batches, judge, model_dir, state, log, strategy)
+        score = task_of(tokenizer).score
+        _fit(model, options, batches, judge, score, model_dir, state, log, strategy)
         sum_over_workers(strategy, 0)  # until the chief has saved the last checkpoint
         report_summary(state, config, options, devices, log)
 
@@ -197,7 +198,7 @@ def _restored_state(model, checkpoints):
     return RunState.from_json(checkpoints.load_progress(steps[-1]))
 
 
-def _fit(model, options, batches, judge, model_dir, state, log, strategy):
+def _fit(model, options, batches, judge, score, model_dir, state, log, strategy):
     """Trains from the state on, to the last step or until it is stopped."""
     writes = is_chief(strategy)
     pad_id = model.config.pad_id
@@ -211,7 +212,7 @@ def _fit(model, options, batches, judge, model_dir, state, log, strategy):
         ]
         if judge:
             best = model_dir.best if writes else None
-            validation = Validation(state, log, options, judge, best, signals)
+            validation = Validation(state, log, options, judge, score, best, signals)
             callbacks.append(validation)
         if writes:
             callbacks.append(save)
