@@ -259,9 +259,15 @@ def test_another_corpus_of_the_same_size_is_refused(undisturbed, monkeypatch):
         run(undisturbed.path)
 
 
-def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path):
+def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path, monkeypatch):
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, unlimited[1]))
+    create = ModelDir.create
+
+    def create_and_fill_the_disk(*arguments):
+        create(*arguments)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, unlimited[1]))
+
+    monkeypatch.setattr(ModelDir, "create", create_and_fill_the_disk)
     try:
         with pytest.raises(UserError, match=r"step-\d+: the checkpoint cannot be written") as error:
             run(tmp_path / "run")
