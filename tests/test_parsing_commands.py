@@ -116,7 +116,7 @@ def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),
-        ({"substituted_share": 0.5}, "expected no --substituted_share, found without"),
+        ({"substituted": 0, "substituted_share": 0.5}, "expected no --substituted_share, found"),
         ({"substituted": -1}, "substituted must be at least 0: found -1"),
         ({"linearization": "words", "vocab_size": 60}, "expected a vocab_size of at least"),
         ({"train_source": "nothing.mrg"}, "nothing.mrg: expected a readable file"),
