@@ -3,9 +3,10 @@
   python benchmarks/table1.py --output=figures
 
 Each layer runs forward and backward, over lengths n at one width and over widths d at one length.
-Time is the median over several processes, memory that of one more. Exponents are slopes of least
-squares between logarithms. d is varied at a length at which the formula's term outweighs others
-(attention: n far above d). Attention has heads of 32, so that their number grows with d.
+Time is the processor's, of one thread, which other work on the machine hardly changes. Of several
+processes the median counts. Exponents are slopes of least squares between logarithms. d is varied
+at a length at which the formula's term outweighs others (attention: n far above d). Attention has
+heads of 32, so that their number grows with d.
 
 Path length: a gradient begins at the first position of the output, and is handed back through one
 layer after the other until it reaches the last position of the input.
@@ -23,8 +24,8 @@ import numpy as np
 from absl import app, flags
 
 flags.DEFINE_string("output", None, "folder for the plots", required=True)
-flags.DEFINE_integer("rounds", 3, "processes that time each type of layer")
-flags.DEFINE_float("seconds", 1, "of each timed window, at least")
+flags.DEFINE_integer("rounds", 3, "processes that measure each type of layer over n, and over d")
+flags.DEFINE_float("seconds", 1, "of processor time in each process and size, at least")
 flags.DEFINE_integer("radius", 64, "of restricted attention (r)")
 flags.DEFINE_integer("kernel_size", 5, "of convolutions (k)")
 flags.DEFINE_string("job", None, "used by this script: what to measure, as JSON")
@@ -89,25 +90,12 @@ def forward_and_backward(name, n, d):
 
 def seconds_of(run):
     run()
-    times, start = [], time.perf_counter()
-    while time.perf_counter() - start < FLAGS.seconds:
-        begin = time.perf_counter()
+    times = []
+    while sum(times) < FLAGS.seconds:
+        begin = time.process_time()
         run()
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return statistics.median(times)
-
-
-def mebibytes_of(runs):
-    """What the process holds at most, run after run, over what it held before the first.
-
-    What one run frees the next may use, so each must need more than those before.
-    """
-    peaks = []
-    before = mebibytes("VmRSS:")
-    for run in runs:
-        run()
-        peaks.append(mebibytes("VmHWM:") - before)
-    return peaks
 
 
 def mebibytes(what):
@@ -148,33 +136,51 @@ def one_step(layer):
     return call
 
 
-def do(what, name, sweep):
-    """One measurement, in the process that `measured` starts for it."""
-    if what == "path":
-        return [path_length(name, n) for n in PATH_LENGTHS]
+def do(name, axis):
+    """Seconds and MiB of each case of a sweep, in the process that `measured` starts for it.
+
+    Memory is the peak over what was held at first. What one case frees the next may use, so each
+    must need more than those before.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     forward_and_backward(name, 16, 32)()
-    runs = (forward_and_backward(name, n, d) for n, d in cases(name)[sweep])
-    return mebibytes_of(runs) if what == "MiB" else [seconds_of(run) for run in runs]
+    before = mebibytes("VmRSS:")
+    return [
+        (seconds_of(forward_and_backward(name, n, d)), mebibytes("VmHWM:") - before)
+        for n, d in cases(name)[axis]
+    ]
 
 
-def measured(what, name, sweep=0):
-    """What a process of its own measures."""
-    job = json.dumps([what, name, sweep])
-    flags_given = [f"--{key}={FLAGS[key].value}" for key in ("seconds", "radius", "kernel_size")]
-    child = subprocess.run(
-        [sys.executable, __file__, "--output=", f"--job={job}", *flags_given],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    if child.returncode:
-        raise RuntimeError(f"{job}: {child.stderr}")
-    return json.loads(child.stdout.splitlines()[-1])
+def measured(name, axis):
+    """The medians of what processes of their own measure: {"seconds": [...], "MiB": [...]}."""
+    given = [f"--{key}={FLAGS[key].value}" for key in ("seconds", "radius", "kernel_size")]
+    command = [sys.executable, __file__, "--output=", f"--job={json.dumps([name, axis])}", *given]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    rounds = []
+    for i in range(FLAGS.rounds):
+        print(f"{name}, over {'nd'[axis]}, round {i + 1}", file=sys.stderr)
+        child = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if child.returncode:
+            raise RuntimeError(child.stderr)
+        rounds.append(json.loads(child.stdout.splitlines()[-1]))
+    seconds, memory = np.median(rounds, axis=0).T.tolist()
+    return {"seconds": seconds, "MiB": memory}
 
 
 def slope(x, y):
     """The exponent e of y = c x^e, by least squares between logarithms."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def exponents_of(name, values, what):
+    """Those in n and in d, as text."""
+    return [
+        f"{'nd'[axis]}^{slope([case[axis] for case in cases(name)[axis]], values[axis][what]):.2f}"
+        for axis in (0, 1)
+    ]
 
 
 def draw(folder, results, paths):
@@ -199,10 +205,10 @@ def draw(folder, results, paths):
     ):
         figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True)
         for name, values in results.items():
-            for ax, sweep, ys, axis in zip(axes, cases(name), values[what], (0, 1), strict=True):
-                xs = [case[axis] for case in sweep]
-                symbol = "nd"[axis]
-                ax.plot(xs, ys, "o-", label=f"{name}: {symbol}^{slope(xs, ys):.2f}")
+            exponents = exponents_of(name, values, what)
+            for axis, ax in enumerate(axes):
+                xs = [case[axis] for case in cases(name)[axis]]
+                ax.plot(xs, values[axis][what], "o-", label=f"{name}: {exponents[axis]}")
         axes[0].set(xlabel=f"length n (d = {D})", ylabel=label)
         axes[1].set(
             xlabel=f"width d (n = {N_OF_ATTENTION} for attention, {N_OF_OTHERS} for others)"
@@ -225,32 +231,15 @@ def main(argv):
         return
     folder = Path(FLAGS.output)
     folder.mkdir(parents=True, exist_ok=True)
-    results = {}
-    for name in FORMULAS:
-        print(f"measuring {name}", file=sys.stderr)
-        seconds = [
-            [measured("seconds", name, sweep) for _ in range(FLAGS.rounds)] for sweep in (0, 1)
-        ]
-        results[name] = {
-            "seconds": [np.median(rounds, axis=0).tolist() for rounds in seconds],
-            "MiB": [measured("MiB", name, sweep) for sweep in (0, 1)],
-        }
+    results = {name: [measured(name, axis) for axis in (0, 1)] for name in FORMULAS}
     print("path length", file=sys.stderr)
-    paths = {name: measured("path", name) for name in (*FORMULAS, DILATED)}
+    paths = {name: [path_length(name, n) for n in PATH_LENGTHS] for name in (*FORMULAS, DILATED)}
 
     print("| layer | paper | time | memory | seconds, n = " + ", ".join(map(str, LENGTHS)) + " |")
     print("|---|---|---|---|---|")
     for name, values in results.items():
-        exponents = {
-            what: " ".join(
-                f"{symbol}^{slope([case[axis] for case in sweep], ys):.2f}"
-                for axis, (symbol, sweep, ys) in enumerate(
-                    zip("nd", cases(name), values[what], strict=True)
-                )
-            )
-            for what in ("seconds", "MiB")
-        }
-        seconds = ", ".join(f"{x:.3g}" for x in values["seconds"][0])
+        exponents = {what: " ".join(exponents_of(name, values, what)) for what in values[0]}
+        seconds = ", ".join(f"{x:.3g}" for x in values[0]["seconds"])
         print(
             f"| {name} | {FORMULAS[name][0]} | {exponents['seconds']} | {exponents['MiB']} "
             f"| {seconds} |"
