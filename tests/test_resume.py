@@ -265,7 +265,7 @@ def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path
 
     def create_and_fill_the_disk(*arguments):
         create(*arguments)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, unlimited[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))
 
     monkeypatch.setattr(ModelDir, "create", create_and_fill_the_disk)
     try:
