@@ -81,6 +81,12 @@ def main():
         target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
         print(f"source  {FLAGS.source}\ntarget  {target}")
         maps = pair_attention(model, translator.tokenizer, FLAGS.source, target)
+        for name in FLAGS.attention:
+            if name not in maps:
+                raise UserError(
+                    f"--attention={name}: expected a model with self-attention, found layer_type="
+                    f"{model.config.layer_type}; --attention=memory is there"
+                )
         figures = {
             (kind, name): drawn(kind, maps[name])
             for kind in kinds

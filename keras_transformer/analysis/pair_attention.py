@@ -64,7 +64,8 @@ def pair_attention(
         target: its translation, the model's own or any other.
 
     Returns:
-        By name: "encoder", "decoder" and "memory", the decoder's attention to the source.
+        By name: "encoder", "decoder" and "memory", the decoder's attention to the source. Where
+        another `layer_type` takes the place of self-attention, "memory" alone.
 
     Raises:
         UserError: a sentence has no token, or more than 400.
@@ -84,13 +85,17 @@ def pair_attention(
 
     read, written = labels(start + target_ids), labels(target_ids + end)
     words = labels(source_ids + end)
-    encoder, decoder, memory = (
-        np.concatenate([np.asarray(layer, "float32") for layer in layers]) for layers in maps
-    )
+    of_words = {
+        "encoder": ("encoder self-attention", words, words),
+        "decoder": ("decoder self-attention", read, read),
+        "memory": ("encoder-decoder attention", written, words),
+    }
     return {
-        "encoder": WordAttention("encoder self-attention", words, words, encoder),
-        "decoder": WordAttention("decoder self-attention", read, read, decoder),
-        "memory": WordAttention("encoder-decoder attention", written, words, memory),
+        name: WordAttention(
+            *of_words[name], np.concatenate([np.asarray(layer, "float32") for layer in layers])
+        )
+        for name, layers in maps._asdict().items()
+        if layers
     }
 
 
