@@ -297,7 +297,8 @@ def one_replica():
 
 
 @pytest.mark.parametrize(
-    ("replicas", "num_microbatches", "jit_compile"), [(2, 1, 0), (4, 1, 0), (2, 2, 1)]
+    ("replicas", "num_microbatches", "jit_compile"),
+    [(2, 2, 0), (4, 1, 0), pytest.param(2, 2, 1, marks=pytest.mark.slow)],
 )
 def test_replicas_make_the_updates_of_one(
     one_replica, tmp_path, replicas, num_microbatches, jit_compile
@@ -316,12 +317,5 @@ def test_no_replica_makes_an_update_that_is_not_finite_on_one(tmp_path):
     half = len(weights) // 2
     assert_same(weights[:half], new_model().get_weights(), atol=0)
     assert_same(weights[half:], weights[:half], atol=0)
-    assert (
-        logs[
-            -1,
-            sorted(
-                ("loss", "perplexity", "target_tokens", "gradient_norm", "skipped_updates")
-            ).index("skipped_updates"),
-        ]
-        == 20
-    )
+    _, _, _, skipped_updates, _ = logs[-1]  # by name
+    assert skipped_updates == 20
