@@ -57,7 +57,9 @@ def new_layer(name, d, radius, kernel_size, depth=0):
         "convolutional": lambda: layers.Convolution(d, kernel_size),
         "separable": lambda: layers.Convolution(d, kernel_size, separable=True),
         "restricted": lambda: layers.RestrictedSelfAttention(d, heads, radius=radius),
-        DILATED: lambda: layers.Convolution(d, kernel_size, dilation_rate=kernel_size**depth),
+        DILATED: lambda: layers.Convolution(
+            d, kernel_size, causal=True, dilation_rate=kernel_size**depth
+        ),
     }[name]()
     layer.build((None, None, d))
     return layer
@@ -113,6 +115,8 @@ def path_length(name, n):
         layer = new_layer(name, d, PATH_RADIUS, PATH_KERNEL_SIZE, depth)
         if name == "recurrent":
             layer = one_step(layer)
+        if name == DILATED:
+            layer = backwards(layer)
         x = tf.constant(rng.normal(size=(1, n, d)), "float32")
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -122,6 +126,13 @@ def path_length(name, n):
         handed_back = np.where(gradient != 0, rng.normal(size=(1, n, d)), 0)
         depth += 1
     return depth
+
+
+def backwards(layer):
+    """A causal layer that looks ahead instead: from the first position to the last."""
+    from keras import ops
+
+    return lambda x: ops.flip(layer(ops.flip(x, axis=1)), axis=1)
 
 
 def one_step(layer):
