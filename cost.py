@@ -11,7 +11,7 @@ with --seconds_per_step estimated as in the paper: time x devices x sustained ra
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
 from keras_transformer.analysis.table2 import LENGTH, table2
 from keras_transformer.command_line import define_record_flags, given_fields, run
@@ -44,6 +44,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    quiet_tensorflow.find_devices()
     if FLAGS.table2:
         refuse("--table2, which has its own", ("preset", "model_dir", *fields(), *training_flags()))
         return print(table2())

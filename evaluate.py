@@ -15,8 +15,9 @@ import os
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import define_translator_flags, load_translator, run
+from keras_transformer.cores import share_cores
 from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
@@ -49,6 +50,8 @@ MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end wou
 
 
 def main():
+    share_cores(FLAGS.workers)
+    quiet_tensorflow.find_devices()
     if FLAGS.task == "parsing":
         evaluate_parser()
     else:

@@ -8,7 +8,7 @@ ctranslate2: the folder `output`, for the C++ engine CTranslate2.
 
 from absl import flags, logging
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer import export
 from keras_transformer.command_line import (
     define_record_flags,
@@ -32,6 +32,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    quiet_tensorflow.find_devices()
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
     write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]

@@ -11,7 +11,7 @@ import sys
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import run
 from keras_transformer.marian import import_marian
 from keras_transformer.training import ModelDir
@@ -23,6 +23,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    quiet_tensorflow.find_devices()
     model_dir = ModelDir(FLAGS.model_dir)
     model_dir.check_new()
     model, tokenizer = import_marian(FLAGS.source)

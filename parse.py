@@ -12,8 +12,9 @@ import sys
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import define_translator_flags, load_translator, run
+from keras_transformer.cores import share_cores
 from keras_transformer.parsing import Parser
 from keras_transformer.text_files import without_end
 
@@ -23,6 +24,8 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    share_cores(FLAGS.workers)
+    quiet_tensorflow.find_devices()
     parser = Parser(load_translator())
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):
         # What is not UTF-8 comes out as it came in.

@@ -23,12 +23,15 @@ def _without_stderr():
         os.close(nowhere)
 
 
+def find_devices() -> None:
+    """Has TensorFlow find the devices of this machine, and settles how many threads it has."""
+    with _without_stderr():
+        tf.config.list_logical_devices()
+        # oneDNN tells once that it leaves these to others.
+        tf.transpose(tf.zeros((1, 1), tf.int64))
+
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 with _without_stderr():
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
-
-    if "TF_CONFIG" not in os.environ:  # one of several workers must compute nothing before it joins
-        tf.config.list_logical_devices()
-        # oneDNN tells once that it leaves these to others.
-        tf.transpose(tf.zeros((1, 1), tf.int64))

@@ -18,9 +18,10 @@ import sys
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import define_record_flags, given_fields, run
 from keras_transformer.config import TransformerConfig
+from keras_transformer.cores import parts_for_cores, share_cores
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.errors import UserError
 from keras_transformer.memory import keep_freed_memory
@@ -84,11 +85,8 @@ FLAGS = flags.FLAGS
 
 def main():
     keep_freed_memory()
-    # Before TensorFlow computes anything, as workers need it.
-    strategy = make_strategy(FLAGS.strategy, os.environ.get("TF_CONFIG"))
     if FLAGS.task == "parsing":
         preset = FLAGS.preset or "parsing"
-        config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
         train_pairs, valid_pairs, test_pairs = treebank_pairs(preset)
         vocab_type, is_builtin = train_pairs.options.linearization, False
     else:
@@ -97,18 +95,24 @@ def main():
         train_pairs, valid_pairs, test_pairs = sentence_pairs()
         vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, BuiltinPairs)
         preset = FLAGS.preset or ("demo" if is_builtin else "base")
-        config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
+    config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
+    options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
+    if not options.jit_compile:
+        share_cores(options.parallel_parts or parts_for_cores(options.tokens_per_batch))
+    tf_config = os.environ.get("TF_CONFIG")
+    if not tf_config:  # one of several workers must compute nothing before it joins
+        quiet_tensorflow.find_devices()
     train(
         FLAGS.model_dir or f"runs/{preset}",
         config,
-        TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)}),
+        options,
         train_pairs,
         valid_pairs,
         test_pairs,
         vocab_type=vocab_type,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
-        strategy=strategy,
+        strategy=make_strategy(FLAGS.strategy, tf_config),
         data_cache=FLAGS.data_cache,
     )
 

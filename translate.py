@@ -15,13 +15,14 @@ import sys
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import (
     define_translator_flags,
     given_fields,
     load_translator,
     run,
 )
+from keras_transformer.cores import share_cores
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingTokenizer
@@ -37,6 +38,8 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    share_cores(FLAGS.workers)
+    quiet_tensorflow.find_devices()
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
-import quiet_tensorflow  # noqa: F401 (first: it silences what the others import)
+import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.analysis.attention_figures import grid_figure, heat_figure, line_figure
 from keras_transformer.analysis.attention_page import attention_page
 from keras_transformer.analysis.pair_attention import pair_attention
@@ -72,6 +72,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    quiet_tensorflow.find_devices()
     kinds = chosen_kinds()
     model, options, translator = what_to_draw(kinds)
     names = file_names(kinds)

@@ -116,4 +116,6 @@ def _check_training(layer, inputs, output_shape):
     target = np.random.default_rng(1).normal(size=output_shape)
     model.fit(inputs, target, batch_size=output_shape[0], verbose=0)
     for weight, old in zip(model.weights, before, strict=True):
+        if weight.path.endswith("key/bias"):
+            continue  # moves all scores of a query alike, so that nothing depends on it
         assert np.any(weight.numpy() != old), f"{weight.path} is not trained"

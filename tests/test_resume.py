@@ -43,6 +43,7 @@ OPTIONS = TrainingOptions(
     checkpoint_steps=5,
     keep_checkpoints=2,
     average_checkpoints=1,
+    parallel_parts=2,
 )
 TRAIN, VALID = BuiltinPairs("train", 150), BuiltinPairs("validation", 20)
 
@@ -243,12 +244,18 @@ def test_a_lock_leaves_no_folder_where_nothing_was_made(tmp_path):
     [
         ({"learning_rate": 0.5}, r"learning_rate=None \(now 0\.5\)"),
         ({"tokens_per_batch": 128}, r"tokens_per_batch=256 \(now 128\)"),
+        ({"parallel_parts": 1}, r"parallel_parts=2 \(now 1\)"),
     ],
 )
 def test_options_that_would_change_the_weights_are_refused(undisturbed, changed, message):
     with pytest.raises(UserError, match=message) as error:
         run(undisturbed.path, **changed)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturbed):
+    run(undisturbed.path, parallel_parts=None)
+    assert undisturbed.load_training()["options"]["parallel_parts"] == 2
 
 
 def test_another_corpus_of_the_same_size_is_refused(undisturbed, monkeypatch):

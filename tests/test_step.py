@@ -91,11 +91,18 @@ def test_updates_are_those_of_plain_keras(plain):
     assert_same(plain[0].get_weights(), model.get_weights())
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_micro_batches_of_any_number_of_tokens_make_the_update_of_their_batch(plain, jit_compile):
-    """Seven rows in three parts: one part gets rows of padding."""
+@pytest.mark.parametrize(
+    ("num_microbatches", "parallel_parts", "jit_compile"),
+    [(3, 1, False), (3, 1, True), (1, 2, False), (2, 3, False)],
+)
+def test_parts_of_any_number_of_tokens_make_the_update_of_their_batch(
+    plain, num_microbatches, parallel_parts, jit_compile
+):
+    """Seven rows: some parts get rows of padding."""
     expected, expected_logs = plain
-    model = new_model(num_microbatches=3, jit_compile=jit_compile)
+    model = new_model(
+        num_microbatches=num_microbatches, parallel_parts=parallel_parts, jit_compile=jit_compile
+    )
     announced = []
     model.announce = announced.append
     logs = fit(model, ragged_batches(12))
@@ -246,15 +253,12 @@ def test_rows_are_filled_up_with_padding():
 
 
 def test_configuration_gives_back_the_same_model():
-    model = TrainableTransformer(CONFIG, num_microbatches=2, clip_norm=1.0, ema_decay=0.9)
+    options = {"num_microbatches": 2, "parallel_parts": 3, "clip_norm": 1.0, "ema_decay": 0.9}
+    model = TrainableTransformer(CONFIG, **options)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
     assert isinstance(copy, TrainableTransformer)
-    assert (copy.config, copy.num_microbatches, copy.clip_norm, copy.ema_decay) == (
-        CONFIG,
-        2,
-        1.0,
-        0.9,
-    )
+    assert copy.config == CONFIG
+    assert {name: getattr(copy, name) for name in options} == options
 
 
 # Under a strategy in a process of its own, since logical devices are set once.

@@ -43,6 +43,7 @@ OPTIONS = TrainingOptions(
     checkpoint_steps=2,
     keep_checkpoints=2,
     average_checkpoints=2,
+    parallel_parts=1,
 )
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.fused import fused, fused_sum
 from keras_transformer.layers.dropout import Dropout
 
 # Stands for minus infinity before the softmax: a row in which nothing may be attended to then
@@ -119,8 +120,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.attend(self.queries(query), keys, values, attention_mask, training)
 
     def queries(self, query):
-        """Queries (batch, num_heads, length, d_k), scaled by `d_k^-0.5`."""
-        return self._split_heads(self.query(query)) * self.d_k**-0.5
+        """Queries (batch, num_heads, length, d_k)."""
+        return self._split_heads(self.query(query))
 
     def keys_and_values(self, value):
         """Keys (batch, num_heads, length, d_k) and values (batch, num_heads, length, d_v)."""
@@ -128,18 +129,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def attend(self, queries, keys, values, attention_mask=None, training=None):
         """What `call` does, given queries, keys and values of all heads."""
-        weights = self.attention_weights(queries, keys, attention_mask)
+        weights = self.attention_weights(queries, keys, attention_mask, training)
         context = ops.matmul(self.weights_dropout(weights, training=training), values)
         return self.output_projection(self._join_heads(context))
 
-    def attention_weights(self, queries, keys, attention_mask=None):
+    def attention_weights(self, queries, keys, attention_mask=None, training=None):
         """Weights (batch, num_heads, query_length, value_length); each row sums to one."""
         scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))
-        # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
-        scores = ops.cast(scores, "float32")
-        if attention_mask is not None:
-            scores = ops.where(attention_mask, scores, _MINUS_INFINITY)
-        return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        mask = True if attention_mask is None else attention_mask
+        # Only in training: what is exported must not need XLA.
+        weights = _weights_in_training if training else _weights
+        return weights(scores, mask, self.d_k**-0.5)
 
     def _split_heads(self, x):
         batch, length = ops.shape(x)[:2]
@@ -165,3 +165,27 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
         }
+
+
+def _weights(scores, mask, scale):
+    # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
+    dtype = scores.dtype
+    scores = ops.where(mask, ops.cast(scores, "float32") * scale, _MINUS_INFINITY)
+    return ops.cast(ops.softmax(scores, axis=-1), dtype)
+
+
+@fused
+def _weights_in_training(scores, mask, scale):
+    @ops.custom_gradient
+    def weights(scores):
+        weights = _weights(scores, mask, scale)
+
+        def gradient(*args, upstream=None):
+            upstream = ops.cast(args[0] if upstream is None else upstream, "float32")
+            p = ops.cast(weights, "float32")
+            mean = fused_sum(upstream * p, axis=-1)
+            return ops.cast((upstream - mean) * p * scale, scores.dtype)
+
+        return weights, gradient
+
+    return weights(scores)

@@ -1,6 +1,7 @@
 """The position-wise feed-forward network (paper, section 3.3)."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
 
@@ -47,7 +48,10 @@ class FeedForward(keras.layers.Layer):
         self.output_projection.build((None, None, self.d_ff))
 
     def call(self, x, training=None):
-        return self.output_projection(self.hidden_dropout(self.hidden(x), training=training))
+        # As one matrix of rows, of which TensorFlow multiplies, adds and rectifies in one pass.
+        rows = ops.reshape(x, (-1, self.d_model))
+        rows = self.hidden_dropout(self.hidden(rows), training=training)
+        return ops.reshape(self.output_projection(rows), ops.shape(x))
 
     def compute_output_shape(self, x_shape):
         return x_shape

@@ -1,9 +1,11 @@
 """Layer normalisation, with its gradient in closed form (paper, section 3.1)."""
 
+import functools
+
 import keras
 from keras import ops
 
-from keras_transformer.fused import fused
+from keras_transformer.fused import fused, fused_sum
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -42,7 +44,8 @@ class LayerNormalization(keras.layers.Layer):
         # Only in training: what is exported must not need XLA.
         if training:
             return _normalized_in_training(x, *weights, self.epsilon)
-        return _normalized(*_standardized(x, self.epsilon), *weights, x.dtype)
+        plain_sum = functools.partial(ops.sum, keepdims=True)
+        return _normalized(x, *_statistics(x, self.epsilon, plain_sum), *weights)
 
     def compute_output_shape(self, x_shape):
         return x_shape
@@ -51,37 +54,44 @@ class LayerNormalization(keras.layers.Layer):
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
-def _standardized(x, epsilon):
-    """Rows less their mean, and one over their standard deviation."""
-    deviation = ops.cast(x, "float32")
-    deviation = deviation - ops.mean(deviation, axis=-1, keepdims=True)
-    variance = ops.mean(ops.square(deviation), axis=-1, keepdims=True)
-    return deviation, ops.rsqrt(variance + epsilon)
+def _standardized(x, mean, scale):
+    return (ops.cast(x, "float32") - mean) * scale
 
 
-def _normalized(deviation, scale, gamma, beta, dtype):
-    return ops.cast(deviation * scale * gamma + beta, dtype)
+def _statistics(x, epsilon, total):
+    """The mean of each row, and one over its standard deviation; `total` sums over an axis."""
+    x = ops.cast(x, "float32")
+    mean = total(x, axis=-1) / x.shape[-1]
+    variance = total(ops.square(x - mean), axis=-1) / x.shape[-1]
+    return mean, ops.rsqrt(variance + epsilon)
+
+
+def _normalized(x, mean, scale, gamma, beta):
+    return ops.cast(_standardized(x, mean, scale) * gamma + beta, x.dtype)
 
 
 @fused
 def _normalized_in_training(x, gamma, beta, epsilon):
     @ops.custom_gradient
     def normalized(x, gamma, beta):
-        deviation, scale = _standardized(x, epsilon)
+        mean, scale = _statistics(x, epsilon, fused_sum)
 
         def gradient(*args, upstream=None):
             upstream = ops.cast(args[0] if upstream is None else upstream, "float32")
-            standard = deviation * scale
+            standard = _standardized(x, mean, scale)
             g = upstream * gamma
-            g = g - ops.mean(g, axis=-1, keepdims=True)
-            g = g - standard * ops.mean(g * standard, axis=-1, keepdims=True)
-            rows = tuple(range(len(x.shape) - 1))
+            mean_g = fused_sum(g, axis=-1) / x.shape[-1]
+            share = fused_sum(g * standard, axis=-1) / x.shape[-1]
             return (
-                ops.cast(g * scale, x.dtype),
-                ops.sum(upstream * standard, axis=rows),
-                ops.sum(upstream, axis=rows),
+                ops.cast((g - mean_g - standard * share) * scale, x.dtype),
+                _sum_of_rows(upstream * standard),
+                _sum_of_rows(upstream),
             )
 
-        return _normalized(deviation, scale, gamma, beta, x.dtype), gradient
+        return _normalized(x, mean, scale, gamma, beta), gradient
 
     return normalized(x, gamma, beta)
+
+
+def _sum_of_rows(x):
+    return fused_sum(ops.reshape(x, (-1, x.shape[-1])), axis=0)[0]

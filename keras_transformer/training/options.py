@@ -40,6 +40,11 @@ class TrainingOptions(Record):
     num_microbatches: int = field(
         1, "parts that a batch is computed in, one after another: less memory, the same update"
     )
+    parallel_parts: int | None = field(
+        None,
+        "parts of a batch computed at the same time; default: on a CPU, one for each core and "
+        "1,024 tokens",
+    )
     dtype_policy: str = field(
         "float32",
         "of matrix products; weights and their updates are float32",
@@ -81,6 +86,8 @@ class TrainingOptions(Record):
         )
         for name in at_least_one.split():
             self.expect(name, getattr(self, name) >= 1, "at least 1")
+        parts = self.parallel_parts
+        self.expect("parallel_parts", parts is None or parts >= 1, "at least 1")
         self.expect("seed", 0 <= self.seed < 2**32, "in [0, 2^32)")
         self.expect("max_length", self.max_length >= 2, "at least 2")
         self.expect(

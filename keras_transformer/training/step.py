@@ -1,5 +1,6 @@
 """One update of training: of any number of devices, in any number of parts (TensorFlow)."""
 
+import functools
 from collections.abc import Callable
 
 import keras
@@ -45,7 +46,10 @@ class TrainableTransformer(Transformer):
 
     Args:
         config: a `TransformerConfig`.
-        num_microbatches: parts that a batch is computed in, to need the memory of one part.
+        num_microbatches: parts that a batch is computed in, one after another, to need the memory
+            of one part.
+        parallel_parts: parts that each of these is computed in at the same time. On a CPU, where
+            each then has a core, that is faster than all cores at work on one small operation.
         clip_norm: the largest norm of a gradient, all weights together; 0 for any.
         ema_decay: of an exponential moving average of the weights, reached as training goes on:
             `min(ema_decay, (1 + n) / (10 + n))` at the n-th update; 0 for no average.
@@ -66,12 +70,14 @@ class TrainableTransformer(Transformer):
         self,
         config: TransformerConfig,
         num_microbatches: int = 1,
+        parallel_parts: int = 1,
         clip_norm: float = 0.0,
         ema_decay: float = 0.0,
         **kwargs,
     ):
         super().__init__(config, **kwargs)
         self.num_microbatches = num_microbatches
+        self.parallel_parts = parallel_parts
         self.clip_norm = clip_norm
         self.ema_decay = ema_decay
         self.token_metrics = [Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)]
@@ -169,8 +175,7 @@ class TrainableTransformer(Transformer):
 
         def add(index, sums):
             part = keras.tree.map_structure(lambda x: x[index], parts)
-            sums = tf.nest.map_structure(tf.add, sums, self._micro_gradients(part, weight))
-            return index + 1, sums
+            return index + 1, _sum(sums, self._micro_gradients(part, weight))
 
         zeros = [tf.zeros(variable.shape) for variable in self.trainable_weights]
         # One at a time: TensorFlow would begin the next ones, and need the memory of all.
@@ -180,6 +185,16 @@ class TrainableTransformer(Transformer):
         return sums
 
     def _micro_gradients(self, batch, weight):
+        n = self.parallel_parts
+        parts = split_rows(batch, n, self.config.pad_id)
+        # TensorFlow computes at the same time what does not depend on each other.
+        sums = [
+            self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
+            for i in range(n)
+        ]
+        return functools.reduce(_sum, sums)
+
+    def _part_gradients(self, batch, weight):
         inputs, labels = batch
         real = tf.cast(labels != self.config.pad_id, tf.float32)
         with tf.GradientTape() as tape:
@@ -239,6 +254,7 @@ class TrainableTransformer(Transformer):
         return {
             **super().get_config(),
             "num_microbatches": self.num_microbatches,
+            "parallel_parts": self.parallel_parts,
             "clip_norm": self.clip_norm,
             "ema_decay": self.ema_decay,
         }
@@ -295,6 +311,10 @@ class UpdateState:
         scale = self.loss_scale.value * tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
         self.loss_scale.assign(tf.maximum(scale, 1.0))
         self._finite_updates.assign(tf.where(is_due, tf.zeros_like(updates), updates))
+
+
+def _sum(*structures):
+    return tf.nest.map_structure(tf.add, *structures)
 
 
 def _scalar(name, value, dtype="float32"):

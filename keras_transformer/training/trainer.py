@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.cores import parts_for_cores
 from keras_transformer.data import Batches, Corpus, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
@@ -103,7 +104,9 @@ def train(
         if not pairs.check():
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
-    model_dir.exists()  # refuses a folder of something else
+    options = dataclasses.replace(
+        options, parallel_parts=_parallel_parts(model_dir, options, strategy)
+    )
     with model_dir.locked() if writes else contextlib.nullcontext():
         tokenizer, corpus, valid_corpus, record = _checked(
             model_dir, config, options, train_pairs, valid_pairs, vocab_type, data_cache, strategy
@@ -153,8 +156,19 @@ def train(
         if judged is not None and writes:
             averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
             log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
-            _report(model, tokenizer, judged, target_lang, log)
+            _report(model, tokenizer, judged, target_lang, options, log)
         return model
+
+
+def _parallel_parts(model_dir, options, strategy):
+    """How many there are, or were where a run goes on, whatever machine it began on."""
+    if options.parallel_parts:
+        return options.parallel_parts
+    if model_dir.exists():
+        return model_dir.load_training()["options"].get("parallel_parts", 1)
+    if options.jit_compile or strategy.num_replicas_in_sync > 1:
+        return 1
+    return parts_for_cores(options.tokens_per_batch)
 
 
 def _checked(
@@ -263,6 +277,7 @@ def _compiled_model(config, options):
     model = TrainableTransformer(
         config,
         num_microbatches=options.num_microbatches,
+        parallel_parts=options.parallel_parts,
         clip_norm=options.clip_norm,
         ema_decay=options.ema_decay,
         dtype=options.dtype_policy,
@@ -286,7 +301,8 @@ def _judge(model, tokenizer, options, pairs, corpus):
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epochs())
     task = task_of(tokenizer)
-    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1})
+    workers = options.parallel_parts
+    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1}, workers=workers)
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
 
     def judge():
@@ -306,10 +322,11 @@ def _sample_rows(sentences):
     return range(0, len(sentences), max(1, len(sentences) // 4))
 
 
-def _report(model, tokenizer, pairs, target_lang, log):
+def _report(model, tokenizer, pairs, target_lang, options, log):
     task = task_of(tokenizer, target_lang)
     sources, references = _sentences(pairs)
-    hypotheses = Translator(model, tokenizer, **task.search)(sources)
+    translator = Translator(model, tokenizer, **task.search, workers=options.parallel_parts)
+    hypotheses = translator(sources)
     log.say(task.report(sources, hypotheses, references))
     hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
     for row in _sample_rows(sources):

@@ -1,0 +1,36 @@
+"""How the cores of a CPU share work that falls into parts (TensorFlow)."""
+
+import os
+
+import tensorflow as tf
+
+# Of a part: with fewer, adding up the gradients of all parts takes too large a share of the time.
+_LEAST_TOKENS = 1024
+
+
+def share_cores(parts: int) -> None:
+    """Gives each of several parts that are computed at the same time its share of the cores.
+
+    For all of this process, and before TensorFlow computes anything. One core on each of two small
+    operations does more than two on one, and then on the other.
+
+    Args:
+        parts: of a batch in training (`parallel_parts`), or batches in translation (`workers`); 1
+            leaves all as it is.
+
+    Raises:
+        RuntimeError: TensorFlow has computed something.
+    """
+    if parts > 1:
+        tf.config.threading.set_intra_op_parallelism_threads(max(1, _cores() // parts))
+
+
+def parts_for_cores(tokens_per_batch: int) -> int:
+    """Parts of a batch that training had best compute at once: on a CPU one a core, else 1."""
+    if tf.config.list_physical_devices("GPU"):
+        return 1
+    return max(1, min(_cores(), tokens_per_batch // _LEAST_TOKENS))
+
+
+def _cores():
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
