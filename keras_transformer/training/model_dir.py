@@ -232,7 +232,7 @@ class ModelDir:
         """
         training = self.load_training()
         here = {
-            **dataclasses.asdict(TrainingOptions()),  # what was not an option yet
+            **dataclasses.asdict(TrainingOptions(parallel_parts=1)),  # what was not an option yet
             **training["options"],
             **training["data"],
             "vocab_type": training["vocab_type"],
