@@ -50,7 +50,8 @@ MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end wou
 
 
 def main():
-    share_cores(FLAGS.workers)
+    # XLA has its own threads, which all workers share.
+    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
     quiet_tensorflow.find_devices()
     if FLAGS.task == "parsing":
         evaluate_parser()

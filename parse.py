@@ -24,7 +24,8 @@ FLAGS = flags.FLAGS
 
 
 def main():
-    share_cores(FLAGS.workers)
+    # XLA has its own threads, which all workers share.
+    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
     quiet_tensorflow.find_devices()
     parser = Parser(load_translator())
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):

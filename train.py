@@ -98,7 +98,8 @@ def main():
     config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
     if not options.jit_compile:
-        share_cores(options.parallel_parts or parts_for_cores(options.tokens_per_batch))
+        best = parts_for_cores(config.d_model, options.tokens_per_batch)
+        share_cores(options.parallel_parts or best)
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # one of several workers must compute nothing before it joins
         quiet_tensorflow.find_devices()

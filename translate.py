@@ -38,7 +38,8 @@ FLAGS = flags.FLAGS
 
 
 def main():
-    share_cores(FLAGS.workers)
+    # XLA has its own threads, which all workers share.
+    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
     quiet_tensorflow.find_devices()
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}

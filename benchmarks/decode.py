@@ -44,7 +44,7 @@ def contestants(batch: int):
         for jit_compile in {"float32": (True, False), "bfloat16": (False,), "int8": (True,)}[
             precision
         ]:
-            for workers in (1, 2) if batch > 1 and jit_compile else (1,):
+            for workers in (1, 2) if batch > 1 else (1,):
                 name = f"ours {precision}{' XLA' if jit_compile else ''}, workers: {workers}"
                 yield (
                     name,
@@ -92,9 +92,11 @@ def random_sources(size):
 def ours_on_ids(size, batch, precision, jit_compile, workers):
     import tensorflow as tf
 
+    from keras_transformer.cores import share_cores
     from keras_transformer.decoding import SearchOptions, search
     from keras_transformer.precision import in_precision
 
+    share_cores(1 if jit_compile else workers)
     model = in_precision(random_model(size), precision)
     options = SearchOptions(beam_size=BEAM_SIZE, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH)
     ids = random_sources(size)
@@ -130,10 +132,12 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
 
 
 def ours_on_text(precision, jit_compile, workers):
+    from keras_transformer.cores import share_cores
     from keras_transformer.precision import in_precision
     from keras_transformer.training import ModelDir
     from keras_transformer.translator import Translator
 
+    share_cores(1 if jit_compile else workers)
     model_dir = ModelDir(FLAGS.model_dir[0])
     translator = Translator(
         in_precision(model_dir.load_model(), precision),

@@ -29,6 +29,9 @@ flags.DEFINE_string("train_source", None, "text to train on, in place of random 
 flags.DEFINE_string("train_target", None, "its translation")
 flags.DEFINE_integer("tokens_per_batch", 4096, "of text")
 flags.DEFINE_integer("replicas", 1, "devices: logical ones, on a machine without GPUs")
+flags.DEFINE_integer(
+    "parallel_parts", None, "parts of a batch computed at the same time; default: as in training"
+)
 flags.DEFINE_integer("rounds", 3, "times each contestant runs")
 flags.DEFINE_float("seconds", 10, "of each timed window, at least")
 flags.DEFINE_bool("parts", True, "also time the parts of a step by themselves (TensorFlow)")
@@ -47,7 +50,20 @@ def vocab_size(size):
     return FLAGS.vocab_size or VOCABULARY.get(size, 32_000)
 
 
-def training_model(size, precision, jit_compile):
+def parallel_parts(size, jit_compile):
+    from keras_transformer import TransformerConfig
+    from keras_transformer.cores import parts_for_cores
+
+    if FLAGS.parallel_parts:
+        return FLAGS.parallel_parts
+    if jit_compile or FLAGS.replicas > 1:
+        return 1
+    rows, length = batch_shape(size)
+    tokens = FLAGS.tokens_per_batch if FLAGS.train_source else rows * length
+    return parts_for_cores(TransformerConfig.from_preset(size).d_model, tokens)
+
+
+def training_model(size, precision, jit_compile, parts=1):
     import keras
 
     import keras_transformer as kt
@@ -64,7 +80,7 @@ def training_model(size, precision, jit_compile):
     from keras_transformer.training import TrainableTransformer, make_strategy
 
     with make_strategy("mirrored" if FLAGS.replicas > 1 else "one_device").scope():
-        model = TrainableTransformer(config, dtype=precision)
+        model = TrainableTransformer(config, parallel_parts=parts, dtype=precision)
         model.build()
         model.compile(optimizer, jit_compile=jit_compile)
     return model
@@ -128,13 +144,17 @@ def timed_steps(model, step, batches, warm_up):
 def run_tensorflow(size, precision, jit_compile):
     import tensorflow as tf
 
+    from keras_transformer.cores import share_cores
+
+    parts = parallel_parts(size, jit_compile)
+    share_cores(parts)
     if FLAGS.replicas > 1 and not tf.config.list_physical_devices("GPU"):
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * FLAGS.replicas
         tf.config.set_logical_device_configuration(cpu, devices)
     from keras_transformer.training import replica_batches
 
-    model = training_model(size, precision, jit_compile)
+    model = training_model(size, precision, jit_compile, parts)
     if FLAGS.train_source:
         batches = text_batches()
         warm_up = min(batches.batches_per_epoch, 150)  # all shapes, most likely
@@ -157,7 +177,7 @@ def run_tensorflow(size, precision, jit_compile):
         for _ in dataset.take(200):
             count += 1
         figures["ms of input alone"] = 1000 * (time.perf_counter() - start) / count
-    return {**figures, "ceiling": tensorflow_ceiling(model.config, size, precision)}
+    return {**figures, "ceiling": tensorflow_ceiling(model, size, precision)}
 
 
 class iter_of:
@@ -207,15 +227,16 @@ def products(config, rows, length):
     ]
 
 
-def tensorflow_ceiling(config, size, precision):
-    """GFLOP/s of the fastest product of a step, without copying its result."""
+def tensorflow_ceiling(model, size, precision):
+    """GFLOP/s of the fastest product of a step, in as many parts as the step."""
     import tensorflow as tf
 
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
     rates = []
-    for left, right, _ in products(config, *batch_shape(size))[:6]:
+    for left, right, _ in products(model.config, *batch_shape(size))[:6]:
         a, b = (tf.cast(tf.random.normal(shape), dtype) for shape in (left, right))
-        multiply = tf.function(tf.matmul)
+        multiply = tf.function(lambda a, b: [tf.matmul(part, b) for part in a])
+        a = tf.split(a, model.parallel_parts)
         seconds = seconds_of(lambda m=multiply, a=a, b=b: m(a, b))
         rates.append(2 * left[0] * left[1] * right[1] / seconds / 1e9)
     return max(rates)
@@ -234,21 +255,29 @@ def timed_parts(model, size, precision):
     blocks = 2 * config.num_encoder_layers + 3 * config.num_decoder_layers
     x = tf.cast(tf.random.normal((rows, length, config.d_model)), dtype)
     logits = tf.cast(tf.random.normal((rows, length, config.vocab_size)), dtype)
-    labels = tf.constant(random_batch(size)[1])
+    labels = tf.constant(random_batch(size)[1][: rows // model.parallel_parts])
 
-    def both_ways(function, *inputs):
+    def both_ways(function, x, *shared):
         @tf.function(autograph=False)
-        def run(*inputs):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                output = function(*inputs)
-            return tape.gradient(output, inputs, output_gradients=tf.ones_like(output))
+        def run(parts):
+            gradients = []
+            for part in parts:
+                inputs = (part, *shared)
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    output = function(*inputs)
+                gradients += tape.gradient(output, inputs, output_gradients=tf.ones_like(output))
+            return gradients
 
-        return 1000 * seconds_of(lambda: run(*inputs))
+        parts = tf.split(x, model.parallel_parts)
+        return 1000 * seconds_of(lambda: run(parts))
 
     product_times = []
     for left, right, count in products(config, rows, length):
         a, b = (tf.cast(tf.random.normal(shape), dtype) for shape in (left, right))
+        if len(left) == 4:  # attention's, of which each part has its own
+            a, b = (tf.split(x, model.parallel_parts)[0] for x in (a, b))
+            a = tf.concat([a] * model.parallel_parts, axis=0)
         product_times.append(count * both_ways(tf.matmul, a, b))
     norm = LayerNormalization(dtype=precision)
     norm.build(x.shape)
@@ -278,7 +307,7 @@ def run_other_backend(size, precision, jit_compile):
     import jax.numpy as jnp
 
     del jit_compile  # JAX always does
-    model = training_model(size, precision, True)
+    model = training_model(size, precision, jit_compile=True)
     inputs, labels = random_batch(size)
 
     def step(batch):

@@ -4,8 +4,9 @@ import os
 
 import tensorflow as tf
 
-# Of a part: with fewer, adding up the gradients of all parts takes too large a share of the time.
-_LEAST_TOKENS = 1024
+# Where parts pay: wider models keep all cores busy with one product, and in smaller parts the
+# gradients of each, which are to be added up, take too large a share of the time.
+_MOST_D_MODEL, _LEAST_TOKENS = 256, 1024
 
 
 def share_cores(parts: int) -> None:
@@ -25,9 +26,21 @@ def share_cores(parts: int) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(max(1, _cores() // parts))
 
 
-def parts_for_cores(tokens_per_batch: int) -> int:
-    """Parts of a batch that training had best compute at once: on a CPU one a core, else 1."""
-    if tf.config.list_physical_devices("GPU"):
+def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
+    """Parts of a batch that training had best compute at the same time, on this machine.
+
+    Args:
+        d_model: width of the model.
+        tokens_per_batch: of each side.
+
+    Returns:
+        On a CPU, and for a narrow model, one for each core that gets enough tokens; else 1.
+
+    Example:
+        >>> parts_for_cores(d_model=128, tokens_per_batch=4096)  # on two cores
+        2
+    """
+    if d_model > _MOST_D_MODEL or tf.config.list_physical_devices("GPU"):
         return 1
     return max(1, min(_cores(), tokens_per_batch // _LEAST_TOKENS))
 

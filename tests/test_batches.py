@@ -371,21 +371,34 @@ def test_a_corpus_without_pairs_has_no_batches(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("options", [PLAIN, DROPOUT])
 def test_the_rows_of_all_workers_together_are_the_batch(corpus, options):
-    whole = Batches(corpus, batch_multiple=6, **options)
-    workers = [
-        Batches(corpus, batch_multiple=6, num_workers=3, worker_index=n, **options)
-        for n in range(3)
-    ]
-    for step in range(2 * whole.batches_per_epoch):
-        parts = [worker.batch(step) for worker in workers]
+    batches = Batches(corpus, batch_multiple=6, **options)
+    for step in range(2 * batches.batches_per_epoch):
+        parts = [batches.batch(step, 3, worker) for worker in range(3)]
         assert len({part.labels.shape for part in parts}) == 1
-        assert_same(map(np.concatenate, zip(*parts, strict=True)), whole.batch(step))
+        assert_same(map(np.concatenate, zip(*parts, strict=True)), batches.batch(step))
+    for worker in range(3):
+        part = next(iter(batches.dataset(5, num_workers=3, worker_index=worker)))
+        assert_same(flat(part), batches.batch(5, 3, worker))
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_batches_are_counted_as_they_are(corpus, options):
+    """Counted from the plan, compared with what the batches hold."""
+    batches = Batches(corpus, **options)
+    pad_id = corpus.tokenizer.pad_id
+    for step in range(2 * batches.batches_per_epoch):
+        batch = batches.batch(step)
+        rows, length = batch.labels.shape
+        tokens = [np.count_nonzero(side != pad_id) for side in (batch.source_ids, batch.labels)]
+        pairs = np.count_nonzero(np.any(batch.labels != pad_id, axis=1))
+        assert batches.count(step) == (pairs, *tokens, length, rows)
 
 
 @pytest.mark.parametrize(("multiple", "workers", "index"), [(3, 2, 0), (2, 2, 2), (2, 2, -1)])
 def test_workers_that_cannot_share_the_rows_are_refused(corpus, multiple, workers, index):
+    batches = Batches(corpus, batch_multiple=multiple)
     with pytest.raises(UserError, match="worker_index below num_workers=2"):
-        Batches(corpus, batch_multiple=multiple, num_workers=workers, worker_index=index)
+        batches.dataset(num_workers=workers, worker_index=index)
 
 
 def test_a_strategy_splits_a_batch_evenly_over_its_replicas(files, tmp_path, corpus):

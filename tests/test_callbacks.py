@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.data import Batch, BatchCount
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, TrainingOptions
-from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import SkippedUpdates, Validation
 from keras_transformer.training.run_state import RunState, Seen
 from keras_transformer.training.stopping import StopSignals
@@ -30,17 +30,16 @@ class Log:
     table = figures
 
 
-def batches_from(step):
-    """Batch n, the one of step n + 1, holds the number n alone."""
-    numbers = tf.data.Dataset.range(step, step + 10)
-    return numbers.map(lambda n: ({"source_ids": [[n]], "target_ids": [[n]]}, [[n]]))
+def batch_at(step):
+    """It holds the number of the step alone."""
+    return Batch(*[np.array([[step]])] * 3)
 
 
 def steps_with_skips(folder, skipped, steps=200, **options):
     """Tells the callback of steps whose gradient is not finite where they are `skipped`."""
     state, log = RunState(), Log()
     options = TrainingOptions(steps=steps, **options)
-    callback = SkippedUpdates(state, log, options, batches_from, folder)
+    callback = SkippedUpdates(state, log, options, batch_at, folder)
     for step in range(1, steps + 1):
         state.step = step
         norm = float("nan") if step in skipped else 1.0
@@ -125,21 +124,12 @@ def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patienc
     )
 
 
-def test_batches_are_counted_as_they_are():
-    source = np.array([[5, 5, 2, 0], [5, 2, 0, 0], [2, 0, 0, 0]])
-    labels = np.array([[5, 2, 0, 0], [5, 5, 5, 2], [0, 0, 0, 0]])  # the last row holds no pair
-    batches = tf.data.Dataset.from_tensors(({"source_ids": source, "target_ids": labels}, labels))
-    counts = BatchCounts(pad_id=0)
-    (inputs, found), *_ = counts.watch(batches.repeat(2), start=6)
-    np.testing.assert_array_equal(inputs["source_ids"], source)
-    np.testing.assert_array_equal(found, labels)
-
-    count = counts.take(step=7)
-    assert count == (2, 6, 6, 4, 3)
+def test_what_was_seen_is_added_up():
+    count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
     seen = Seen()
     seen.add(count)
     before = dataclasses.replace(seen, rows_by_length=dict(seen.rows_by_length))
-    seen.add(counts.take(step=8)._replace(length=2))
+    seen.add(count._replace(length=2))
     assert (seen.pairs, seen.source_tokens, seen.target_tokens) == (4, 12, 12)
     assert seen.rows_by_length == {4: 3, 2: 3}
     assert seen.padding_share(since=Seen()) == pytest.approx(1 - 24 / 36)

@@ -13,18 +13,24 @@ FIT = """
 import os, sys
 sys.path.insert(0, "tests")
 import quiet_tensorflow
-from keras_transformer.training import make_strategy, replica_batches
+from keras_transformer.training import make_strategy, replica_batches, worker_of
+from keras_transformer.training.strategies import split_rows
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
+import keras
 import numpy as np
 from test_step import dataset, new_model, ragged_batches
 
 with strategy.scope():
     model = new_model(num_microbatches=2)
-batches = replica_batches(dataset(ragged_batches(6)), strategy, 0)
+workers, worker = worker_of(strategy)
+
+def part(*batch):
+    return keras.tree.map_structure(lambda x: x[worker], split_rows(batch, workers, 0))
+
+batches = replica_batches(dataset(ragged_batches(6)).map(part), strategy, 0)
 rows = [strategy.experimental_local_results(labels)[0].numpy() for _, labels in batches]
 model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
-resolver = strategy.cluster_resolver
-name = resolver.task_id if resolver else "alone"
+name = worker if workers > 1 else "alone"
 np.savez(f"{sys.argv[1]}/{name}.npz", *model.get_weights(), *rows)
 """
 

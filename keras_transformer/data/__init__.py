@@ -1,7 +1,13 @@
 """Sentence pairs and how they become batches."""
 
 from keras_transformer.data.batch_plan import bucket_boundaries
-from keras_transformer.data.batches import Batch, Batches, padding_share, translation_dataset
+from keras_transformer.data.batches import (
+    Batch,
+    BatchCount,
+    Batches,
+    padding_share,
+    translation_dataset,
+)
 from keras_transformer.data.corpus import Corpus, PairCounts
 from keras_transformer.data.sources import (
     Block,
@@ -13,6 +19,7 @@ from keras_transformer.data.sources import (
 
 __all__ = [
     "Batch",
+    "BatchCount",
     "Batches",
     "Block",
     "BuiltinPairs",

@@ -59,6 +59,23 @@ class Batch(NamedTuple):
     labels: np.ndarray
 
 
+class BatchCount(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        pairs: of sentences; rows of nothing but padding are none.
+        source_tokens, target_tokens: without padding.
+        length: that both sides are padded to.
+        rows: with those of padding.
+    """
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    length: int
+    rows: int
+
+
 class Batches:
     """Batches of pairs of similar length, about as many tokens in each (section 5.1).
 
@@ -82,8 +99,6 @@ class Batches:
         batch_multiple: batches have a multiple of this number of rows: that of all replicas.
         bpe_dropout: share of merges left out at random, anew in each epoch (Provilkov et al.,
             2020), which regularises training; 0.1 is usual.
-        num_workers, worker_index: of so many processes this is one, and makes only its part of the
-            rows of each batch.
 
     Raises:
         UserError: an option is out of range, or the vocabulary allows no dropout.
@@ -103,18 +118,10 @@ class Batches:
         shuffle: bool = True,
         batch_multiple: int = 1,
         bpe_dropout: float = 0.0,
-        num_workers: int = 1,
-        worker_index: int = 0,
     ):
-        if not 0 <= worker_index < num_workers or batch_multiple % num_workers:
-            raise UserError(
-                f"expected a worker_index below num_workers={num_workers} and a batch_multiple "
-                f"that it divides, found {worker_index} and {batch_multiple}"
-            )
         if not 0 <= bpe_dropout <= 1:
             raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
-        self.corpus = corpus
-        self._workers = num_workers, worker_index
+        self.corpus, self.batch_multiple = corpus, batch_multiple
         self._boundaries = bucket_boundaries(corpus.max_length)
         self._rows = np.array(
             [
@@ -129,32 +136,55 @@ class Batches:
         self._plans = Ahead(plans.plan)
         self.batches_per_epoch = plans.plans_per_epoch * plans.batches_per_plan
 
-    def batch(self, step: int) -> Batch:
-        """A batch, this worker's rows of it.
+    def batch(self, step: int, num_workers: int = 1, worker_index: int = 0) -> Batch:
+        """A batch, or one worker's part of its rows.
 
         `source_ids` and `labels` end in the end symbol, `target_ids` begins with the start symbol.
 
         Args:
             step: its number, from 0 on, over all epochs.
+            num_workers, worker_index: of so many processes that share the rows this is one.
         """
-        number, index = divmod(step, self._batches_per_plan)
-        plan = self._plans[number]
-        first, last, bucket = plan.batches[index]
+        plan, pairs, bucket = self._pairs_of(step)
         rows = np.full(self._rows[bucket], _NO_PAIR, np.int64)
-        rows[: last - first] = plan.order[first:last]
-        num_workers, worker_index = self._workers
+        rows[: len(pairs)] = pairs
         rows = np.split(rows, num_workers)[worker_index]
         return _padded(plan.pairs, rows, self._boundaries[bucket], self.corpus.tokenizer)
 
-    def dataset(self, start: int = 0) -> tf.data.Dataset:
+    def count(self, step: int) -> BatchCount:
+        """What a batch holds, the rows of all workers together."""
+        plan, pairs, bucket = self._pairs_of(step)
+        (_, source_lengths), (_, target_lengths) = plan.pairs.sides(pairs)
+        rows, length = int(self._rows[bucket]), self._boundaries[bucket]
+        # An end symbol in each row of sources, and in each target.
+        source_tokens = int(source_lengths.sum()) + rows
+        target_tokens = int(target_lengths.sum()) + len(pairs)
+        return BatchCount(len(pairs), source_tokens, target_tokens, length, rows)
+
+    def dataset(
+        self, start: int = 0, num_workers: int = 1, worker_index: int = 0
+    ) -> tf.data.Dataset:
         """All batches from a step on, without end.
+
+        Args:
+            start: the step.
+            num_workers, worker_index: of so many processes this is one, and makes only its part of
+                the rows of each batch.
 
         Returns:
             A dataset of `({"source_ids", "target_ids"}, labels)`. Several batches are made at the
             same time, and ahead. A strategy may split them over its replicas, but not over
             workers, as each makes its own.
+
+        Raises:
+            UserError: `worker_index` or `batch_multiple` does not go with `num_workers`.
         """
-        return self._at(tf.data.Dataset.counter(start))
+        if not 0 <= worker_index < num_workers or self.batch_multiple % num_workers:
+            raise UserError(
+                f"expected a worker_index below num_workers={num_workers} and a batch_multiple "
+                f"that it divides, found {worker_index} and {self.batch_multiple}"
+            )
+        return self._at(tf.data.Dataset.counter(start), num_workers, worker_index)
 
     def epochs(self) -> tf.data.Dataset:
         """The batches of one epoch: of the first, and each time it is iterated of the next one."""
@@ -173,9 +203,19 @@ class Batches:
             steps.apply(tf.data.experimental.assert_cardinality(self.batches_per_epoch))
         )
 
-    def _at(self, steps):
+    def _pairs_of(self, step):
+        """The plan that a batch is part of, its pairs, and its bucket."""
+        number, index = divmod(step, self._batches_per_plan)
+        plan = self._plans[number]
+        first, last, bucket = plan.batches[index]
+        return plan, plan.order[first:last], bucket
+
+    def _at(self, steps, num_workers=1, worker_index=0):
+        def batch_at(step):
+            return self.batch(step, num_workers, worker_index)
+
         def batch(step):
-            arrays = tf.numpy_function(self.batch, [step], [tf.int32] * 3)
+            arrays = tf.numpy_function(batch_at, [step], [tf.int32] * 3)
             source_ids, target_ids, labels = (tf.ensure_shape(a, [None, None]) for a in arrays)
             return {"source_ids": source_ids, "target_ids": target_ids}, labels
 

@@ -4,7 +4,12 @@ from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.options import TrainingOptions
 from keras_transformer.training.step import TrainableTransformer
-from keras_transformer.training.strategies import STRATEGIES, make_strategy, replica_batches
+from keras_transformer.training.strategies import (
+    STRATEGIES,
+    make_strategy,
+    replica_batches,
+    worker_of,
+)
 from keras_transformer.training.trainer import train
 
 __all__ = [
@@ -17,4 +22,5 @@ __all__ = [
     "make_strategy",
     "replica_batches",
     "train",
+    "worker_of",
 ]

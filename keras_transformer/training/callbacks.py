@@ -10,8 +10,8 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
+from keras_transformer.data import Batch
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
 from keras_transformer.training.batch_counts import BatchCounts
@@ -106,7 +106,7 @@ class SkippedUpdates(keras.callbacks.Callback):
     them only now and then, for that waits for the device.
 
     Args:
-        batches_from: the batches from the one after a step on.
+        batch_at: the batch that follows a step, the rows of all workers together.
         folder: where the batch is saved: `batch-00001234.npz` is that of step 1,234.
 
     Raises:
@@ -118,12 +118,12 @@ class SkippedUpdates(keras.callbacks.Callback):
         state: RunState,
         log: TrainingLog,
         options: TrainingOptions,
-        batches_from: Callable[[int], tf.data.Dataset],
+        batch_at: Callable[[int], Batch],
         folder: Path,
     ):
         super().__init__()
         self.state, self.log, self.options = state, log, options
-        self.batches_from, self.folder = batches_from, folder
+        self.batch_at, self.folder = batch_at, folder
         self._norms = {}
 
     def on_train_batch_end(self, batch, logs=None):
@@ -154,10 +154,9 @@ class SkippedUpdates(keras.callbacks.Callback):
         )
 
     def _save_batch(self, step):
-        inputs, labels = next(iter(self.batches_from(step - 1)))
         path = self.folder / f"batch-{step:08d}.npz"
         with whole_file(path) as partial, open(partial, "wb") as file:
-            np.savez(file, labels=labels, **inputs)
+            np.savez(file, **self.batch_at(step - 1)._asdict())
         return path
 
 

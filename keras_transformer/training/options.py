@@ -42,8 +42,8 @@ class TrainingOptions(Record):
     )
     parallel_parts: int | None = field(
         None,
-        "parts of a batch computed at the same time; default: on a CPU, one for each core and "
-        "1,024 tokens",
+        "parts of a batch computed at the same time; default: of models of a d_model of 256 or "
+        "less, on a CPU, one for each core and 1,024 tokens, else 1",
     )
     dtype_policy: str = field(
         "float32",

@@ -5,7 +5,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_transformer.training.batch_counts import BatchCount
+from keras_transformer.data import BatchCount
 
 
 @dataclasses.dataclass

@@ -57,6 +57,16 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return (resolver.task_type, resolver.task_id) == (first, 0)
 
 
+def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
+    """The number of workers, and which of them this is, from 0 on."""
+    resolver = strategy.cluster_resolver
+    if resolver is None:
+        return 1, 0
+    workers = resolver.cluster_spec().as_dict()
+    chiefs = 0 if resolver.task_type == "chief" else len(workers.get("chief", ()))
+    return sum(map(len, workers.values())), chiefs + resolver.task_id
+
+
 def sum_over_workers(strategy: tf.distribute.Strategy, value: int) -> int:
     """The sum of a number over all replicas, each with its worker's; waits for all workers."""
 
@@ -69,29 +79,23 @@ def sum_over_workers(strategy: tf.distribute.Strategy, value: int) -> int:
 
 
 def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, pad_id: int) -> Any:
-    """Each replica's rows of each global batch, for `model.fit`.
+    """Each replica's rows of each batch, for `model.fit`.
 
-    All replicas get the same number of rows, filled up with padding, which counts nothing. Every
-    worker makes all batches and keeps its own rows.
+    All replicas get the same number of rows, filled up with padding, which counts nothing.
 
     Args:
-        batches: global batches, the same on every worker.
+        batches: of the rows that the replicas of this worker share, such as
+            `Batches.dataset(0, *worker_of(strategy))`.
         strategy: whose replicas take the rows.
         pad_id: fills up rows.
     """
-    replicas = strategy.num_replicas_in_sync
-    if replicas == 1:
+    if strategy.num_replicas_in_sync == 1:
         return batches
 
     def of_worker(context):
-        here = replicas // context.num_input_pipelines
-        first = context.input_pipeline_id * here
-
-        def rows(*batch):
-            parts = split_rows(batch, replicas, pad_id)
-            return keras.tree.map_structure(lambda x: x[first : first + here], parts)
-
-        return batches.map(rows).unbatch().prefetch(2 * here)
+        here = strategy.num_replicas_in_sync // context.num_input_pipelines
+        parts = batches.map(lambda *batch: split_rows(batch, here, pad_id))
+        return parts.unbatch().prefetch(2 * here)
 
     return strategy.distribute_datasets_from_function(of_worker)
 

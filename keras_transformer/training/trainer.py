@@ -36,6 +36,7 @@ from keras_transformer.training.strategies import (
     make_strategy,
     replica_batches,
     sum_over_workers,
+    worker_of,
 )
 from keras_transformer.training.summary import report_summary
 from keras_transformer.training.tasks import learn_vocabulary, task_of
@@ -105,7 +106,7 @@ def train(
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
     options = dataclasses.replace(
-        options, parallel_parts=_parallel_parts(model_dir, options, strategy)
+        options, parallel_parts=_parallel_parts(model_dir, config, options, strategy)
     )
     with model_dir.locked() if writes else contextlib.nullcontext():
         tokenizer, corpus, valid_corpus, record = _checked(
@@ -160,7 +161,7 @@ def train(
         return model
 
 
-def _parallel_parts(model_dir, options, strategy):
+def _parallel_parts(model_dir, config, options, strategy):
     """How many there are, or were where a run goes on, whatever machine it began on."""
     if options.parallel_parts:
         return options.parallel_parts
@@ -168,7 +169,7 @@ def _parallel_parts(model_dir, options, strategy):
         return model_dir.load_training()["options"].get("parallel_parts", 1)
     if options.jit_compile or strategy.num_replicas_in_sync > 1:
         return 1
-    return parts_for_cores(options.tokens_per_batch)
+    return parts_for_cores(config.d_model, options.tokens_per_batch)
 
 
 def _checked(
@@ -216,12 +217,12 @@ def _fit(model, options, batches, judge, score, model_dir, state, log, strategy)
     """Trains from the state on, to the last step or until it is stopped."""
     writes = is_chief(strategy)
     pad_id = model.config.pad_id
-    counts = BatchCounts(pad_id)
+    counts = BatchCounts(batches)
     save = SaveCheckpoints(state, options, model_dir.checkpoints)
     with StopSignals() as signals:
         callbacks = [
             Progress(state, log, options, counts),
-            SkippedUpdates(state, log, options, batches.dataset, model_dir.path),
+            SkippedUpdates(state, log, options, batches.batch, model_dir.path),
             StopOnSignal(signals),
         ]
         if judge:
@@ -238,7 +239,8 @@ def _fit(model, options, batches, judge, score, model_dir, state, log, strategy)
         else:
             if state.step:
                 log.say(f"Going on from step {state.step:,}")
-            counted = counts.watch(batches.dataset(state.step), state.step)
+            mine = batches.dataset(state.step, *worker_of(strategy))
+            counted = counts.watch(mine, state.step)
             try:
                 model.fit(
                     replica_batches(counted, strategy, pad_id),
