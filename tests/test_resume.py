@@ -311,10 +311,11 @@ def test_killed_at_random_twenty_times(tmp_path):
     options |= dict(d_ff=16, num_heads=2, tokens_per_batch=256, max_length=60, jit_compile=False)
     options |= dict(steps=900, report_steps=7, checkpoint_steps=5, keep_checkpoints=3)
     options |= dict(validation_steps=50, average_checkpoints=1, best_by="loss")
+    options |= dict(parallel_parts=2)
     for split, count in (("train", 200), ("validation", 3)):
-        pairs = list(BuiltinPairs(split, count).dataset().as_numpy_iterator())
-        for side, column in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-            (tmp_path / f"{split}.{side}").write_bytes(b"".join(line + b"\n" for line in column))
+        columns = zip(*BuiltinPairs(split, count), strict=True)
+        for side, column in zip(("source", "target"), columns, strict=True):
+            (tmp_path / f"{split}.{side}").write_text("".join(f"{line}\n" for line in column))
             name = "train" if split == "train" else "valid"
             options[f"{name}_{side}"] = tmp_path / f"{split}.{side}"
     flags = [f"--{name}={value}" for name, value in options.items()]

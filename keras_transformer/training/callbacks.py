@@ -48,6 +48,13 @@ class Progress(keras.callbacks.Callback):
         self.state, self.log, self.options, self.counts = state, log, options, counts
         self._shown = 0.0
 
+    def on_epoch_begin(self, epoch, logs=None):
+        """Sets the metrics, which `fit` has reset, to what was summed before this start."""
+        if self.state.metrics:
+            variables = self.model.metrics_variables
+            for variable, before in zip(variables, self.state.metrics, strict=True):
+                variable.assign(np.float32(before))
+
     def on_train_batch_begin(self, batch, logs=None):
         self._began = time.perf_counter()
 
@@ -55,8 +62,6 @@ class Progress(keras.callbacks.Callback):
         state, options = self.state, self.options
         state.step += 1
         state.seen.add(self.counts.take(state.step))
-        if batch == 0:
-            self._restore_metrics()
         is_report = state.step % options.report_steps == 0 or state.step == options.steps
         is_shown = sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
         figures = self._figures(logs) if is_report or is_shown else None  # waits for the device
@@ -73,16 +78,9 @@ class Progress(keras.callbacks.Callback):
             state.report()
             self.model.reset_metrics()
 
-    def _restore_metrics(self):
-        """Adds what was summed before this start: `fit` resets metrics, and a step builds them."""
-        if self.state.metrics:
-            variables = self.model.metrics_variables
-            for variable, before in zip(variables, self.state.metrics, strict=True):
-                variable.assign(keras.ops.convert_to_numpy(variable) + np.float32(before))
-
     def _figures(self, logs):
-        means = self.model.get_metrics_result()
-        figures = {name: float(means[name]) for name in ("loss", "perplexity")}
+        # Of the step: to read the metrics themselves is for all workers to do together.
+        figures = {name: float(logs[name]) for name in ("loss", "perplexity")}
         figures["learning_rate"] = float(self.model.optimizer.learning_rate)
         figures["padding_share"] = self.state.seen.padding_share(since=self.state.reported)
         last = {"gradient_norm", "skipped_updates"} & logs.keys()
@@ -265,8 +263,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
             or self.model.stop_training
             or (options.checkpoint_minutes and minutes >= options.checkpoint_minutes)
         ):
-            variables = self.model.metrics_variables
-            self.state.metrics = [keras.ops.convert_to_numpy(v).tolist() for v in variables]
+            sums = map(keras.ops.convert_to_numpy, self.model.metric_sums)
+            self.state.metrics = [value.tolist() for value in sums]
             self.save()
 
     def save(self) -> None:

@@ -42,6 +42,8 @@ class TrainableTransformer(Transformer):
     A step is a batch and one more of `optimizer.iterations`, whether or not it moved the weights:
     so the step alone says where in the data and in the schedule a run is.
 
+    `metric_sums` has what the metrics have summed up, of all replicas, after the last step.
+
     Its `fit` runs under `MultiWorkerMirroredStrategy` too, of which Keras's own makes no sense.
 
     Args:
@@ -107,6 +109,11 @@ class TrainableTransformer(Transformer):
         super().compile(optimizer, jit_compile=jit_compile, auto_scale_loss=False)
         self.optimizer.build(self.trainable_variables)
 
+    def reset_metrics(self):
+        """Begins the sums of the metrics anew."""
+        super().reset_metrics()
+        self.metric_sums = [tf.zeros(variable.shape) for variable in self.metrics_variables]
+
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Nothing: the model is built. Keras would take a batch away, and fail with workers."""
 
@@ -126,7 +133,7 @@ class TrainableTransformer(Transformer):
             logs = {m.name: tf.convert_to_tensor(m.result()) for m in self.metrics}
             logs["gradient_norm"] = strategy.experimental_local_results(norm)[0]
             logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
-            return logs
+            return logs, [tf.convert_to_tensor(v.value) for v in self.metrics_variables]
 
         compiled, shapes = None, set()
 
@@ -145,7 +152,8 @@ class TrainableTransformer(Transformer):
             if self.jit_compile and shape not in shapes:
                 shapes.add(shape)
                 self.announce(f"Compiling for batches of {shape[0]} x {shape[1]}")
-            return compiled(batch)
+            logs, self.metric_sums = compiled(batch)
+            return logs
 
         self.train_function = train_function
 
