@@ -25,10 +25,19 @@ def fused(function: Callable) -> Callable:
 
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
-    def read(x):  # variables: those of a strategy could not be passed on
-        return tf.convert_to_tensor(x) if tf.is_tensor(x) else x
+    def with_tensors(*args):  # variables of a strategy could not be passed on
+        return compiled(*(value_of(x) if tf.is_tensor(x) else x for x in args))
 
-    return functools.wraps(function)(lambda *args: compiled(*map(read, args)))
+    return functools.wraps(function)(with_tensors)
+
+
+def value_of(variable):
+    """A tensor of what a variable holds, for functions with a gradient of their own."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.convert_to_tensor(variable)
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(ops.convert_to_tensor(variable))  # Keras's leaves it a variable
 
 
 def fused_sum(x, axis: int):

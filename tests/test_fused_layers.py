@@ -1,4 +1,4 @@
-"""Dropout and layer normalisation compute what Keras's do, and their gradients."""
+"""What is computed in few passes in training is what the plain operations compute."""
 
 import keras
 import numpy as np
@@ -7,7 +7,13 @@ import tensorflow as tf
 from keras import ops
 from layer_checks import run_layer_test, run_saving_test
 
-from keras_transformer.layers import Dropout, LayerNormalization
+from keras_transformer.layers import (
+    Dropout,
+    FeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+    causal_mask,
+)
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3, 50, 64)).astype("float32")
@@ -51,6 +57,40 @@ def test_normalisation_and_its_gradients_are_those_of_keras(training):
         watched = [x, *(weight.value for weight in layer.trainable_weights)]
         results.append([output, *tape.gradient(loss, watched)])
     for mine, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, expected, atol=2e-5, rtol=1e-4)
+
+
+def in_training_and_not(layer, *inputs, **options):
+    """Output and all gradients of a layer without dropout, as in training and as elsewhere."""
+    results = []
+    for training in (True, False):
+        inputs = [tf.constant(x) for x in inputs]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = layer(*inputs, **options, training=training)
+            loss = ops.sum(ops.sin(output))
+        watched = [*inputs, *(weight.value for weight in layer.trainable_weights)]
+        results.append([output, *tape.gradient(loss, watched)])
+    return zip(*results, strict=True)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_feed_forward_network_has_the_gradients_of_its_operations(activation):
+    layer = FeedForward(d_model=64, d_ff=96, activation=activation)
+    layer.build(X.shape)
+    layer.set_weights([rng.normal(size=weight.shape) for weight in layer.weights])
+    for mine, expected in in_training_and_not(layer, X):
+        np.testing.assert_allclose(mine, expected, atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [49, 48])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_attention_has_the_gradients_of_its_operations(length, is_masked):
+    layer = MultiHeadAttention(d_model=64, num_heads=4)
+    layer.build(X.shape)
+    mask = causal_mask(length) if is_masked else None
+    x, y = X[:, :length], Y[:, :length]
+    for mine, expected in in_training_and_not(layer, x, y, attention_mask=mask):
         np.testing.assert_allclose(mine, expected, atol=2e-5, rtol=1e-4)
 
 

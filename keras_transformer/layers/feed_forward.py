@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.fused import fused, fused_sum, value_of
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -50,8 +51,12 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, training=None):
         # As one matrix of rows, of which TensorFlow multiplies, adds and rectifies in one pass.
         rows = ops.reshape(x, (-1, self.d_model))
-        rows = self.hidden_dropout(self.hidden(rows), training=training)
-        return ops.reshape(self.output_projection(rows), ops.shape(x))
+        if training and self.activation == "relu":
+            hidden = _rectified(rows, self.hidden.kernel, self.hidden.bias)
+        else:
+            hidden = self.hidden(rows)
+        hidden = self.hidden_dropout(hidden, training=training)
+        return ops.reshape(self.output_projection(hidden), ops.shape(x))
 
     def compute_output_shape(self, x_shape):
         return x_shape
@@ -64,3 +69,28 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
             "activation": self.activation,
         }
+
+
+def _rectified(x, kernel, bias):
+    """`max(0, x kernel + bias)`, whose gradient is rectified and summed up in one pass."""
+
+    @ops.custom_gradient
+    def rectified(x, kernel, bias):
+        hidden = ops.relu(ops.add(ops.matmul(x, kernel), bias))
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            upstream, bias_gradient = _rectified_gradient(upstream, hidden)
+            kernel_gradient = ops.matmul(ops.transpose(x), upstream)
+            return ops.matmul(upstream, ops.transpose(kernel)), kernel_gradient, bias_gradient
+
+        return hidden, gradient
+
+    return rectified(x, value_of(kernel), value_of(bias))
+
+
+@fused
+def _rectified_gradient(upstream, hidden):
+    gradient = ops.where(hidden > 0, upstream, 0)
+    total = fused_sum(ops.cast(gradient, "float32"), axis=0)[0]
+    return gradient, ops.cast(total, upstream.dtype)
