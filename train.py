@@ -97,11 +97,11 @@ def main():
         preset = FLAGS.preset or ("demo" if is_builtin else "base")
     config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
-    if not options.jit_compile:
-        best = parts_for_cores(config.d_model, options.tokens_per_batch)
-        share_cores(options.parallel_parts or best)
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # one of several workers must compute nothing before it joins
+        if not options.jit_compile:
+            best = parts_for_cores(config.d_model, options.tokens_per_batch)
+            share_cores(options.parallel_parts or best)
         quiet_tensorflow.find_devices()
     train(
         FLAGS.model_dir or f"runs/{preset}",
