@@ -35,3 +35,5 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 with _without_stderr():
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
+
+    tf.config.list_physical_devices()  # settles nothing yet, but tells that there is no GPU

@@ -1,5 +1,6 @@
 """How the cores of a CPU share work that falls into parts (TensorFlow)."""
 
+import contextlib
 import os
 
 import tensorflow as tf
@@ -12,18 +13,17 @@ _MOST_D_MODEL, _LEAST_TOKENS = 256, 1024
 def share_cores(parts: int) -> None:
     """Gives each of several parts that are computed at the same time its share of the cores.
 
-    For all of this process, and before TensorFlow computes anything. One core on each of two small
-    operations does more than two on one, and then on the other.
+    For all of this process, and only before TensorFlow computes anything: after that its threads
+    are settled, and all is left as it is. One core on each of two small operations does more than
+    two on one, and then on the other.
 
     Args:
         parts: of a batch in training (`parallel_parts`), or batches in translation (`workers`); 1
             leaves all as it is.
-
-    Raises:
-        RuntimeError: TensorFlow has computed something.
     """
     if parts > 1:
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, _cores() // parts))
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, _cores() // parts))
 
 
 def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
