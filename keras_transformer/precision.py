@@ -1,5 +1,6 @@
 """A trained model in fewer bits, to translate faster."""
 
+import gc
 import warnings
 
 from keras_transformer.model import Transformer
@@ -31,7 +32,12 @@ def in_precision(model: Transformer, precision: str) -> Transformer:
         with warnings.catch_warnings():
             # Keras warns of each layer that has no matrix.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-            model.quantize("int8")
+            # Keras collects garbage after each matrix: let it not look at all that there is.
+            gc.freeze()
+            try:
+                model.quantize("int8")
+            finally:
+                gc.unfreeze()
     elif precision == "bfloat16":
         weights = model.get_weights()
         model = Transformer(model.config, dtype="bfloat16")

@@ -351,19 +351,19 @@ config = TransformerConfig.from_preset(
     "tiny", vocab_size=400, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16,
     num_heads=2, dropout=0.0,
 )
-for steps in (20, 40):
+for steps in (15, 30):
     options = TrainingOptions(
-        steps=steps, tokens_per_batch=512, learning_rate=0.01, warmup_steps=10, report_steps=20,
-        jit_compile=False, average_checkpoints=1,
+        steps=steps, tokens_per_batch=512, max_length=40, learning_rate=0.01, warmup_steps=10,
+        report_steps=15, jit_compile=False, average_checkpoints=1,
     )
     train(sys.argv[1], config, options, BuiltinPairs("train", 200))
 """
     lines = run_python(script, tmp_path / "run").splitlines()
     assert any(line.endswith("2 devices") for line in lines)
-    assert "Going on from step 20" in lines
+    assert "Going on from step 15" in lines
     perplexity = [
         float(line.split("perplexity ")[1].split(",")[0]) for line in lines if "loss" in line
     ]
     assert len(perplexity) == 2
     assert perplexity[1] < perplexity[0] / 2
-    assert ModelDir(tmp_path / "run").checkpoints.steps() == [20, 40]
+    assert ModelDir(tmp_path / "run").checkpoints.steps() == [15, 30]
