@@ -16,8 +16,12 @@ import os
 from absl import flags
 
 import quiet_tensorflow  # first: it silences what the others import
-from keras_transformer.command_line import define_translator_flags, load_translator, run
-from keras_transformer.cores import share_cores
+from keras_transformer.command_line import (
+    define_translator_flags,
+    load_translator,
+    run,
+    share_cores_among_workers,
+)
 from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, format_scores, translation_scores
@@ -50,8 +54,7 @@ MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end wou
 
 
 def main():
-    # XLA has its own threads, which all workers share.
-    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
+    share_cores_among_workers()
     quiet_tensorflow.find_devices()
     if FLAGS.task == "parsing":
         evaluate_parser()

@@ -13,8 +13,12 @@ import sys
 from absl import flags
 
 import quiet_tensorflow  # first: it silences what the others import
-from keras_transformer.command_line import define_translator_flags, load_translator, run
-from keras_transformer.cores import share_cores
+from keras_transformer.command_line import (
+    define_translator_flags,
+    load_translator,
+    run,
+    share_cores_among_workers,
+)
 from keras_transformer.parsing import Parser
 from keras_transformer.text_files import without_end
 
@@ -24,8 +28,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
-    # XLA has its own threads, which all workers share.
-    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
+    share_cores_among_workers()
     quiet_tensorflow.find_devices()
     parser = Parser(load_translator())
     while lines := list(itertools.islice(sys.stdin.buffer, FLAGS.lines_at_once)):

@@ -21,13 +21,19 @@ from absl import flags
 import quiet_tensorflow  # first: it silences what the others import
 from keras_transformer.command_line import define_record_flags, given_fields, run
 from keras_transformer.config import TransformerConfig
-from keras_transformer.cores import parts_for_cores, share_cores
+from keras_transformer.cores import share_cores
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
 from keras_transformer.errors import UserError
 from keras_transformer.memory import keep_freed_memory
 from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.presets import PRESETS
-from keras_transformer.training import STRATEGIES, TrainingOptions, make_strategy, train
+from keras_transformer.training import (
+    STRATEGIES,
+    TrainingOptions,
+    make_strategy,
+    parallel_parts,
+    train,
+)
 
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
@@ -97,14 +103,14 @@ def main():
         preset = FLAGS.preset or ("demo" if is_builtin else "base")
     config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
+    model_dir = FLAGS.model_dir or f"runs/{preset}"
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # one of several workers must compute nothing before it joins
         if not options.jit_compile:
-            best = parts_for_cores(config.d_model, options.tokens_per_batch)
-            share_cores(options.parallel_parts or best)
+            share_cores(parallel_parts(model_dir, config, options))
         quiet_tensorflow.find_devices()
     train(
-        FLAGS.model_dir or f"runs/{preset}",
+        model_dir,
         config,
         options,
         train_pairs,

@@ -21,8 +21,8 @@ from keras_transformer.command_line import (
     given_fields,
     load_translator,
     run,
+    share_cores_among_workers,
 )
-from keras_transformer.cores import share_cores
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingTokenizer
@@ -38,8 +38,7 @@ FLAGS = flags.FLAGS
 
 
 def main():
-    # XLA has its own threads, which all workers share.
-    share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
+    share_cores_among_workers()
     quiet_tensorflow.find_devices()
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from absl import app, flags
 
+from keras_transformer.cores import share_cores
 from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import search_defaults
@@ -70,6 +71,11 @@ def define_translator_flags() -> None:
     flags.DEFINE_bool("jit_compile", False, "compile with XLA: worth it from thousands of lines on")
     flags.DEFINE_integer("workers", 1, "batches translated at the same time", lower_bound=1)
     define_record_flags(SearchOptions)
+
+
+def share_cores_among_workers() -> None:
+    """Gives each of `--workers` its share of the cores; XLA's threads serve all of them anyway."""
+    share_cores(1 if flags.FLAGS.jit_compile else flags.FLAGS.workers)
 
 
 def load_translator() -> Translator:

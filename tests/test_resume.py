@@ -19,7 +19,7 @@ from helpers import ROOT, run_python
 from keras_transformer import TransformerConfig
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.training import ModelDir, TrainingOptions, train
+from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
@@ -193,6 +193,7 @@ def test_stopped_by_signals_it_saves_and_goes_on(undisturbed, tmp_path, monkeypa
 
 
 def test_a_signal_leaves_a_validation_which_is_done_when_the_run_goes_on():
+    before = signal.getsignal(signal.SIGINT)
     with StopSignals() as signals:
         with pytest.raises(Interrupted), signals.may_interrupt():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -200,7 +201,7 @@ def test_a_signal_leaves_a_validation_which_is_done_when_the_run_goes_on():
         with pytest.raises(Interrupted), signals.may_interrupt():
             pytest.fail("a validation began after the signal")
     assert signals.received == signal.SIGTERM
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_second_signal_ends_the_process_at_once():
@@ -254,6 +255,8 @@ def test_options_that_would_change_the_weights_are_refused(undisturbed, changed,
 
 
 def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturbed):
+    unsaid = dataclasses.replace(OPTIONS, parallel_parts=None)
+    assert parallel_parts(undisturbed.path, CONFIG, unsaid) == 2
     run(undisturbed.path, parallel_parts=None)
     assert undisturbed.load_training()["options"]["parallel_parts"] == 2
 

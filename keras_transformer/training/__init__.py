@@ -10,7 +10,7 @@ from keras_transformer.training.strategies import (
     replica_batches,
     worker_of,
 )
-from keras_transformer.training.trainer import train
+from keras_transformer.training.trainer import parallel_parts, train
 
 __all__ = [
     "STRATEGIES",
@@ -20,6 +20,7 @@ __all__ = [
     "TrainingOptions",
     "average_weights",
     "make_strategy",
+    "parallel_parts",
     "replica_batches",
     "train",
     "worker_of",

@@ -106,7 +106,7 @@ def train(
             raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
     model_dir = ModelDir(path)
     options = dataclasses.replace(
-        options, parallel_parts=_parallel_parts(model_dir, config, options, strategy)
+        options, parallel_parts=parallel_parts(path, config, options, strategy.num_replicas_in_sync)
     )
     with model_dir.locked() if writes else contextlib.nullcontext():
         tokenizer, corpus, valid_corpus, record = _checked(
@@ -161,13 +161,20 @@ def train(
         return model
 
 
-def _parallel_parts(model_dir, config, options, strategy):
-    """How many there are, or were where a run goes on, whatever machine it began on."""
+def parallel_parts(
+    path: str | os.PathLike, config: TransformerConfig, options: TrainingOptions, replicas: int = 1
+) -> int:
+    """The parts of a batch that `train` computes at the same time.
+
+    Those of the options; else those that a run goes on with, whatever machine it began on; else the
+    best of this machine. Arguments are those of `train`, and the replicas of its strategy.
+    """
     if options.parallel_parts:
         return options.parallel_parts
+    model_dir = ModelDir(path)
     if model_dir.exists():
         return model_dir.load_training()["options"].get("parallel_parts", 1)
-    if options.jit_compile or strategy.num_replicas_in_sync > 1:
+    if options.jit_compile or replicas > 1:
         return 1
     return parts_for_cores(config.d_model, options.tokens_per_batch)
 
