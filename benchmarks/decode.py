@@ -131,7 +131,7 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
     return timed(run, FLAGS.sentences)
 
 
-def ours_on_text(precision, jit_compile, workers):
+def ours_on_text(precision, jit_compile, workers, patience):
     from keras_transformer.cores import share_cores
     from keras_transformer.precision import in_precision
     from keras_transformer.training import ModelDir
@@ -143,6 +143,7 @@ def ours_on_text(precision, jit_compile, workers):
         in_precision(model_dir.load_model(), precision),
         model_dir.load_tokenizer(),
         beam_size=5,
+        patience=patience,
         jit_compile=jit_compile,
         workers=workers,
     )
@@ -254,12 +255,15 @@ def main(_):
             model_dir = ModelDir(FLAGS.model_dir[0])
             folder = f"{temporary}/model"
             export_ctranslate2(model_dir.load_model(), model_dir.load_tokenizer(), folder)
-            runs = {
-                name: {"function": "ctranslate2_on_text", "folder": folder, **how}
-                if "threads" in how
-                else {"function": "ours_on_text", **how}
-                for name, how in chosen(batch=32)
-            }
+            runs = {}
+            for name, how in chosen(batch=32):
+                if "threads" in how:
+                    runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
+                    continue
+                # With CTranslate2's rule for when a search ends, and with our own.
+                for patience in (1.0, None):
+                    title = f"{name}, patience: {patience}"
+                    runs[title] = {"function": "ours_on_text", "patience": patience, **how}
             compare(f"{FLAGS.source}, beam 5", runs, "sentences/s", 1)
             return
         for size in FLAGS.sizes:

@@ -1,6 +1,7 @@
 """Strings in, strings out: a tokenizer, a model and a search, on TensorFlow."""
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ class Translator:
         self._search_ids = self._compiled([ids])
         self._search_ids_from_prefix = self._compiled([ids, ids])
         self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
+        self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         """The translation of each sentence, in order."""
@@ -141,10 +143,10 @@ class Translator:
             if prefixes is None:
                 ids, scores = self._search_ids(source_ids)
             else:
-                prefix_ids = self._shaped(tf.gather(prefixes, rows).to_tensor(self._pad_id))
+                prefix_ids = self._shaped(self._padded([prefixes[row] for row in rows]))
                 ids, scores = self._search_ids_from_prefix(source_ids, prefix_ids)
             n_best = ids.shape[1]
-            texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
+            texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
             for row, row_texts, row_scores in zip(rows, texts, scores.numpy(), strict=False):
                 translations[row] = [
@@ -154,7 +156,7 @@ class Translator:
                 ] or [Translation("", -math.inf)]
 
         with ThreadPoolExecutor(self.workers) as pool:
-            batches = self._batches(tokens.row_lengths().numpy())
+            batches = self._batches(_lengths(tokens))
             list(pool.map(translate_batch, batches))
         return translations
 
@@ -177,7 +179,7 @@ class Translator:
             [-0.41...]
         """
         source, target = self._token_pairs(sentences, translations)
-        source_lengths, target_lengths = source.row_lengths().numpy(), target.row_lengths().numpy()
+        source_lengths, target_lengths = _lengths(source), _lengths(target)
         scores = np.where(target_lengths, -math.inf, 0.0)
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
         for rows in self._batches(lengths):
@@ -204,8 +206,9 @@ class Translator:
         """
         source, target = self._token_pairs(sentences, translations)
         alignments = []
-        for source_ids, target_ids in zip(source.to_list(), target.to_list(), strict=True):
-            links = self._links(source_ids, target_ids) if source_ids and target_ids else []
+        for source_ids, target_ids in zip(source, target, strict=True):
+            both = len(source_ids) and len(target_ids)
+            links = self._links(source_ids, target_ids) if both else []
             pieces = (
                 [self.tokenizer.pieces[id_] for id_ in ids] for ids in (source_ids, target_ids)
             )
@@ -256,12 +259,20 @@ class Translator:
 
     def _tokenize(self, sentences, tokenize):
         tokens = tokenize(tf.constant([_utf_8(sentence) for sentence in sentences], tf.string))
-        return tokens[:, : self.max_source_length - 1]
+        ids, splits = tokens.flat_values.numpy(), tokens.row_splits.numpy()
+        sentences = (ids[start:end] for start, end in itertools.pairwise(splits))
+        return [sentence[: self.max_source_length - 1] for sentence in sentences]
 
     def _ids(self, tokens, rows):
         """The ids of some sentences, each with its end symbol, padded."""
-        end = tf.fill([len(rows), 1], self.models[0].config.end_id)
-        return tf.concat([tf.gather(tokens, rows), end], axis=1).to_tensor(self._pad_id)
+        end_id = self.models[0].config.end_id
+        return self._padded([[*tokens[row], end_id] for row in rows])
+
+    def _padded(self, sentences):
+        ids = np.full((len(sentences), max(map(len, sentences))), self._pad_id, np.int32)
+        for row, sentence in zip(ids, sentences, strict=True):
+            row[: len(sentence)] = sentence
+        return ids
 
     def _batches(self, lengths: np.ndarray):
         """Indices of the sentences that have tokens, of similar length together."""
@@ -280,7 +291,7 @@ class Translator:
         # A row of padding alone is done before it begins.
         rows = (1 << (ids.shape[0] - 1).bit_length()) - ids.shape[0]
         columns = self._rounded(ids.shape[1]) - ids.shape[1]
-        return tf.pad(ids, [[0, rows], [0, columns]], constant_values=self._pad_id)
+        return np.pad(ids, [(0, rows), (0, columns)], constant_values=self._pad_id)
 
     def _rounded(self, length: int) -> int:
         """The length a batch gets: for XLA one of few, 8 to an octave."""
@@ -304,6 +315,10 @@ class Translator:
 
     def _score(self, source_ids, target_ids):
         return scoring.score(self.models, source_ids, target_ids, self.options)
+
+
+def _lengths(tokens) -> np.ndarray:
+    return np.array([len(ids) for ids in tokens], int)
 
 
 def _utf_8(sentence: str | bytes) -> bytes:

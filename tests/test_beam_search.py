@@ -27,9 +27,22 @@ class Steps(DecoderSteps):
         return self.state
 
 
-def run(step, state, start_ids, *, max_lengths, beam_size, n_best=None, alpha=0.0, **arguments):
+def run(
+    step,
+    state,
+    start_ids,
+    *,
+    max_lengths,
+    beam_size,
+    n_best=None,
+    alpha=0.0,
+    patience=None,
+    **arguments,
+):
     """All beams of a search, as no `n_best` says otherwise."""
-    options = SearchOptions(beam_size=beam_size, n_best=n_best or beam_size, alpha=alpha)
+    options = SearchOptions(
+        beam_size=beam_size, n_best=n_best or beam_size, alpha=alpha, patience=patience
+    )
     return beam_search(Steps(step, state), start_ids, options, max_lengths=max_lengths, **arguments)
 
 
@@ -50,17 +63,20 @@ class ToyModel:
         return logits - np.log(np.sum(np.exp(logits)))
 
     def search(self, sources, *, beam_size, max_lengths, cache_length=12, **options):
-        def step(ids, position, cache):
+        def step(ids, position, state):
             is_now = ops.arange(cache_length) == position
-            past = ops.where(is_now, ids[:, :, None], cache["past"])
-            row = ops.sum(past * self.weights[:cache_length], axis=-1) + sources[:, None]
-            return ops.take(self.logits, row % len(self.logits), axis=0), {"past": past}
+            past = ops.where(is_now, ids[:, :, None], state["past"])
+            row = ops.sum(past * self.weights[:cache_length], axis=-1) + state["sources"]
+            return ops.take(self.logits, row % len(self.logits), axis=0), {**state, "past": past}
 
         sources = ops.convert_to_tensor(sources, "int32")
-        cache_shape = (ops.shape(sources)[0], beam_size, cache_length)
+        beams = (ops.shape(sources)[0], beam_size)
         return run(
             step,
-            {"past": ops.zeros(cache_shape, "int32")},
+            {
+                "past": ops.zeros((*beams, cache_length), "int32"),
+                "sources": ops.broadcast_to(sources[:, None], beams),
+            },
             ops.full_like(sources, START),
             beam_size=beam_size,
             max_lengths=max_lengths,
@@ -104,7 +120,7 @@ def assert_hypotheses(ids, scores, expected):
     np.testing.assert_allclose(scores, [value for _, value in expected], rtol=1e-5, atol=1e-5)
 
 
-def reference_search(model, source, beam_size, alpha, limit, n_best):
+def reference_search(model, source, beam_size, alpha, limit, n_best, patience=None):
     """The rules in plain Python, with lists, without early stop (but greedy stops at its end)."""
     live, finished = [([], 0.0)], []
     for length in range(1, limit + 1):
@@ -118,6 +134,8 @@ def reference_search(model, source, beam_size, alpha, limit, n_best):
         finished += [(symbols, score(log_prob, length, alpha)) for symbols, log_prob in ends]
         live = [c for c in candidates if c[0][-1] != END][:beam_size]
         if beam_size == 1 and finished:
+            break
+        if patience and len(finished) >= max(n_best, patience * beam_size):
             break
     live = [(symbols, score(log_prob, limit, alpha)) for symbols, log_prob in live]
     return in_result_order(finished + live)[:n_best]
@@ -148,14 +166,14 @@ def test_agrees_with_a_plain_search(seed):
     beam_size = int(rng.integers(1, 6))
     n_best = int(rng.integers(1, beam_size + 1))
     alpha = float(rng.choice([0.0, 0.3, 0.6, 1.0, 2.0]))
-    sources, limits = rng.integers(0, 200, size=4), rng.integers(1, 9, size=4)
+    sources, limits = rng.integers(0, 200, size=9), rng.integers(1, 9, size=9)
+    patience = rng.choice([None, 0.5, 1.0, 1.5])
+    options = {"beam_size": beam_size, "n_best": n_best, "alpha": alpha, "patience": patience}
 
-    result = model.search(
-        sources, beam_size=beam_size, n_best=n_best, alpha=alpha, max_lengths=limits
-    )
+    result = model.search(sources, max_lengths=limits, **options)
 
     for ids, scores, source, limit in zip(*result, sources, limits, strict=True):
-        expected = reference_search(model, source, beam_size, alpha, limit, n_best)
+        expected = reference_search(model, source, limit=limit, **options)
         assert_hypotheses(ids[: len(expected)], scores[: len(expected)], expected)
         assert np.all(np.isneginf(scores[len(expected) :]))  # fewer sequences exist than slots
         assert np.all(ids[len(expected) :] == PAD)
@@ -246,14 +264,19 @@ def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
 
 
 @pytest.mark.parametrize(
-    ("n_best", "alpha", "steps"),
+    ("n_best", "alpha", "patience", "steps"),
     [
-        (1, 0.0, 2),  # the best has ended; the live beam, at 0.1, cannot pass it
-        (2, 0.0, 4),  # the second best ends after four symbols
-        (1, 9.0, 6),  # the penalty may still lift what lives: only the limit says no
+        (1, 0.0, None, 2),  # the best has ended; the live beam, at 0.1, cannot pass it
+        (2, 0.0, None, 4),  # the second best ends after four symbols
+        (1, 9.0, None, 6),  # the penalty may still lift what lives: only the limit says no
+        (1, 9.0, 0.5, 2),  # one has ended
+        (2, 9.0, 0.5, 4),  # two were asked for
+        (1, 9.0, 1.0, 4),  # two have ended
     ],
 )
-def test_stops_when_no_live_beam_can_enter_the_n_best(n_best, alpha, steps):
+def test_stops_when_no_live_beam_can_enter_the_n_best_or_enough_have_ended(
+    n_best, alpha, patience, steps
+):
     transitions = {
         1: {3: 0.9, 4: 0.1},
         3: {END: 1.0},
@@ -263,9 +286,9 @@ def test_stops_when_no_live_beam_can_enter_the_n_best(n_best, alpha, steps):
     }
     calls = []
     step = chain(transitions, vocab_size=7, calls=calls)
-    options = {"beam_size": 2, "alpha": alpha, "n_best": n_best, "max_lengths": [6]}
+    options = {"beam_size": 2, "alpha": alpha, "n_best": n_best, "patience": patience}
 
-    run(step, {}, ops.array([START]), **options)
+    run(step, {}, ops.array([START]), max_lengths=[6], **options)
 
     assert calls == list(range(steps))
 
@@ -280,6 +303,25 @@ def test_the_longest_search_of_the_batch_ends_the_loop():
 
     assert calls == [0, 1]
     np.testing.assert_array_equal(result.ids[:, 0, :3], [[END, 0, 0], [4, END, 0]])
+
+
+def test_sentences_that_are_done_leave():
+    transitions = {1: {END: 1.0}, 3: {4: 1.0}, 4: {5: 1.0}, 5: {6: 1.0}, 6: {END: 1.0}}
+    chained, sentences = chain(transitions, vocab_size=7), []
+
+    def step(ids, position, state):
+        sentences.append(ids.shape[0])
+        return chained(ids, position, state)
+
+    start_ids = ops.array([1, 1, 1, 4, 1, 3, 1, 1, 1])
+    result = run(step, {}, start_ids, beam_size=2, n_best=1, max_lengths=[9] * 9)
+
+    assert sentences == [9, 2, 2, 2]
+    assert [symbols_of(row[0][row[0] != 0]) for row in result.ids[3:6]] == [
+        [5, 6, END],
+        [END],
+        [4, 5, 6, END],
+    ]
 
 
 def test_half_precision_logits_are_summed_in_float32():
@@ -319,7 +361,8 @@ def test_empty_batch_and_empty_limit():
     np.testing.assert_array_equal(no_room.scores, [[0.0, -np.inf, -np.inf]])
 
 
-SOURCES, LIMITS = np.array([3, 90, 150], "int32"), np.array([10, 4, 7], "int32")
+SOURCES = np.array([3, 90, 150, 17, 44, 120, 8, 61, 199], "int32")
+LIMITS = np.array([10, 4, 7, 1, 2, 9, 3, 6, 10], "int32")
 
 
 def assert_same(result, expected):
@@ -334,15 +377,19 @@ def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
         length = ops.max(limits, initial=0)
         weights = ops.convert_to_tensor(model.weights)[:length]
 
-        def step(ids, position, cache):
-            past = ops.where(ops.arange(length) == position, ids[:, :, None], cache[0])
-            row = ops.sum(past * weights, axis=-1) + sources[:, None]
-            return ops.take(model.logits, row % len(model.logits), axis=0), (past,)
+        def step(ids, position, state):
+            past, sources = state
+            past = ops.where(ops.arange(length) == position, ids[:, :, None], past)
+            row = ops.sum(past * weights, axis=-1) + sources
+            return ops.take(model.logits, row % len(model.logits), axis=0), (past, sources)
 
         batch_size = ops.shape(sources)[0]
         return run(
             step,
-            (ops.zeros((batch_size, 4, length), "int32"),),
+            (
+                ops.zeros((batch_size, 4, length), "int32"),
+                ops.broadcast_to(sources[:, None], (batch_size, 4)),
+            ),
             ops.full((batch_size,), START, dtype="int32"),
             beam_size=4,
             alpha=0.6,
@@ -381,4 +428,4 @@ def test_the_buffer_length_cuts_all_limits():
 
     cut = model.search(SOURCES, max_lengths=LIMITS, buffer_length=3, **options)
 
-    assert_same(cut, model.search(SOURCES, max_lengths=[3, 3, 3], **options))
+    assert_same(cut, model.search(SOURCES, max_lengths=np.minimum(LIMITS, 3), **options))

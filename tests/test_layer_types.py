@@ -256,20 +256,23 @@ class WholePasses(DecoderSteps):
         self.model = model
 
     def initial_state(self, batch, beam_size):
-        return ops.zeros((batch, beam_size, 0), "int32")
+        sources = ops.repeat(SOURCES[:, None], beam_size, axis=1)
+        return sources, ops.zeros((batch, beam_size, 0), "int32")
 
     def grow(self, state, size):
-        return ops.pad(state, [(0, 0), (0, 0), (0, size - state.shape[2])])
+        sources, ids = state
+        return sources, ops.pad(ids, [(0, 0), (0, 0), (0, size - ids.shape[2])])
 
     def step(self, ids, position, state):
-        batch, beam_size, size = state.shape
-        state = ops.where(ops.equal(ops.arange(size), position), ids[:, :, None], state)
+        sources, past = state
+        batch, beam_size, size = past.shape
+        past = ops.where(ops.equal(ops.arange(size), position), ids[:, :, None], past)
         rows = {
-            "source_ids": ops.repeat(SOURCES, beam_size, axis=0),
-            "target_ids": ops.reshape(state, (batch * beam_size, size)),
+            "source_ids": ops.reshape(sources, (batch * beam_size, -1)),
+            "target_ids": ops.reshape(past, (batch * beam_size, size)),
         }
         logits = self.model(rows)[:, int(position)]
-        return ops.reshape(logits, (batch, beam_size, -1)), state
+        return ops.reshape(logits, (batch, beam_size, -1)), (sources, past)
 
 
 def masked_by_a_band(self, x, attention_mask=None, training=None):

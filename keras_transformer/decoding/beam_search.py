@@ -1,5 +1,7 @@
 """Beam search with a length penalty (paper section 6.1), in core Keras operations only."""
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 from keras import ops, tree
@@ -35,8 +37,9 @@ class BeamSearchResult(NamedTuple):
 class DecoderSteps:
     """How a search asks a decoder, position after position, for all beams at once.
 
-    The state is a nested structure of tensors; what is the same for all positions belongs in the
-    object itself. This class does for decoders with a state of (batch, beam_size, ...) tensors.
+    The state is a nested structure of tensors (batch, ...). It holds all that belongs to single
+    sentences: those that are done leave it. This class does for decoders with a state of
+    (batch, beam_size, ...) tensors.
     """
 
     def initial_state(self, batch: Tensor, beam_size: int) -> Any:
@@ -87,7 +90,9 @@ def beam_search(
 
     A sentence is done at its limit, or as soon as no live beam can still enter its `n_best`
     finished hypotheses: searching on to the limit would return the same. With `n_best=1` this is
-    the paper's rule, and the fastest. One beam is greedy decoding: its first end symbol stops it.
+    the paper's rule. One beam is greedy decoding: its first end symbol stops it. Where
+    `options.patience` is given, a sentence is done after that many times `beam_size` finished
+    hypotheses too (Kasai et al., 2022), which is sooner, and may miss a better one.
 
     A sentence's result does not depend on the other sentences in the batch.
 
@@ -121,9 +126,24 @@ def beam_search(
     start_ids = ops.cast(start_ids, "int32")
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch_size = ops.shape(start_ids)[0]
-    constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
 
-    def search_step(position, state, live_ids, live_log_probs, ended_ids, ended_scores, done):
+    def step_of(sentences):
+        limits_, prefix_ids_ = take_sentences((limits, prefix_ids), sentences)
+        constraints = Constraints(options, limits_, prefix_ids_, end_id, pad_id)
+        return functools.partial(search_step, limits_, constraints)
+
+    def search_step(
+        limits,
+        constraints,
+        position,
+        state,
+        live_ids,
+        live_log_probs,
+        ended_ids,
+        ended_scores,
+        num_ended,
+        done,
+    ):
         logits, state = steps.step(ops.take(live_ids, position, axis=2), position, state)
         log_probs, beams, tokens = _top_continuations(
             logits, live_log_probs, live_ids, position, constraints
@@ -151,6 +171,10 @@ def beam_search(
         new_done = (new_ended_scores[:, -1] >= live_bound) | (length >= limits)
         if beam_size == 1:
             new_done = new_done | is_finished[:, 0]
+        num_ended = num_ended + ops.sum(ops.cast(is_finished, "int32"), axis=1)
+        if options.patience is not None:
+            enough = max(n_best, math.ceil(options.patience * beam_size))
+            new_done = new_done | (num_ended >= enough)
 
         return (
             length,
@@ -159,23 +183,24 @@ def beam_search(
             _where(done, live_log_probs, new_live_log_probs),
             _where(done, ended_ids, new_ended_ids),
             _where(done, ended_scores, new_ended_scores),
+            num_ended,
             done | new_done,
         )
 
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
     # All beams are equal at the start: only the first may have continuations.
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
-    position, state, *found = (
-        ops.zeros((), dtype="int32"),
-        steps.initial_state(batch_size, beam_size),
+    state = steps.initial_state(batch_size, beam_size)
+    found = (
         write(empty_ids, 0, start_ids[:, None]),
         ops.where(first_beam, ops.zeros((), dtype="float32"), NO_HYPOTHESIS),
         empty_ids[:, :n_best],
         ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
+        ops.zeros((batch_size,), dtype="int32"),
         limits <= 0,
     )
-    found = step_by_step(steps, search_step, position, state, found, buffer_length)
-    live_ids, live_log_probs, ended_ids, ended_scores, _ = found
+    found = step_by_step(steps, step_of, state, found, buffer_length)
+    live_ids, live_log_probs, ended_ids, ended_scores, *_ = found
 
     # Beams still live at the limit fill the slots that finished hypotheses left empty: of equal
     # precedence, the first is taken.
@@ -197,28 +222,122 @@ def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tenso
     return ops.clip(max_lengths, 0, buffer_length), buffer_length
 
 
-def step_by_step(steps: DecoderSteps, body, position, state, found, buffer_length):
-    """What is found once all of it is done: a loop for each size of the decoder's state.
+def step_by_step(steps, step_of, state, found, buffer_length):
+    """What is found once all sentences are done.
+
+    Sentences that are done leave: so long as few remain, a step costs little. And the state has no
+    more room than positions need.
 
     Args:
         steps: the decoder, whose state grows.
-        body: `(position, state, *found) -> (position, state, *found)`, one step.
-        position: int32 scalar, of the first step.
-        state: the decoder's state before it.
-        found: tensors, of which the last says what is done.
+        step_of: from int32 (some,), indices of sentences, to a function that does one step of
+            them: `(position, state, *found) -> (position, state, *found)`.
+        state: the decoder's state before the first position.
+        found: tensors (batch, ...), of which the last is boolean: what of a sentence is done.
         buffer_length: the most steps there can be.
 
     Returns:
         `found` after the last step.
     """
-    for size in sizes_up_to(buffer_length):
+    batch_size = ops.shape(found[-1])[0]
+    if isinstance(batch_size, int) or isinstance(buffer_length, int):
+        return _in_few_shapes(steps, step_of, state, found, buffer_length, batch_size)
+    return _in_any_shape(steps, step_of, state, found, buffer_length, batch_size)
 
-        def goes_on(position, *found, size=size):
-            return ops.logical_not(ops.all(found[-1])) & (position < size)
 
-        state = steps.grow(state, size)
-        position, state, *found = ops.while_loop(goes_on, body, (position, state, *found))
+def _in_any_shape(steps, step_of, state, found, buffer_length, batch_size):
+    """Half of the sentences leave at a time; the shapes of the state change as they have to."""
+
+    def until_half_are_done(position, sentences, state, *found):
+        done = ops.take(found[-1], sentences, axis=0)
+        sentences, state = _remaining((sentences, state), done, _num_open(done))
+        sizes = ops.array(sizes_up_to(buffer_length))
+        size = ops.min(ops.where(sizes > position, sizes, buffer_length))
+        position, state, *some = _steps_until(
+            _num_open(done) // 2,
+            step_of(sentences),
+            position,
+            steps.grow(state, size),
+            take_sentences(found, sentences),
+            size,
+        )
+        return position, sentences, state, *_put_back(found, sentences, some)
+
+    _, _, _, *found = ops.while_loop(
+        lambda position, sentences, state, *found: _num_open(found[-1]) > 0,
+        until_half_are_done,
+        (
+            ops.zeros((), "int32"),
+            ops.arange(batch_size, dtype="int32"),
+            steps.grow(state, ops.minimum(0, buffer_length)),
+            *found,
+        ),
+    )
     return found
+
+
+def _in_few_shapes(steps, step_of, state, found, buffer_length, batch_size):
+    """Each shape of the state is new code to a compiler: once, all but a quarter leave."""
+    first, *more = sizes_up_to(buffer_length)
+    few = batch_size // 4
+    all_ = ops.arange(batch_size, dtype="int32")
+    position, state, *found = _steps_until(
+        few, step_of(all_), ops.zeros((), "int32"), steps.grow(state, first), found, first
+    )
+
+    def to_the_end(sentences, state, found, sizes):
+        at = position
+        for size in sizes:
+            at, state, *found = _steps_until(
+                0, step_of(sentences), at, steps.grow(state, size), found, size
+            )
+        return found
+
+    def of_few():
+        sentences, few_states = _remaining((all_, state), found[-1], few)
+        some = take_sentences(found, sentences)
+        some = to_the_end(sentences, few_states, some, more or [first])
+        return _put_back(found, sentences, some)
+
+    def of_all():
+        return to_the_end(all_, state, found, more)
+
+    if isinstance(few, int) and few == 0:
+        return of_all()
+    return ops.cond(_num_open(found[-1]) <= few, of_few, of_all)
+
+
+def _steps_until(num_open, step, position, state, found, size):
+    """Steps until only so many sentences are not done, or the state, of a size, is full."""
+
+    def goes_on(position, state, *found):
+        return (_num_open(found[-1]) > num_open) & (position < size)
+
+    return ops.while_loop(goes_on, step, (position, state, *found))
+
+
+def _is_open(done):
+    return ops.any(ops.logical_not(ops.reshape(done, (ops.shape(done)[0], -1))), axis=1)
+
+
+def _num_open(done):
+    return ops.sum(ops.cast(_is_open(done), "int32"))
+
+
+def _remaining(nest, done, count):
+    """Of all sentences the `count` that are open, and where there are fewer, some others."""
+    _, left = ops.top_k(ops.cast(_is_open(done), "int32"), count)
+    return take_sentences(nest, left)
+
+
+def _put_back(found, sentences, some):
+    """What was found, that of some sentences being new."""
+    return [ops.scatter_update(x, sentences[:, None], y) for x, y in zip(found, some, strict=True)]
+
+
+def take_sentences(nest, sentences):
+    """Of each tensor (batch, ...), the rows int32 (some,); None stays None."""
+    return tree.map_structure(lambda x: None if x is None else ops.take(x, sentences, axis=0), nest)
 
 
 def sizes_up_to(length: Tensor) -> list:
@@ -269,23 +388,26 @@ def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     among all is not.
     """
     *rows, width = ops.shape(x)
-    num_blocks = width // BLOCK
-    if num_blocks <= k:
+    block = _block_size(width)
+    if width // block <= k:
         return ops.top_k(x, k)
-    blocks = ops.reshape(x[..., : num_blocks * BLOCK], (*rows, num_blocks, BLOCK))
+    if width % block:
+        room = [(0, 0)] * len(rows) + [(0, -width % block)]
+        x = ops.pad(x, room, constant_values=NO_HYPOTHESIS)
+    blocks = ops.reshape(x, (*rows, -1, block))
     _, best = ops.top_k(ops.max(blocks, axis=-1), k)
     values = ops.take_along_axis(blocks, best[..., None], axis=-2)
-    indices = best[..., None] * BLOCK + ops.arange(BLOCK, dtype="int32")
-    values = ops.reshape(values, (*rows, k * BLOCK))
-    indices = ops.reshape(indices, (*rows, k * BLOCK))
-    in_blocks = num_blocks * BLOCK
-    if in_blocks < width:
-        rest = ops.arange(in_blocks, width, dtype="int32")
-        rest = ops.broadcast_to(rest, (*rows, width - in_blocks))
-        indices = ops.concatenate([indices, rest], axis=-1)
-        values = ops.concatenate([values, x[..., in_blocks:]], axis=-1)
-    values, best = ops.top_k(values, k)
-    return values, ops.take_along_axis(indices, best, axis=-1)
+    indices = best[..., None] * block + ops.arange(block, dtype="int32")
+    values, best = ops.top_k(ops.reshape(values, (*rows, k * block)), k)
+    indices = ops.reshape(indices, (*rows, k * block))
+    # Where less than k are possible, room may have been chosen, which stands for no symbol.
+    return values, ops.minimum(ops.take_along_axis(indices, best, axis=-1), width - 1)
+
+
+def _block_size(width: int) -> int:
+    """How many values are looked at together: a divisor of the width where one is fit."""
+    fit = (size for size in range(32, 129) if width % size == 0)
+    return min(fit, key=lambda size: abs(size - BLOCK), default=BLOCK)
 
 
 def gather_beams(x: Tensor, indices: Tensor) -> Tensor:

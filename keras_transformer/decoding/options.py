@@ -27,6 +27,11 @@ class SearchOptions(Record):
     plain_length_penalty: bool = field(
         False, "divide by |Y|^alpha; otherwise by ((5 + |Y|) / 6)^alpha, GNMT's formula"
     )
+    patience: float | None = field(
+        None,
+        "a search ends once patience * beam_size hypotheses have ended, as in CTranslate2 and "
+        "fairseq with 1; default: once no other can become better",
+    )
     n_best: int = field(1, "translations returned of each sentence, at most beam_size")
     extra_length: int = field(50, "a translation has at most this many tokens more than its source")
     max_length: int | None = field(None, "a translation has at most this many tokens")
@@ -42,6 +47,7 @@ class SearchOptions(Record):
         super().__post_init__()
         self.expect("beam_size", self.beam_size >= 1, "at least 1")
         self.expect("alpha", self.alpha >= 0, "a number of 0 or more")
+        self.expect("patience", self.patience is None or self.patience > 0, "positive")
         fits = 1 <= self.n_best <= self.beam_size
         self.expect("n_best", fits, f"in [1, beam_size={self.beam_size}]")
         self.expect("extra_length", self.extra_length >= 0, "at least 0")
@@ -52,7 +58,9 @@ class SearchOptions(Record):
         self.expect("top_k", self.top_k >= 0, "at least 0")
         self.expect("top_p", 0 < self.top_p <= 1, "in (0, 1]")
         self.expect("seed", self.seed is None or 0 <= self.seed < 2**31, "in [0, 2^31)")
-        if not self.sample:
+        if self.sample:
+            self.expect("patience", self.patience is None, "given without sample only")
+        else:
             for name in ("temperature", "top_k", "top_p", "seed"):
                 default = type(self).__dataclass_fields__[name].default
                 self.expect(name, getattr(self, name) == default, "given with sample only")

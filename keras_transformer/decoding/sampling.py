@@ -1,5 +1,6 @@
 """Target sequences drawn at random, in core Keras operations only."""
 
+import functools
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from keras_transformer.decoding.beam_search import (
     length_penalty,
     limits_within,
     step_by_step,
+    take_sentences,
     write,
 )
 from keras_transformer.decoding.constraints import Constraints
@@ -61,11 +63,15 @@ def sample(
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
-    constraints = Constraints(options, limits, prefix_ids, end_id, pad_id)
     # All at once: a loop's body would draw the same numbers over and over.
-    chances = keras.random.uniform((buffer_length, *rows), seed=seed)
+    chances = keras.random.uniform((*rows, buffer_length), seed=seed)
 
-    def draw(position, state, ids, log_probs, lengths, done):
+    def step_of(sentences):
+        limits_, prefix_ids_, chances_ = take_sentences((limits, prefix_ids, chances), sentences)
+        constraints = Constraints(options, limits_, prefix_ids_, end_id, pad_id)
+        return functools.partial(draw, limits_, constraints, chances_)
+
+    def draw(limits, constraints, chances, position, state, ids, log_probs, lengths, done):
         last_ids = ops.take(ids, position, axis=2)
         logits, state = steps.step(last_ids, position, state)
         logits = ops.cast(logits, "float32")
@@ -77,7 +83,7 @@ def sample(
         log_total = ops.logsumexp(logits, axis=-1)
         logits = ops.where(allowed, logits, NO_HYPOTHESIS)
         probabilities = ops.softmax(keep_likely(logits, options))
-        tokens = choose(probabilities, ops.take(chances, position, axis=0))
+        tokens = choose(probabilities, ops.take(chances, position, axis=2))
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         new_log_probs = log_probs + token_logits - log_total
         # What has no probability, or where none may follow, cannot be a hypothesis.
@@ -91,15 +97,13 @@ def sample(
         return length, state, new_ids, log_probs, lengths, done
 
     ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
-    position, state, *drawn = (
-        ops.zeros((), "int32"),
-        steps.initial_state(*rows),
+    drawn = (
         write(ids, 0, start_ids[:, None]),
         ops.zeros(rows, "float32"),
         ops.zeros(rows, "int32"),
         ops.broadcast_to((limits <= 0)[:, None], rows),
     )
-    drawn = step_by_step(steps, draw, position, state, drawn, buffer_length)
+    drawn = step_by_step(steps, step_of, steps.initial_state(*rows), drawn, buffer_length)
     ids, log_probs, lengths, _ = drawn
 
     # Where nothing could be drawn, once is enough.

@@ -72,7 +72,8 @@ def search(
 class TransformerSteps(DecoderSteps):
     """A Transformer's decoder, step by step, of given sources.
 
-    Keys and values stay where they were written. When beams are reordered, only their paths are:
+    Its state is what the memory was prepared to, which does not change, and a cache of keys and
+    values, which stay where they were written. When beams are reordered, only their paths are:
     (batch, beam_size, size), at each position the beam whose key and value this one goes on from.
 
     Args:
@@ -82,34 +83,33 @@ class TransformerSteps(DecoderSteps):
 
     def __init__(self, model: Transformer, source_ids):
         self.model = model
-        memory, self.source_mask = model.encode(source_ids, training=False)
-        self.prepared = model.decoder.prepare(memory)
+        self.source_ids = source_ids
 
     def initial_state(self, batch, beam_size):
+        memory, source_mask = self.model.encode(self.source_ids, training=False)
         paths = ops.zeros((batch, beam_size, 0), "int32")
-        return paths, self.model.decoder.new_cache(batch, beam_size)
+        cache = self.model.decoder.new_cache(batch, beam_size)
+        return (self.model.decoder.prepare(memory), source_mask), paths, cache
 
     def grow(self, state, size):
-        paths, cache = state
+        memory, paths, cache = state
         paths = ops.pad(paths, [(0, 0), (0, 0), (0, size - ops.shape(paths)[2])])
-        return paths, self.model.decoder.grow_cache(cache, size)
+        return memory, paths, self.model.decoder.grow_cache(cache, size)
 
     def step(self, ids, position, state):
-        paths, cache = state
+        memory, paths, cache = state
         batch, beam_size, size = ops.shape(paths)
         beams = ops.arange(beam_size, dtype="int32")
         positions = ops.arange(size, dtype="int32")
         paths = ops.where(ops.equal(positions, position), beams[:, None], paths)
         visible = ops.equal(paths[..., None], beams) & (positions <= position)[:, None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
-        logits, cache = self.model.decode_step(
-            ids, position, cache, visible, self.prepared, self.source_mask
-        )
-        return logits, (paths, cache)
+        logits, cache = self.model.decode_step(ids, position, cache, visible, *memory)
+        return logits, (memory, paths, cache)
 
     def reorder(self, state, beams):
-        paths, cache = state
-        return gather_beams(paths, beams), cache
+        memory, paths, cache = state
+        return memory, gather_beams(paths, beams), cache
 
 
 class EnsembleSteps(DecoderSteps):

@@ -95,9 +95,12 @@ class _ServedTranslator(tf.Module):
         ]
     )
     def score(self, text, translation):
-        tf.debugging.assert_equal(
+        is_each = tf.debugging.assert_equal(
             tf.size(text), tf.size(translation), "expected a translation for each text"
         )
+        # A graph orders only what says so: what reads the translations waits for the check.
+        with tf.control_dependencies([is_each]):
+            translation = tf.identity(translation)
         translator = self._translator
         source = self._tokenize(text, self.tokenizer.tokenize)
         target = self._tokenize(translation, self.tokenizer.tokenize_target)
