@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.fused import fused
+from keras_transformer.fused import fused, fused_sum
 from keras_transformer.replicas import sum_over_replicas
 
 _LEAST = 1e-37  # near the smallest float32 and bfloat16
@@ -92,6 +92,53 @@ def smoothed_cross_entropy(labels, logits, epsilon: float):
         return log_sum_exp - peak * label_logits - share * total, gradient
 
     return loss(logits)
+
+
+def symmetric_divergence(logits):
+    """KL(p, q) + KL(q, p) of two distributions of each token, for R-Drop (Liang et al., 2021).
+
+    With z the logits it is the sum of `(p - q) (z_p - z_q)` over the vocabulary; its gradient, for
+    z_p, is `p (z_p - z_q - sum(p (z_p - z_q))) + p - q`.
+
+    Args:
+        logits: (2, ..., vocab_size), of any float dtype; the sums are float32.
+
+    Returns:
+        float32 (...), in nats.
+
+    Example:
+        >>> float(symmetric_divergence([[0.0, 0.0], [1.0, 0.0]]))  # of (1/2, 1/2), (0.731, 0.269)
+        0.2310585...
+    """
+
+    @ops.custom_gradient
+    def divergence(logits):
+        probabilities = ops.softmax(logits, axis=-1)
+        means = _mean_differences(probabilities, logits)
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            return _divergence_gradient(probabilities, logits, means, upstream)
+
+        return means[0] - means[1], gradient
+
+    return divergence(ops.convert_to_tensor(logits))
+
+
+@fused
+def _mean_differences(probabilities, logits):
+    """The mean of `z_p - z_q` by p, and by q: (2, ...)."""
+    logits = ops.cast(logits, "float32")
+    return fused_sum(ops.cast(probabilities, "float32") * (logits[0] - logits[1]), axis=-1)[..., 0]
+
+
+@fused
+def _divergence_gradient(probabilities, logits, means, upstream):
+    p, q = (ops.cast(probabilities[i], "float32") for i in (0, 1))
+    difference = ops.cast(logits[0], "float32") - ops.cast(logits[1], "float32")
+    of_p = p * (difference - means[0][..., None]) + p - q
+    of_q = q * (means[1][..., None] - difference) + q - p
+    return ops.cast(ops.stack([of_p, of_q]) * upstream[..., None], logits.dtype)
 
 
 def token_nll(labels, logits):

@@ -8,6 +8,7 @@ from helpers import run_python
 from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer.losses import symmetric_divergence
 
 rng = np.random.default_rng(0)
 LOGITS = rng.normal(scale=3, size=(3, 4, 7)).astype("float32")
@@ -42,6 +43,25 @@ def test_value_and_gradient_are_those_of_the_smoothed_target(epsilon, jit_compil
     )
     np.testing.assert_allclose(value, expected_value, rtol=1e-6)
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-7)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_divergence_is_that_of_both_directions(jit_compile):
+    weights = np.random.default_rng(3).normal(size=LOGITS.shape[:-1]).astype("float32")
+
+    def divergence(logits):
+        return tf.reduce_sum(symmetric_divergence(logits) * tf.cast(weights, logits.dtype))
+
+    def plain(logits):
+        p, q = tf.unstack(tf.nn.softmax(logits))
+        total = (p - q) * (tf.math.log(p) - tf.math.log(q))
+        return tf.reduce_sum(total * weights[..., None])
+
+    pair = np.stack([LOGITS, np.roll(LOGITS, 1, axis=-1)])
+    value, gradient = value_and_gradient(tf.function(divergence, jit_compile=jit_compile), pair)
+    expected_value, expected_gradient = value_and_gradient(plain, pair.astype("float64"))
+    np.testing.assert_allclose(value, expected_value, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_uniform_logits_cost_the_logarithm_of_the_vocabulary():

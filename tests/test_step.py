@@ -1,5 +1,7 @@
 """The update of training: micro-batches, clipping, averages, mixed precision, skipped updates."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -128,6 +130,27 @@ def test_loss_and_gradient_norm_are_those_of_the_batch():
     assert logs["target_tokens"] == np.count_nonzero(batch[1])
 
 
+def test_two_passes_without_dropout_make_the_update_of_one(plain):
+    expected, expected_logs = plain
+    model = new_model(r_drop=3.0)
+    logs = fit(model, ragged_batches(12))
+    assert_same(model.get_weights(), expected.get_weights())
+    for found, reported in zip(logs, expected_logs, strict=True):
+        assert found == pytest.approx(reported, rel=1e-4)
+
+
+def test_what_two_passes_differ_by_is_part_of_the_loss():
+    (batch,) = ragged_batches(1)
+    config = dataclasses.replace(CONFIG, dropout=0.5)
+    losses = {}
+    for weight in (1e-9, 2.0, 4.0):
+        (logs,) = fit(new_model(config=config, r_drop=weight), [batch])
+        losses[weight] = logs["loss"]
+    divergence = (losses[2.0] - losses[1e-9]) / 2
+    assert divergence > 0.01
+    assert losses[4.0] == pytest.approx(losses[1e-9] + 4 * divergence, rel=1e-4)
+
+
 def test_a_gradient_is_clipped_as_a_whole():
     batches = ragged_batches(1)
     free, clipped = (new_model(keras.optimizers.SGD(1.0), clip_norm=c) for c in (0.0, 0.25))
@@ -254,6 +277,7 @@ def test_rows_are_filled_up_with_padding():
 
 def test_configuration_gives_back_the_same_model():
     options = {"num_microbatches": 2, "parallel_parts": 3, "clip_norm": 1.0, "ema_decay": 0.9}
+    options["r_drop"] = 2.0
     model = TrainableTransformer(CONFIG, **options)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
     assert isinstance(copy, TrainableTransformer)

@@ -33,6 +33,11 @@ class TrainingOptions(Record):
     beta_1: float = field(0.9, "Adam's decay of the mean of gradients")
     beta_2: float = field(0.98, "Adam's decay of the mean of squared gradients")
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
+    r_drop: float = field(
+        0.0,
+        "weight of the divergence between two passes of each batch, with dropout of their own, in "
+        "the loss (R-Drop): a step costs two; 0 for one pass",
+    )
     clip_norm: float = field(0.0, "largest norm of a gradient, all weights together; 0 for any")
     ema_decay: float = field(
         0.0, "of a moving average of the weights, for --weights=ema of other commands; 0 for none"
@@ -94,6 +99,7 @@ class TrainingOptions(Record):
             "learning_rate", self.learning_rate is None or self.learning_rate > 0, "positive"
         )
         self.expect("adam_epsilon", self.adam_epsilon > 0, "positive")
+        self.expect("r_drop", self.r_drop >= 0, "at least 0")
         self.expect("clip_norm", self.clip_norm >= 0, "at least 0")
         for name in ("beta_1", "beta_2", "bpe_dropout", "ema_decay"):
             self.expect(name, 0 <= getattr(self, name) < 1, "in [0, 1)")

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.losses import smoothed_cross_entropy
+from keras_transformer.losses import smoothed_cross_entropy, symmetric_divergence
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
 from keras_transformer.replicas import sum_over_replicas
@@ -52,6 +52,8 @@ class TrainableTransformer(Transformer):
             of one part.
         parallel_parts: parts that each of these is computed in at the same time. On a CPU, where
             each then has a core, that is faster than all cores at work on one small operation.
+        r_drop: weight of the divergence of two passes of each batch, with dropout of their own, in
+            the loss (Liang et al., 2021): a step costs two. 0 for one pass.
         clip_norm: the largest norm of a gradient, all weights together; 0 for any.
         ema_decay: of an exponential moving average of the weights, reached as training goes on:
             `min(ema_decay, (1 + n) / (10 + n))` at the n-th update; 0 for no average.
@@ -73,6 +75,7 @@ class TrainableTransformer(Transformer):
         config: TransformerConfig,
         num_microbatches: int = 1,
         parallel_parts: int = 1,
+        r_drop: float = 0.0,
         clip_norm: float = 0.0,
         ema_decay: float = 0.0,
         **kwargs,
@@ -80,6 +83,7 @@ class TrainableTransformer(Transformer):
         super().__init__(config, **kwargs)
         self.num_microbatches = num_microbatches
         self.parallel_parts = parallel_parts
+        self.r_drop = r_drop
         self.clip_norm = clip_norm
         self.ema_decay = ema_decay
         self.token_metrics = [Perplexity(pad_id=config.pad_id), TokenCount(pad_id=config.pad_id)]
@@ -206,8 +210,7 @@ class TrainableTransformer(Transformer):
         inputs, labels = batch
         real = tf.cast(labels != self.config.pad_id, tf.float32)
         with tf.GradientTape() as tape:
-            logits = self(inputs, training=True)
-            losses = smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
+            losses, logits = self._token_losses(inputs, labels)
             loss = tf.reduce_sum(losses * real)
             weighted = loss * weight
         for metric in self.token_metrics:
@@ -216,6 +219,20 @@ class TrainableTransformer(Transformer):
             weighted, self.trainable_weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _token_losses(self, inputs, labels):
+        """The loss of each token (batch, length), and logits that it is of."""
+        epsilon = self.config.label_smoothing
+        if not self.r_drop:
+            logits = self(inputs, training=True)
+            return smoothed_cross_entropy(labels, logits, epsilon), logits
+        twice = keras.tree.map_structure(lambda x: tf.concat([x, x], axis=0), inputs)
+        logits = self(twice, training=True)
+        logits = tf.reshape(logits, [2, *tf.unstack(tf.shape(labels)), logits.shape[-1]])
+        losses = smoothed_cross_entropy(tf.stack([labels, labels]), logits, epsilon)
+        # A quarter: the paper halves the divergence, and adds up the two losses.
+        divergence = self.r_drop / 4 * symmetric_divergence(logits)
+        return tf.reduce_mean(losses, axis=0) + divergence, logits[0]
 
     def _update(self, strategy, gradients, factor, norm):
         """Moves the weights, outside of replicas, where a decision is one for all of them."""
@@ -263,6 +280,7 @@ class TrainableTransformer(Transformer):
             **super().get_config(),
             "num_microbatches": self.num_microbatches,
             "parallel_parts": self.parallel_parts,
+            "r_drop": self.r_drop,
             "clip_norm": self.clip_norm,
             "ema_decay": self.ema_decay,
         }

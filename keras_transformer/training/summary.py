@@ -49,8 +49,9 @@ def report_summary(
             f"{state.best_step:,}: --weights=best"
         )
     if config.layer_type == "attention":
+        passes = 2 if options.r_drop else 1
         counted = sum(
-            training_flops(config, rows, length, length)
+            training_flops(config, passes * rows, length, length)
             for length, rows in seen.rows_by_length.items()
         )
         figures["counted_flops"] = counted

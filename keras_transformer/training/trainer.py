@@ -287,6 +287,7 @@ def _compiled_model(config, options):
         config,
         num_microbatches=options.num_microbatches,
         parallel_parts=options.parallel_parts,
+        r_drop=options.r_drop,
         clip_norm=options.clip_norm,
         ema_decay=options.ema_decay,
         dtype=options.dtype_policy,
