@@ -281,6 +281,8 @@ class Translator:
         while len(order):
             longest = self._rounded(int(lengths[order[0]]) + 1) + self.options.extra_length
             size = max(1, self.tokens_per_batch // longest)
+            if self.jit_compile:
+                size = 1 << round(math.log2(size))  # `_shaped` fills up to powers of two
             yield order[:size]
             order = order[size:]
 
