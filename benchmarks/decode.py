@@ -28,6 +28,7 @@ flags.DEFINE_float("seconds", 8, "of each timed window, at least")
 flags.DEFINE_list("model_dir", None, "a trained model, for text")
 flags.DEFINE_string("source", None, "file of sentences to translate with it")
 flags.DEFINE_string("reference", None, "file of their translations, for BLEU")
+flags.DEFINE_integer("tokens_per_batch", 1024, "of batches of text")
 flags.DEFINE_string("only", "", "contestants whose name contains this")
 flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
 FLAGS = flags.FLAGS
@@ -144,6 +145,7 @@ def ours_on_text(precision, jit_compile, workers, patience):
         model_dir.load_tokenizer(),
         beam_size=5,
         patience=patience,
+        tokens_per_batch=FLAGS.tokens_per_batch,
         jit_compile=jit_compile,
         workers=workers,
     )
@@ -165,7 +167,7 @@ def ctranslate2_on_text(precision, workers, threads, folder):
         results = translator.translate_batch(
             pieces.encode(sentences, out_type=str),
             beam_size=5,
-            max_batch_size=1024,
+            max_batch_size=FLAGS.tokens_per_batch,
             batch_type="tokens",
             length_penalty=0.6,
         )
@@ -202,7 +204,9 @@ def run_contestant(**settings):
 
 
 def in_a_process(settings):
-    flags_given = [f"--seconds={FLAGS.seconds}", f"--sentences={FLAGS.sentences}"]
+    flags_given = [
+        f"--{name}={FLAGS[name].value}" for name in ("seconds", "sentences", "tokens_per_batch")
+    ]
     for name in ("source", "reference"):
         flags_given += [f"--{name}={FLAGS[name].value}"] * (FLAGS[name].value is not None)
     if FLAGS.model_dir:

@@ -70,6 +70,12 @@ def define_translator_flags() -> None:
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "of weights and matrix products")
     flags.DEFINE_bool("jit_compile", False, "compile with XLA: worth it from thousands of lines on")
     flags.DEFINE_integer("workers", 1, "batches translated at the same time", lower_bound=1)
+    flags.DEFINE_integer(
+        "tokens_per_batch",
+        4096,
+        "tokens translated together, those that translations may grow to included",
+        lower_bound=1,
+    )
     define_record_flags(SearchOptions)
 
 
@@ -98,6 +104,7 @@ def load_translator() -> Translator:
         SearchOptions(**{**search_defaults(tokenizer), **given_fields(SearchOptions)}),
         jit_compile=flags.FLAGS.jit_compile,
         workers=flags.FLAGS.workers,
+        tokens_per_batch=flags.FLAGS.tokens_per_batch,
     )
 
 
