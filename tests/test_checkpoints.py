@@ -243,8 +243,10 @@ class KilledAt:
 
     @staticmethod
     def hook(event, arguments):
-        killed, thread = KilledAt.current, threading.current_thread()
-        if killed and event in KilledAt.OPERATIONS and thread is threading.main_thread():
+        killed = KilledAt and KilledAt.current  # None at the interpreter's end, as all names are
+        if not killed or threading.current_thread() is not threading.main_thread():
+            return
+        if event in killed.OPERATIONS:
             killed.left -= 1
             if killed.left <= 0:
                 raise Killed

@@ -13,35 +13,22 @@ import time
 
 import numpy as np
 import pytest
+import quick_run
 import tensorflow as tf
 from helpers import ROOT, run_python
 
-from keras_transformer import TransformerConfig
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
+from keras_transformer.training import ModelDir, parallel_parts, train
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
-CONFIG = TransformerConfig(
-    vocab_size=340,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    d_model=16,
-    d_ff=16,
-    num_heads=2,
-    dropout=0.1,
-)
-OPTIONS = TrainingOptions(
+CONFIG = dataclasses.replace(quick_run.CONFIG, dropout=0.1)
+OPTIONS = dataclasses.replace(
+    quick_run.OPTIONS,
     steps=12,
-    tokens_per_batch=256,
-    max_length=60,
-    warmup_steps=10,
-    jit_compile=False,
     report_steps=4,
-    validation_steps=3,
     checkpoint_steps=5,
-    keep_checkpoints=2,
     average_checkpoints=1,
     parallel_parts=2,
 )

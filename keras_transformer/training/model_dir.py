@@ -151,14 +151,19 @@ class ModelDir:
         return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
 
     def load_training(self) -> dict:
-        """What `save_training` wrote; raises `UserError` if it is not there."""
+        """What `save_training` wrote, and of options that came later, what was done without them.
+
+        Raises:
+            UserError: it is not there, or not that.
+        """
         try:
             training = json.loads(self._read(self._training))
         except json.JSONDecodeError as error:
             raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
         if not isinstance(training, dict) or not training.keys() >= _RECORDED:
             raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
-        return training
+        before = dataclasses.asdict(TrainingOptions(parallel_parts=1))
+        return {**training, "options": {**before, **training["options"]}}
 
     def save_training(self, training: dict) -> None:
         """Records how the model is trained."""
@@ -232,7 +237,6 @@ class ModelDir:
         """
         training = self.load_training()
         here = {
-            **dataclasses.asdict(TrainingOptions(parallel_parts=1)),  # what was not an option yet
             **training["options"],
             **training["data"],
             "vocab_type": training["vocab_type"],

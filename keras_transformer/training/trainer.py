@@ -173,7 +173,7 @@ def parallel_parts(
         return options.parallel_parts
     model_dir = ModelDir(path)
     if model_dir.exists():
-        return model_dir.load_training()["options"].get("parallel_parts", 1)
+        return model_dir.load_training()["options"]["parallel_parts"]
     if options.jit_compile or replicas > 1:
         return 1
     return parts_for_cores(config.d_model, options.tokens_per_batch)
