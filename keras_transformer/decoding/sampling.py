@@ -9,16 +9,18 @@ from keras import ops
 from keras_transformer.decoding.beam_search import (
     NO_HYPOTHESIS,
     BeamSearchResult,
-    DecoderSteps,
-    gather_beams,
     length_penalty,
-    limits_within,
-    step_by_step,
-    take_sentences,
     write,
 )
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.steps import (
+    DecoderSteps,
+    gather_beams,
+    limits_within,
+    step_by_step,
+    take_sentences,
+)
 
 Tensor = Any
 

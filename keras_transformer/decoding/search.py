@@ -5,14 +5,10 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.decoding.beam_search import (
-    BeamSearchResult,
-    DecoderSteps,
-    beam_search,
-    gather_beams,
-)
+from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.steps import DecoderSteps, gather_beams
 from keras_transformer.model import Transformer
 
 
