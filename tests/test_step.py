@@ -276,8 +276,13 @@ def test_rows_are_filled_up_with_padding():
 
 
 def test_configuration_gives_back_the_same_model():
-    options = {"num_microbatches": 2, "parallel_parts": 3, "clip_norm": 1.0, "ema_decay": 0.9}
-    options["r_drop"] = 2.0
+    options = {
+        "num_microbatches": 2,
+        "parallel_parts": 3,
+        "r_drop": 2.0,
+        "clip_norm": 1.0,
+        "ema_decay": 0.9,
+    }
     model = TrainableTransformer(CONFIG, **options)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
     assert isinstance(copy, TrainableTransformer)
