@@ -118,6 +118,11 @@ class Tokenizer(tf.Module):
         """Source text as the vocabulary sees it."""
         raise NotImplementedError
 
+    @property
+    def lowercase(self) -> bool:
+        """Whether it folds case: its texts are then in lower case, whatever they were."""
+        return self.normalize("A") == "a"
+
     def to_bytes(self) -> bytes:
         """The content of the file that `save` writes."""
         raise NotImplementedError
@@ -190,6 +195,7 @@ class SubwordTokenizer(Tokenizer):
         files: str | os.PathLike | Sequence[str | os.PathLike],
         vocab_size: int,
         model_type: Literal["bpe", "unigram"] = "bpe",
+        lowercase: bool = False,
     ) -> "SubwordTokenizer":
         """Learns a vocabulary from text files, one sentence a line.
 
@@ -199,13 +205,15 @@ class SubwordTokenizer(Tokenizer):
             vocab_size: number of ids, the special ones and 256 bytes among them.
             model_type: "bpe" for byte-pair encoding, as the paper's English-German; "unigram" for
                 the open equivalent of the word pieces of its English-French.
+            lowercase: whether to fold case ("ß" stays), in training text and in all that it is
+                given later.
 
         Raises:
             UserError: a file cannot be read, or the text does not allow `vocab_size`.
         """
         files = [files] if isinstance(files, str | os.PathLike) else files
         lines = itertools.chain.from_iterable(map(read_lines, files))
-        return cls.train_from_sentences(lines, vocab_size, model_type)
+        return cls.train_from_sentences(lines, vocab_size, model_type, lowercase)
 
     @classmethod
     def train_from_sentences(
@@ -213,6 +221,7 @@ class SubwordTokenizer(Tokenizer):
         sentences: Iterable[str],
         vocab_size: int,
         model_type: Literal["bpe", "unigram"] = "bpe",
+        lowercase: bool = False,
     ) -> "SubwordTokenizer":
         """Learns a vocabulary from sentences; the other arguments are those of `train`.
 
@@ -240,6 +249,7 @@ class SubwordTokenizer(Tokenizer):
                 eos_id=END_ID,
                 unk_id=UNKNOWN_ID,
                 byte_fallback=True,
+                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
                 character_coverage=1.0,
                 input_sentence_size=5_000_000,
                 max_sentence_length=16_384,

@@ -114,6 +114,7 @@ def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
     [
         ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
+        ({"lowercase": True}, "lowercase: expected False of a parser, found True"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),
         ({"substituted": 0, "substituted_share": 0.5}, "expected no --substituted_share, found"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -291,6 +292,15 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
         run(tmp_path / "runs", options, vocab_type="unigram")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_of_lower_case_is_judged_without_case_and_stays_one(tmp_path, capsys):
+    options = dataclasses.replace(OPTIONS, lowercase=True)
+    run(tmp_path / "runs", options, valid_pairs=VALID)
+    assert "lowercased BLEU" in capsys.readouterr().out
+    assert ModelDir(tmp_path / "runs").load_tokenizer().lowercase
+    with pytest.raises(UserError, match=re.escape("lowercase=True (now False)")):
+        run(tmp_path / "runs")
 
 
 def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):

@@ -55,6 +55,9 @@ class TrainingOptions(Record):
         "of matrix products; weights and their updates are float32",
         ("float32", "mixed_bfloat16", "mixed_float16"),
     )
+    lowercase: bool = field(
+        False, "fold the case of text: translations are in lower case, and judged so in training"
+    )
     bpe_dropout: float = field(
         0.0,
         "share p of merges left out when training text is tokenised; of a parser, a word seen n "

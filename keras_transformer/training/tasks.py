@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
+from keras_transformer.errors import UserError
 from keras_transformer.evaluation import format_scores, translation_scores
 from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
 from keras_transformer.parsing import (
@@ -17,7 +18,9 @@ from keras_transformer.parsing import (
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 
 
-def learn_vocabulary(pairs: SentencePairs, config: TransformerConfig, vocab_type: str) -> Tokenizer:
+def learn_vocabulary(
+    pairs: SentencePairs, config: TransformerConfig, vocab_type: str, lowercase: bool = False
+) -> Tokenizer:
     """The vocabulary of training pairs, of the configuration's size.
 
     Args:
@@ -25,11 +28,19 @@ def learn_vocabulary(pairs: SentencePairs, config: TransformerConfig, vocab_type
         config: the model it is for.
         vocab_type: "bpe" or "unigram" subwords, or of a parser its linearization, "brackets" or
             "words".
+        lowercase: whether subwords fold case.
+
+    Raises:
+        UserError: the data do not allow it, or a parser is to fold case.
     """
     if isinstance(pairs, TreebankPairs):
+        if lowercase:
+            raise UserError("lowercase: expected False of a parser, found True")
         sizes = config.vocab_size, vocab_type == "words", config.target_vocab_size
         return ParsingTokenizer.learn(pairs.pairs(), *sizes)
-    return SubwordTokenizer.train_from_sentences(pairs.sentences(), config.vocab_size, vocab_type)
+    return SubwordTokenizer.train_from_sentences(
+        pairs.sentences(), config.vocab_size, vocab_type, lowercase
+    )
 
 
 class Task(Protocol):
@@ -57,7 +68,7 @@ def task_of(tokenizer: Tokenizer, target_lang: str | None = None) -> Task:
     """The task that a vocabulary is for."""
     if isinstance(tokenizer, ParsingTokenizer):
         return Parsing(tokenizer)
-    return Translation(target_lang)
+    return Translation(target_lang, tokenizer.lowercase)
 
 
 class Translation:
@@ -65,15 +76,16 @@ class Translation:
 
     Args:
         target_lang: two-letter code, for BLEU on tokens.
+        lowercase: whether the case of references counts for nothing.
     """
 
-    score = "BLEU"
-
-    def __init__(self, target_lang: str | None = None):
+    def __init__(self, target_lang: str | None = None, lowercase: bool = False):
         self.target_lang, self.search = target_lang, {}
+        self.score = "lowercased BLEU" if lowercase else "BLEU"
+        self._key = "bleu_lowercased" if lowercase else "bleu"
 
     def figures(self, sources, outputs, references):
-        return {"BLEU": translation_scores(outputs, references)["bleu"].value}
+        return {self.score: translation_scores(outputs, references)[self._key].value}
 
     def report(self, sources, outputs, references):
         return format_scores(translation_scores(outputs, references, self.target_lang))

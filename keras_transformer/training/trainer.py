@@ -185,7 +185,7 @@ def _checked(
     """The vocabulary, learnt or loaded, the data, and the record of a run that may go on here."""
     is_new = not model_dir.exists()
     if is_new:
-        tokenizer = learn_vocabulary(train_pairs, config, vocab_type)
+        tokenizer = learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
     else:
         model_dir.check_same(config)
         tokenizer = model_dir.load_tokenizer()
