@@ -121,7 +121,7 @@ class Transformer(keras.Model):
 
         Args:
             target_ids: integer (batch, beam_size), the tokens at `position`.
-            position: scalar integer tensor.
+            position: int32 (batch,), how far each sentence is.
             cache: as `decoder.new_cache` makes it.
             visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
                 which beams each beam goes back to.
@@ -133,7 +133,8 @@ class Transformer(keras.Model):
         """
         batch, beam_size = ops.shape(target_ids)
         rows = ops.reshape(target_ids, (batch * beam_size, 1))
-        x = self._embed(rows, self.target_embedding, self.target_positions, start=position)
+        start = ops.repeat(position, beam_size)
+        x = self._embed(rows, self.target_embedding, self.target_positions, start=start)
         x = ops.reshape(x, (batch, beam_size, self.config.d_model))
         x, cache = self.decoder.step(x, position, cache, visible, prepared, source_mask)
         return self._logits(x), cache

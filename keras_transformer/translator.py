@@ -19,6 +19,10 @@ from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import Tokenizer
 
+# Sentences that go to one search, for each place in its batch. Where the last ones end, places stay
+# empty: the more sentences before them, the less that counts. Their encodings take memory.
+SENTENCES_A_PLACE = 8
+
 
 class Translation(NamedTuple):
     """A translated sentence, and its score: log-probability / length penalty."""
@@ -44,8 +48,9 @@ class Alignment(NamedTuple):
 class Translator:
     """Translates sentences by beam search (paper, section 6.1), or draws translations at random.
 
-    Sentences of similar length are translated together, and put back in order; what a sentence
-    becomes does not depend on its company. One without a token becomes an empty one.
+    Sentences of similar length are translated together, one taking the place of another as soon as
+    that is done, and put back in order; what a sentence becomes does not depend on its company. One
+    without a token becomes an empty one.
 
     Args:
         model: a `Transformer`, or several of one vocabulary, whose mean of probabilities counts.
@@ -92,9 +97,9 @@ class Translator:
         self.workers = workers
         self._pad_id = self.models[0].config.pad_id
         self.seed = keras.random.SeedGenerator(self.options.seed) if self.options.sample else None
-        ids = tf.TensorSpec([None, None], tf.int32)
-        self._search_ids = self._compiled([ids])
-        self._search_ids_from_prefix = self._compiled([ids, ids])
+        ids, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
+        self._search_ids = self._compiled([ids, places])
+        self._search_ids_from_prefix = self._compiled([ids, places, ids])
         self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
         self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
 
@@ -138,13 +143,14 @@ class Translator:
         if prefixes is not None:
             prefixes = self._tokenize(prefixes, self.tokenizer.tokenize_target)
 
-        def translate_batch(rows):
+        def translate_some(batch):
+            places, rows = batch
             source_ids = self._shaped(self._ids(tokens, rows))
             if prefixes is None:
-                ids, scores = self._search_ids(source_ids)
+                ids, scores = self._search_ids(source_ids, places)
             else:
                 prefix_ids = self._shaped(self._padded([prefixes[row] for row in rows]))
-                ids, scores = self._search_ids_from_prefix(source_ids, prefix_ids)
+                ids, scores = self._search_ids_from_prefix(source_ids, places, prefix_ids)
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
@@ -156,8 +162,8 @@ class Translator:
                 ] or [Translation("", -math.inf)]
 
         with ThreadPoolExecutor(self.workers) as pool:
-            batches = self._batches(_lengths(tokens))
-            list(pool.map(translate_batch, batches))
+            batches = self._batches(_lengths(tokens), SENTENCES_A_PLACE)
+            list(pool.map(translate_some, batches))
         return translations
 
     def score(self, sentences: Sequence[str], translations: Sequence[str]) -> list[float]:
@@ -182,7 +188,7 @@ class Translator:
         source_lengths, target_lengths = _lengths(source), _lengths(target)
         scores = np.where(target_lengths, -math.inf, 0.0)
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
-        for rows in self._batches(lengths):
+        for _, rows in self._batches(lengths):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
             scores[rows] = self._score_ids(*ids).numpy()
         return scores.tolist()
@@ -274,16 +280,21 @@ class Translator:
             row[: len(sentence)] = sentence
         return ids
 
-    def _batches(self, lengths: np.ndarray):
-        """Indices of the sentences that have tokens, of similar length together."""
+    def _batches(self, lengths: np.ndarray, sentences_a_place: int = 1):
+        """Sizes of batches, and indices of the sentences with tokens for them, of similar length.
+
+        A batch has places for as many as are given if `sentences_a_place` is 1, else for fewer.
+        """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
+        share = math.ceil(len(order) / self.workers)
         while len(order):
             longest = self._rounded(int(lengths[order[0]]) + 1) + self.options.extra_length
-            size = max(1, self.tokens_per_batch // longest)
-            if self.jit_compile:
-                size = 1 << round(math.log2(size))  # `_shaped` fills up to powers of two
-            yield order[:size]
+            places = max(1, self.tokens_per_batch // longest)
+            if self.jit_compile:  # `_shaped` fills up to powers of two
+                places, share = (1 << round(math.log2(number)) for number in (places, share))
+            size = min(places * sentences_a_place, max(places, share))
+            yield places, order[:size]
             order = order[size:]
 
     def _shaped(self, ids):
@@ -312,8 +323,8 @@ class Translator:
             autograph=False,
         )
 
-    def _search(self, source_ids, prefix_ids=None):
-        return search(self.models, source_ids, self.options, prefix_ids, self.seed)
+    def _search(self, source_ids, places, prefix_ids=None):
+        return search(self.models, source_ids, self.options, prefix_ids, self.seed, places)
 
     def _score(self, source_ids, target_ids):
         return scoring.score(self.models, source_ids, target_ids, self.options)

@@ -64,7 +64,7 @@ class ToyModel:
 
     def search(self, sources, *, beam_size, max_lengths, cache_length=12, **options):
         def step(ids, position, state):
-            is_now = ops.arange(cache_length) == position
+            is_now = ops.arange(cache_length) == position[:, None, None]
             past = ops.where(is_now, ids[:, :, None], state["past"])
             row = ops.sum(past * self.weights[:cache_length], axis=-1) + state["sources"]
             return ops.take(self.logits, row % len(self.logits), axis=0), {**state, "past": past}
@@ -96,7 +96,7 @@ def chain(transitions, vocab_size, calls=None):
 
     def step(ids, position, cache):
         if calls is not None:
-            calls.append(int(position))
+            calls.append(int(ops.max(position)))
         return ops.take(logits, ids, axis=0), cache
 
     return step
@@ -324,6 +324,26 @@ def test_sentences_that_are_done_leave():
     ]
 
 
+def test_a_sentence_takes_the_place_of_one_that_is_done():
+    transitions = {1: {END: 1.0}, 3: {4: 1.0}, 4: {5: 1.0}, 5: {END: 1.0}}
+    chained, asked = chain(transitions, vocab_size=6), []
+
+    def step(ids, position, state):
+        asked.append((ids[:, 0].numpy().tolist(), position.numpy().tolist()))
+        return chained(ids, position, state)
+
+    start_ids = ops.array([3, 1, 1, 4])
+    result = run(step, {}, start_ids, beam_size=1, max_lengths=[9] * 4, places=2)
+
+    assert asked == [([3, 1], [0, 0]), ([4, 1], [1, 0]), ([5, 4], [2, 0]), ([5, 5], [2, 1])]
+    assert [symbols_of(row[0][row[0] != 0]) for row in result.ids] == [
+        [4, 5, END],
+        [END],
+        [END],
+        [5, END],
+    ]
+
+
 def test_half_precision_logits_are_summed_in_float32():
     row = ops.cast(np.random.default_rng(0).normal(size=50), "bfloat16")
 
@@ -379,7 +399,7 @@ def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
 
         def step(ids, position, state):
             past, sources = state
-            past = ops.where(ops.arange(length) == position, ids[:, :, None], past)
+            past = ops.where(ops.arange(length) == position[:, None, None], ids[:, :, None], past)
             row = ops.sum(past * weights, axis=-1) + sources
             return ops.take(model.logits, row % len(model.logits), axis=0), (past, sources)
 
@@ -420,6 +440,28 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     expected = model.search(SOURCES, max_lengths=LIMITS, **options)
     assert np.all(result.ids[:, :, 10:] == PAD)
     assert_same([result.ids[:, :, :10], result.scores], expected)
+
+
+@pytest.mark.parametrize("places", [1, 2, 5, 20])
+@pytest.mark.parametrize("how", ["eager", "any shape", "xla"])
+def test_however_many_places_there_are_the_result_is_the_same(how, places, monkeypatch):
+    monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
+    model = ToyModel(seed=7, vocab_size=6)
+    options = {"beam_size": 4, "n_best": 2, "alpha": 0.6}
+
+    def search(sources, limits):
+        return model.search(sources, max_lengths=limits, places=places, **options)
+
+    def compiled(sources, limits):
+        return model.search(sources, max_lengths=limits, buffer_length=10, places=places, **options)
+
+    if how == "any shape":
+        search = tf.function(search, input_signature=[tf.TensorSpec([None], tf.int32)] * 2)
+    elif how == "xla":
+        search = tf.function(compiled, jit_compile=True)
+
+    result = search(SOURCES, LIMITS)
+    assert_same(result, model.search(SOURCES, max_lengths=LIMITS, **options))
 
 
 def test_the_buffer_length_cuts_all_limits():

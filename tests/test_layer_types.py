@@ -266,13 +266,16 @@ class WholePasses(DecoderSteps):
     def step(self, ids, position, state):
         sources, past = state
         batch, beam_size, size = past.shape
-        past = ops.where(ops.equal(ops.arange(size), position), ids[:, :, None], past)
+        past = ops.where(
+            ops.equal(ops.arange(size), position[:, None, None]), ids[:, :, None], past
+        )
         rows = {
             "source_ids": ops.reshape(sources, (batch * beam_size, -1)),
             "target_ids": ops.reshape(past, (batch * beam_size, size)),
         }
-        logits = self.model(rows)[:, int(position)]
-        return ops.reshape(logits, (batch, beam_size, -1)), (sources, past)
+        logits = ops.reshape(self.model(rows), (batch, beam_size, size, -1))
+        here = ops.reshape(position, (batch, 1, 1, 1))
+        return ops.take_along_axis(logits, here, axis=2)[:, :, 0], (sources, past)
 
 
 def masked_by_a_band(self, x, attention_mask=None, training=None):
@@ -288,6 +291,8 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     options = SearchOptions(beam_size=4, n_best=4, extra_length=5, no_repeat_ngram=2)
     found = search(model, SOURCES, options)
     monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
+    in_turn = search(model, SOURCES, options, places=2)
+    np.testing.assert_array_equal(in_turn.ids, found.ids)
     limits = {"max_lengths": options.longest(np.array([7, 2, 4])), "buffer_length": 12}
     wanted = beam_search(WholePasses(model), np.ones(3, "int32"), options, **limits)
     assert len(np.unique(wanted.ids)) > 4

@@ -185,7 +185,7 @@ def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
     parents = np.array([[2, 0, 0], [1, 1, 2]])
     for position in range(6):
         whole = [model({"source_ids": source_ids, "target_ids": beams[:, i]}) for i in range(3)]
-        logits, state = steps.step(beams[:, :, position], ops.array(position), state)
+        logits, state = steps.step(beams[:, :, position], ops.array([position] * 2), state)
         for beam in range(3):
             np.testing.assert_allclose(logits[:, beam], whole[beam][:, position], atol=1e-5)
         if position in (1, 3):

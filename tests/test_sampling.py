@@ -50,7 +50,9 @@ def without(logits, *symbols):
     return np.where(np.isin(np.arange(len(logits)), symbols), -np.inf, logits)
 
 
-def drawn(logits, *, n=DRAWS, rows=1, length=2, seed=1, prefixes=None, jit=False, **options):
+def drawn(
+    logits, *, n=DRAWS, rows=1, length=2, seed=1, prefixes=None, jit=False, places=None, **options
+):
     """All that was drawn for `rows` sentences: ids (rows, n, length) and scores."""
     options = SearchOptions(sample=True, beam_size=n, n_best=n, seed=seed, **options)
 
@@ -64,6 +66,7 @@ def drawn(logits, *, n=DRAWS, rows=1, length=2, seed=1, prefixes=None, jit=False
             prefix_ids=prefixes,
             end_id=END,
             pad_id=PAD,
+            places=places,
             seed=options.seed,
         )
 
@@ -195,6 +198,13 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
     # Nor do two sentences, or two translations of one, draw alike.
     assert not np.array_equal(ids[0], ids[1])
     assert len({tuple(row) for row in ids[0].tolist()}) > 4
+
+
+def test_what_is_drawn_does_not_depend_on_what_is_drawn_at_the_same_time(logits):
+    options = {"n": 3, "rows": 7, "length": 12}
+    np.testing.assert_array_equal(
+        drawn(logits, places=2, **options)[0], drawn(logits, **options)[0]
+    )
 
 
 def test_scores_are_those_of_the_model_whatever_was_left_out(logits):

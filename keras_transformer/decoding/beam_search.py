@@ -1,6 +1,5 @@
 """Beam search with a length penalty (paper section 6.1), in core Keras operations only."""
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -10,10 +9,12 @@ from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.steps import (
     DecoderSteps,
+    at_position,
     gather_beams,
     limits_within,
     step_by_step,
     take_sentences,
+    where_sentence,
 )
 
 Tensor = Any
@@ -47,6 +48,7 @@ def beam_search(
     prefix_ids: Tensor | None = None,
     end_id: int = 2,
     pad_id: int = 0,
+    places: int | None = None,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
@@ -77,6 +79,8 @@ def beam_search(
             the right; None for nothing.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        places: number of sentences that are searched at a time: one that is done makes place for
+            the next. None for all.
 
     Returns:
         A `BeamSearchResult`.
@@ -95,14 +99,8 @@ def beam_search(
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch_size = ops.shape(start_ids)[0]
 
-    def step_of(sentences):
-        limits_, prefix_ids_ = take_sentences((limits, prefix_ids), sentences)
-        constraints = Constraints(options, limits_, prefix_ids_, end_id, pad_id)
-        return functools.partial(search_step, limits_, constraints)
-
     def search_step(
-        limits,
-        constraints,
+        sentences,
         position,
         state,
         live_ids,
@@ -112,7 +110,9 @@ def beam_search(
         num_ended,
         done,
     ):
-        logits, state = steps.step(ops.take(live_ids, position, axis=2), position, state)
+        longest, prefixes = take_sentences((limits, prefix_ids), sentences)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        logits, state = steps.step(at_position(live_ids, position), position, state)
         log_probs, beams, tokens = _top_continuations(
             logits, live_log_probs, live_ids, position, constraints
         )
@@ -120,7 +120,7 @@ def beam_search(
         length = position + 1
 
         is_finished = is_end[:, :beam_size]
-        scores = log_probs[:, :beam_size] / length_penalty(length, options)
+        scores = log_probs[:, :beam_size] / length_penalty(length, options)[:, None]
         scores = ops.where(is_finished, scores, NO_HYPOTHESIS)
         ids = write(gather_beams(live_ids, beams[:, :beam_size]), length, tokens[:, :beam_size])
         # The old ones come first, so that of equal scores the shorter hypothesis is kept.
@@ -135,8 +135,8 @@ def beam_search(
         state = steps.reorder(state, beams)
 
         # Log-probabilities only fall and penalties only grow, so this bounds all a beam can become.
-        live_bound = new_live_log_probs[:, 0] / length_penalty(limits, options)
-        new_done = (new_ended_scores[:, -1] >= live_bound) | (length >= limits)
+        live_bound = new_live_log_probs[:, 0] / length_penalty(longest, options)
+        new_done = (new_ended_scores[:, -1] >= live_bound) | (length >= longest)
         if beam_size == 1:
             new_done = new_done | is_finished[:, 0]
         num_ended = num_ended + ops.sum(ops.cast(is_finished, "int32"), axis=1)
@@ -145,12 +145,11 @@ def beam_search(
             new_done = new_done | (num_ended >= enough)
 
         return (
-            length,
             state,
-            _where(done, live_ids, new_live_ids),
-            _where(done, live_log_probs, new_live_log_probs),
-            _where(done, ended_ids, new_ended_ids),
-            _where(done, ended_scores, new_ended_scores),
+            where_sentence(done, live_ids, new_live_ids),
+            where_sentence(done, live_log_probs, new_live_log_probs),
+            where_sentence(done, ended_ids, new_ended_ids),
+            where_sentence(done, ended_scores, new_ended_scores),
             num_ended,
             done | new_done,
         )
@@ -160,14 +159,14 @@ def beam_search(
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
     state = steps.initial_state(batch_size, beam_size)
     found = (
-        write(empty_ids, 0, start_ids[:, None]),
+        write(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
         ops.where(first_beam, ops.zeros((), dtype="float32"), NO_HYPOTHESIS),
         empty_ids[:, :n_best],
         ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
         ops.zeros((batch_size,), dtype="int32"),
         limits <= 0,
     )
-    found = step_by_step(steps, step_of, state, found, buffer_length)
+    found = step_by_step(steps, search_step, state, found, buffer_length, places)
     live_ids, live_log_probs, ended_ids, ended_scores, *_ = found
 
     # Beams still live at the limit fill the slots that finished hypotheses left empty: of equal
@@ -246,11 +245,6 @@ def _block_size(width: int) -> int:
 
 
 def write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
-    """Sets `ids[:, :, index] = tokens`."""
-    is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index
+    """Sets `ids[i, :, index[i]] = tokens[i]` of each sentence."""
+    is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
     return ops.where(is_index, tokens[:, :, None], ids)
-
-
-def _where(is_old: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """Chooses by sentence, `is_old` being (batch,)."""
-    return ops.where(ops.reshape(is_old, (-1,) + (1,) * (len(old.shape) - 1)), old, new)

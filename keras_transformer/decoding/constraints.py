@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.steps import at_position
 
 Tensor = Any
 
@@ -47,7 +48,7 @@ class Constraints:
 
         Args:
             live_ids: int32 (batch, beam_size, length), hypotheses from the start symbol on.
-            position: int32 scalar, of their last symbol.
+            position: int32 (batch,), of their last symbols.
             vocab_size: number of symbols.
 
         Returns:
@@ -67,7 +68,7 @@ class Constraints:
         # One column more, of padding: a prefix may have none, and is over behind its last.
         prefix_ids = ops.pad(self.prefix_ids, [(0, 0), (0, 1)], constant_values=self.pad_id)
         position = ops.minimum(position, ops.shape(prefix_ids)[1] - 1)
-        symbols = ops.take(prefix_ids, position, axis=1)[:, None, None]
+        symbols = at_position(prefix_ids[:, None], position)[..., None]
         is_free = ops.equal(symbols, self.pad_id)
         is_symbol = ops.equal(ops.arange(vocab_size, dtype="int32"), symbols)
         return is_free, is_symbol & ops.logical_not(is_free)
@@ -78,12 +79,12 @@ class Constraints:
         # An n-gram that begins at `starts` has its last symbol `before` symbols later.
         starts = ops.arange(length, dtype="int32")
         comes_again = ops.broadcast_to(
-            (starts >= 1) & (starts + before <= position), (batch, beam_size, length)
+            (starts >= 1) & (starts + before <= position[:, None, None]), (batch, beam_size, length)
         )
         for i in range(before):
             # Shifted, with the wrapped end out of the question by the condition above.
             symbols = ops.roll(live_ids, -i, axis=2)
-            last = ops.take(live_ids, ops.maximum(position - before + 1 + i, 0), axis=2)
+            last = at_position(live_ids, ops.maximum(position - before + 1 + i, 0))
             comes_again = comes_again & ops.equal(symbols, last[..., None])
         repeated = ops.where(comes_again, ops.roll(live_ids, -before, axis=2), self.pad_id)
         rows = ops.reshape(ops.arange(batch * beam_size, dtype="int32"), (batch, beam_size, 1))

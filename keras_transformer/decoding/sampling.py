@@ -1,6 +1,5 @@
 """Target sequences drawn at random, in core Keras operations only."""
 
-import functools
 from typing import Any
 
 import keras
@@ -16,6 +15,7 @@ from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.steps import (
     DecoderSteps,
+    at_position,
     gather_beams,
     limits_within,
     step_by_step,
@@ -35,6 +35,7 @@ def sample(
     prefix_ids: Tensor | None = None,
     end_id: int = 2,
     pad_id: int = 0,
+    places: int | None = None,
     seed: int | keras.random.SeedGenerator | None = None,
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
@@ -52,6 +53,7 @@ def sample(
         prefix_ids: as in `beam_search`.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end, and is never drawn.
+        places: as in `beam_search`.
         seed: of the random numbers; an integer gives the same ones at each call.
 
     Returns:
@@ -68,14 +70,11 @@ def sample(
     # All at once: a loop's body would draw the same numbers over and over.
     chances = keras.random.uniform((*rows, buffer_length), seed=seed)
 
-    def step_of(sentences):
-        limits_, prefix_ids_, chances_ = take_sentences((limits, prefix_ids, chances), sentences)
-        constraints = Constraints(options, limits_, prefix_ids_, end_id, pad_id)
-        return functools.partial(draw, limits_, constraints, chances_)
-
-    def draw(limits, constraints, chances, position, state, ids, log_probs, lengths, done):
-        last_ids = ops.take(ids, position, axis=2)
-        logits, state = steps.step(last_ids, position, state)
+    def draw(sentences, position, state, ids, log_probs, lengths, done):
+        constants = (limits, prefix_ids, chances)
+        longest, prefixes, their_chances = take_sentences(constants, sentences)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        logits, state = steps.step(at_position(ids, position), position, state)
         logits = ops.cast(logits, "float32")
         vocab_size = logits.shape[-1]
         symbols = ops.arange(vocab_size, dtype="int32")[None, None]
@@ -85,27 +84,27 @@ def sample(
         log_total = ops.logsumexp(logits, axis=-1)
         logits = ops.where(allowed, logits, NO_HYPOTHESIS)
         probabilities = ops.softmax(keep_likely(logits, options))
-        tokens = choose(probabilities, ops.take(chances, position, axis=2))
+        tokens = choose(probabilities, at_position(their_chances, position))
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         new_log_probs = log_probs + token_logits - log_total
         # What has no probability, or where none may follow, cannot be a hypothesis.
         new_log_probs = ops.where(ops.isnan(new_log_probs), NO_HYPOTHESIS, new_log_probs)
 
         length = position + 1
-        new_ids = write(ids, length, ops.where(done, pad_id, tokens))
-        lengths = ops.where(done, lengths, length)
+        new_ids = ops.where(done[..., None], ids, write(ids, length, tokens))
+        lengths = ops.where(done, lengths, length[:, None])
         log_probs = ops.where(done, log_probs, new_log_probs)
-        done = done | ops.equal(tokens, end_id) | (length >= limits)[:, None]
-        return length, state, new_ids, log_probs, lengths, done
+        done = done | ops.equal(tokens, end_id) | (length >= longest)[:, None]
+        return state, new_ids, log_probs, lengths, done
 
     ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
     drawn = (
-        write(ids, 0, start_ids[:, None]),
+        write(ids, ops.zeros_like(limits), start_ids[:, None]),
         ops.zeros(rows, "float32"),
         ops.zeros(rows, "int32"),
         ops.broadcast_to((limits <= 0)[:, None], rows),
     )
-    drawn = step_by_step(steps, step_of, steps.initial_state(*rows), drawn, buffer_length)
+    drawn = step_by_step(steps, draw, steps.initial_state(*rows), drawn, buffer_length, places)
     ids, log_probs, lengths, _ = drawn
 
     # Where nothing could be drawn, once is enough.

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.sampling import sample
-from keras_transformer.decoding.steps import DecoderSteps, gather_beams
+from keras_transformer.decoding.steps import DecoderSteps, gather_beams, where_sentence
 from keras_transformer.model import Transformer
 
 
@@ -18,6 +18,7 @@ def search(
     options: SearchOptions = SearchOptions(),
     prefix_ids=None,
     seed: int | keras.random.SeedGenerator | None = None,
+    places: int | None = None,
 ) -> BeamSearchResult:
     """The translations of highest score (paper, section 6.1), or translations drawn at random.
 
@@ -33,6 +34,8 @@ def search(
         prefix_ids: integer (batch, prefix_length), what each translation must start with, without
             a start symbol, padded at the right; None for nothing.
         seed: of sampling, where it is not `options.seed`.
+        places: number of sentences that the decoder works on at a time: one that is done makes
+            place for the next, so they had best be of similar length. None for all.
 
     Returns:
         A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
@@ -59,6 +62,7 @@ def search(
         "prefix_ids": prefix_ids,
         "end_id": config.end_id,
         "pad_id": config.pad_id,
+        "places": places,
     }
     if options.sample:
         return sample(*arguments, **limits, seed=options.seed if seed is None else seed)
@@ -92,13 +96,22 @@ class TransformerSteps(DecoderSteps):
         paths = ops.pad(paths, [(0, 0), (0, 0), (0, size - ops.shape(paths)[2])])
         return memory, paths, self.model.decoder.grow_cache(cache, size)
 
+    def begin(self, state, fresh, is_new):
+        # What the cache holds of others stays: no beam goes back to it.
+        memory = tree.map_structure(
+            lambda old, new: where_sentence(is_new, new, old), state[0], fresh[0]
+        )
+        return memory, *state[1:]
+
     def step(self, ids, position, state):
         memory, paths, cache = state
         batch, beam_size, size = ops.shape(paths)
         beams = ops.arange(beam_size, dtype="int32")
         positions = ops.arange(size, dtype="int32")
-        paths = ops.where(ops.equal(positions, position), beams[:, None], paths)
-        visible = ops.equal(paths[..., None], beams) & (positions <= position)[:, None]
+        position_of_each = position[:, None, None]
+        paths = ops.where(ops.equal(positions, position_of_each), beams[:, None], paths)
+        is_past = positions <= position_of_each
+        visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
         logits, cache = self.model.decode_step(ids, position, cache, visible, *memory)
         return logits, (memory, paths, cache)
@@ -123,6 +136,10 @@ class EnsembleSteps(DecoderSteps):
 
     def grow(self, state, size):
         return tuple(m.grow(s, size) for m, s in zip(self.members, state, strict=True))
+
+    def begin(self, state, fresh, is_new):
+        both = zip(self.members, state, fresh, strict=True)
+        return tuple(m.begin(old, new, is_new) for m, old, new in both)
 
     def step(self, ids, position, state):
         results = [m.step(ids, position, s) for m, s in zip(self.members, state, strict=True)]

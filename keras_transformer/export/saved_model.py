@@ -13,7 +13,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import decoding
 from keras_transformer.errors import UserError
-from keras_transformer.translator import Translator
+from keras_transformer.translator import SENTENCES_A_PLACE, Translator
 
 _NO_HYPOTHESIS = float("-inf")
 
@@ -106,7 +106,7 @@ class _ServedTranslator(tf.Module):
         target = self._tokenize(translation, self.tokenizer.tokenize_target)
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
-        def compute(source_ids, target_ids):
+        def compute(_, source_ids, target_ids):
             scores = decoding.score(translator.models, source_ids, target_ids, translator.options)
             return [scores]
 
@@ -126,10 +126,10 @@ class _ServedTranslator(tf.Module):
         source = self._tokenize(text, self.tokenizer.tokenize)
         lengths = source.row_lengths()
 
-        def compute(source_ids):
+        def compute(places, source_ids):
             translator = self._translator
             ids, scores = decoding.search(
-                translator.models, source_ids, options, seed=translator.seed
+                translator.models, source_ids, options, seed=translator.seed, places=places
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
             return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
@@ -142,6 +142,7 @@ class _ServedTranslator(tf.Module):
                 tf.fill([1, n_best], ""),
                 tf.constant([[0.0] + [_NO_HYPOTHESIS] * (n_best - 1)]),
             ],
+            sentences_a_place=SENTENCES_A_PLACE,
         )
 
     def _tokenize(self, text, tokenize):
@@ -153,14 +154,17 @@ class _ServedTranslator(tf.Module):
         tokens: Sequence[tf.RaggedTensor],
         positions: tf.Tensor,
         without_tokens: list[tf.Tensor],
+        sentences_a_place: int = 1,
     ) -> list[tf.Tensor]:
         """Computes texts of similar length together, as `Translator` does, and restores the order.
 
         Args:
-            compute: from ids, padded int32 (some, length) of each of `tokens`, to (some, ...).
+            compute: from the size of a batch and ids, padded int32 (some, length) of each of
+                `tokens`, to (some, ...).
             tokens: (batch, None) each.
             positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
             without_tokens: the results of one text that has none, (1, ...).
+            sentences_a_place: how many texts `compute` gets for each place in a batch.
         """
         config, tokens_per_batch = (
             self._translator.models[0].config,
@@ -170,11 +174,13 @@ class _ServedTranslator(tf.Module):
         count = tf.math.count_nonzero(positions)
 
         def compute_batch(first, *results):
-            size = tf.maximum(tokens_per_batch // positions[order[first]], 1)
+            places = tf.maximum(tokens_per_batch // positions[order[first]], 1)
+            size = places * sentences_a_place
             rows = order[first : tf.minimum(first + size, count)]
             end = tf.fill([tf.size(rows), 1], config.end_id)
             ids = [tf.concat([tf.gather(some, rows), end], axis=1) for some in tokens]
-            more = compute(*(some.to_tensor(config.pad_id) for some in ids))
+            places = tf.cast(places, tf.int32)
+            more = compute(places, *(some.to_tensor(config.pad_id) for some in ids))
             joined = [tf.concat(both, axis=0) for both in zip(results, more, strict=True)]
             return first + size, *joined
 

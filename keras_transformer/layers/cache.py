@@ -10,16 +10,17 @@ from keras import ops
 
 
 def write(cache, row, position):
-    """The cache (..., size, n) with a row (..., n) at a position.
+    """The cache (batch, ..., size, n) with a row (batch, ..., n) at a position, int32 (batch,).
 
     A scatter of rows, which backends do in place inside of a loop.
     """
-    *outer, size, width = ops.shape(cache)
-    count = math.prod(outer)
+    batch, *outer, size, width = ops.shape(cache)
+    each = math.prod(outer)
+    count = batch * each
     rows = ops.reshape(cache, (count * size, width))
-    here = size * ops.arange(count, dtype="int32") + position
+    here = size * ops.arange(count, dtype="int32") + ops.repeat(position, each)
     rows = ops.scatter_update(rows, here[:, None], ops.reshape(row, (count, width)))
-    return ops.reshape(rows, (*outer, size, width))
+    return ops.reshape(rows, (batch, *outer, size, width))
 
 
 def read(cache, visible, positions):
@@ -29,7 +30,7 @@ def read(cache, visible, positions):
         cache: (batch, size, beam_size * width).
         visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of which
             beams each beam goes back to.
-        positions: integer (n,), up to the one written last; before the first, there are zeros.
+        positions: int32 (batch, n), up to the one written last; before the first, there are zeros.
 
     Returns:
         (batch, beam_size, n, width).
@@ -38,8 +39,9 @@ def read(cache, visible, positions):
     beam_size = ops.shape(visible)[2]
     existing = ops.maximum(positions, 0)
     rows = ops.reshape(cache, (batch, size, beam_size, width // beam_size))
-    rows = ops.take(rows, existing, axis=1)
-    paths = ops.reshape(visible, (batch, beam_size, size, beam_size))
-    paths = ops.argmax(ops.cast(ops.take(paths, existing, axis=2), "int32"), axis=-1)
-    rows = ops.take_along_axis(rows, ops.swapaxes(paths, 1, 2)[..., None], axis=2)
-    return ops.where((positions >= 0)[:, None], ops.swapaxes(rows, 1, 2), 0)
+    rows = ops.take_along_axis(rows, existing[:, :, None, None], axis=1)
+    paths = ops.cast(ops.reshape(visible, (batch, beam_size, size, beam_size)), "int32")
+    paths = ops.take_along_axis(paths, existing[:, None, :, None], axis=2)
+    paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)
+    rows = ops.take_along_axis(rows, paths[..., None], axis=2)
+    return ops.where((positions >= 0)[:, None, :, None], ops.swapaxes(rows, 1, 2), 0)

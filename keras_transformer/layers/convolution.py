@@ -77,7 +77,7 @@ class Convolution(keras.layers.Layer):
         """One position of every beam, as `SelfAttention.step`."""
         batch, beam_size = ops.shape(x)[:2]
         cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
-        reached = position - ops.arange(self.reach, -1, -1, dtype="int32")
+        reached = position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")
         x = read(cache, visible, reached)
         x = self.convolution(ops.reshape(x, (batch * beam_size, self.reach + 1, self.d_model)))
         return ops.reshape(x, (batch, beam_size, self.d_model)), cache

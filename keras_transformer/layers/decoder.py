@@ -65,7 +65,7 @@ class DecoderLayer(TransformerBlock):
 
         Args:
             x: (batch, beam_size, d_model), the beams' tokens at `position`.
-            position: scalar integer tensor.
+            position: int32 (batch,), how far each sentence is.
             cache: what self-attention needs of the positions before, as `new_cache` makes it.
             visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
                 which beams each beam goes back to.

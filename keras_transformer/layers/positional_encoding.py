@@ -19,7 +19,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     Call arguments:
         x: (batch, length, d_model).
-        start: position of the first token of `x`, an integer or a scalar integer tensor.
+        start: position of the first token, an integer, or int32 (batch,) for each row its own.
 
     Returns:
         (batch, length, d_model).
@@ -41,12 +41,11 @@ class PositionalEncoding(keras.layers.Layer):
         self.built = True
 
     def call(self, x, start=0):
-        length = ops.shape(x)[1]
-        positions = ops.cast(start + ops.arange(length), "float32")
+        positions = ops.cast(_positions(start, ops.shape(x)[1]), "float32")
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)
-        angles = positions[:, None] * ops.convert_to_tensor(frequencies, "float32")
-        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else 1)
-        encoding = ops.reshape(pairs, (length, self.d_model))
+        angles = positions[..., None] * ops.convert_to_tensor(frequencies, "float32")
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else -2)
+        encoding = ops.reshape(pairs, (*ops.shape(positions), self.d_model))
         return x + ops.cast(encoding, x.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -66,7 +65,7 @@ class LearnedPositions(keras.layers.Layer):
 
     Call arguments:
         x: (batch, length, d_model).
-        start: position of the first token of `x`, an integer or a scalar integer tensor.
+        start: position of the first token, an integer, or int32 (batch,) for each row its own.
 
     Returns:
         (batch, length, d_model).
@@ -89,7 +88,7 @@ class LearnedPositions(keras.layers.Layer):
         )
 
     def call(self, x, start=0):
-        positions = start + ops.arange(ops.shape(x)[1])
+        positions = _positions(start, ops.shape(x)[1])
         return x + ops.take(self.table, ops.minimum(positions, self.max_length - 1), axis=0)
 
     def compute_output_shape(self, x_shape):
@@ -97,3 +96,9 @@ class LearnedPositions(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "d_model": self.d_model, "max_length": self.max_length}
+
+
+def _positions(start, length):
+    """Those of each row, int32 (batch, length), or (1, length) of all of them."""
+    start = ops.cast(ops.convert_to_tensor(start), "int32")
+    return ops.reshape(start, (-1, 1)) + ops.arange(length, dtype="int32")

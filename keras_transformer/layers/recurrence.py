@@ -67,7 +67,7 @@ class Recurrence(keras.layers.Layer):
         """One position of every beam, as `SelfAttention.step`."""
         batch, beam_size = ops.shape(x)[:2]
         rows = (batch * beam_size, self.d_model)
-        state = read(cache, visible, ops.reshape(position - 1, (1,)))
+        state = read(cache, visible, position[:, None] - 1)
         state, _ = self.forward.cell(ops.reshape(x, rows), [ops.reshape(state, rows)])
         cache = write(cache, ops.reshape(state, (batch, beam_size * self.d_model)), position)
         return ops.reshape(state, (batch, beam_size, self.d_model)), cache

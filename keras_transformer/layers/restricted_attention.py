@@ -65,8 +65,9 @@ class RestrictedSelfAttention(SelfAttention):
 
     def step(self, x, position, cache, visible):
         size, beam_size = ops.shape(cache["keys"])[-2:]
-        near = ops.arange(size, dtype="int32") >= position - self.radius
-        return super().step(x, position, cache, visible & ops.repeat(near, beam_size))
+        near = ops.arange(size, dtype="int32") >= position[:, None] - self.radius
+        near = ops.repeat(near[:, None, None], beam_size, axis=-1)
+        return super().step(x, position, cache, visible & near)
 
     def get_config(self):
         return {**super().get_config(), "radius": self.radius}

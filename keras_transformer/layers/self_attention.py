@@ -60,7 +60,7 @@ class SelfAttention(MultiHeadAttention):
 
         Args:
             x: (batch, beam_size, d_model), the beams' inputs at `position`.
-            position: scalar integer tensor.
+            position: int32 (batch,), how far each sentence is.
             cache: of the positions before, as `new_cache` makes it, with room for this one.
             visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
                 which beams each beam goes back to.
