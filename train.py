@@ -71,6 +71,11 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "data_cache", None, "folder to keep the tokenised training data in, for the next run"
 )
+flags.DEFINE_string(
+    "start_from",
+    None,
+    "folder of a trained model whose vocabulary and weights a new one begins with",
+)
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"
 )
@@ -101,6 +106,8 @@ def main():
         train_pairs, valid_pairs, test_pairs = sentence_pairs()
         vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, BuiltinPairs)
         preset = FLAGS.preset or ("demo" if is_builtin else "base")
+    if FLAGS.start_from:
+        refuse(["vocab_type"] if FLAGS["vocab_type"].present else [], "found with --start_from")
     config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
     options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
     model_dir = FLAGS.model_dir or f"runs/{preset}"
@@ -121,6 +128,7 @@ def main():
         command=shlex.join(sys.argv),
         strategy=make_strategy(FLAGS.strategy, tf_config),
         data_cache=FLAGS.data_cache,
+        start_from=FLAGS.start_from,
     )
 
 

@@ -250,6 +250,42 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
     assert files_of(model_dir.path) == before
 
 
+def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tmp_path):
+    model_dir, _, _ = trained
+    others = BuiltinPairs("train", 200)
+    unmoved = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30)
+    run(tmp_path / "tuned", unmoved, train_pairs=others, start_from=model_dir.path)
+    tuned = ModelDir(tmp_path / "tuned")
+    for ours, theirs in zip(
+        tuned.load_model().weights, model_dir.load_model().weights, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert tuned.load_tokenizer().to_bytes() == model_dir.load_tokenizer().to_bytes()
+
+    # It goes on by the same command alone, and from its own weights.
+    options = dataclasses.replace(unmoved, steps=2)
+    with pytest.raises(UserError, match=r"start_from=.*trained \(now None\)"):
+        run(tuned.path, options, train_pairs=others)
+    run(tuned.path, options, train_pairs=others, start_from=model_dir.path)
+    assert tuned.checkpoints.steps() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        ({"d_ff": 32}, {}, "model of another configuration: d_ff=16 (now 32)"),
+        ({}, {"lowercase": True}, "vocabulary of lowercase=True, found one of lowercase=False"),
+    ],
+)
+def test_a_model_of_another_kind_is_nothing_to_start_from(
+    trained, tmp_path, config, options, message
+):
+    arguments = dataclasses.replace(CONFIG, **config), dataclasses.replace(OPTIONS, **options)
+    with pytest.raises(UserError, match=re.escape(message)):
+        train(tmp_path / "runs", *arguments, TRAIN, start_from=trained[0].path)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_run_with_bpe_dropout_goes_on_as_if_it_had_not_been_stopped(tmp_path):
     for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
         options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)

@@ -57,6 +57,7 @@ def train(
     command: str = "",
     data_cache: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    start_from: str | os.PathLike | None = None,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
 
@@ -76,6 +77,8 @@ def train(
         data_cache: a folder to keep the tokenised training data in, see `Corpus.build`.
         strategy: the devices that train, as `make_strategy` makes it; default: all of this machine.
             Of several workers each calls this with the same arguments, and the chief writes.
+        start_from: the model_dir of a trained model, of which a new one takes the vocabulary and,
+            to begin with, the weights: the mean of its last checkpoints.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -109,9 +112,10 @@ def train(
         options, parallel_parts=parallel_parts(path, config, options, strategy.num_replicas_in_sync)
     )
     with model_dir.locked() if writes else contextlib.nullcontext():
-        tokenizer, corpus, valid_corpus, record = _checked(
-            model_dir, config, options, train_pairs, valid_pairs, vocab_type, data_cache, strategy
-        )
+        tokenizer = _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from)
+        corpus = _usable(train_pairs, tokenizer, options, data_cache)
+        valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
+        record = _record(model_dir, tokenizer, corpus, options, vocab_type, strategy, start_from)
         batches = Batches(
             corpus,
             tokens_per_batch=options.tokens_per_batch,
@@ -121,6 +125,8 @@ def train(
         )
         with strategy.scope():
             model = _compiled_model(config, options)
+            if start_from and not model_dir.checkpoints.steps():
+                model.set_weights(ModelDir(start_from).load_model().get_weights())
             problems = model_dir.recover() if writes else []
             sum_over_workers(strategy, 0)  # until the chief has put the checkpoints in order
             state = _restored_state(model, model_dir.checkpoints)
@@ -179,36 +185,44 @@ def parallel_parts(
     return parts_for_cores(config.d_model, options.tokens_per_batch)
 
 
-def _checked(
-    model_dir, config, options, train_pairs, valid_pairs, vocab_type, data_cache, strategy
-):
-    """The vocabulary, learnt or loaded, the data, and the record of a run that may go on here."""
-    is_new = not model_dir.exists()
-    if is_new:
-        tokenizer = learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
-    else:
+def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from):
+    """That of the model here, or of the one to start from, which must be alike, or a new one."""
+    if model_dir.exists():
         model_dir.check_same(config)
-        tokenizer = model_dir.load_tokenizer()
-    tokenizer.check_fits(config)
-    corpus = _usable(train_pairs, tokenizer, options, data_cache)
-    valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
+        return model_dir.load_tokenizer()
+    if not start_from:
+        tokenizer = learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
+        tokenizer.check_fits(config)
+        return tokenizer
+    ModelDir(start_from).check_same(config)
+    tokenizer = ModelDir(start_from).load_tokenizer()
+    if tokenizer.lowercase != options.lowercase:
+        raise UserError(
+            f"start_from={os.fspath(start_from)}: expected a vocabulary of "
+            f"lowercase={options.lowercase}, found one of lowercase={tokenizer.lowercase}"
+        )
+    return tokenizer
+
+
+def _record(model_dir, tokenizer, corpus, options, vocab_type, strategy, start_from):
+    """The record of a run; raises `UserError` if one is here that cannot go on with it."""
     data = {
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
         "vocabulary": hashlib.sha256(tokenizer.to_bytes()).hexdigest()[:16],
         "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
+        "start_from": start_from and os.fspath(start_from),
     }
     before = {"target_lang": None, "commands": []}
-    if not is_new:
+    if model_dir.exists():
         model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type)
         before = model_dir.load_training()
-    record = {
+    return {
         **before,
         "options": dataclasses.asdict(options),
         "data": data,
         "vocab_type": vocab_type,
     }
-    return tokenizer, corpus, valid_corpus, record
 
 
 def _restored_state(model, checkpoints):
