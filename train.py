@@ -12,6 +12,7 @@ parser on treebank files.
 Started again with the same flags, it goes on from the last checkpoint.
 """
 
+import dataclasses
 import os
 import shlex
 import sys
@@ -29,6 +30,7 @@ from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.presets import PRESETS
 from keras_transformer.training import (
     STRATEGIES,
+    ModelDir,
     TrainingOptions,
     make_strategy,
     parallel_parts,
@@ -47,7 +49,8 @@ flags.DEFINE_string("model_dir", None, "folder of the model; default: runs/ and 
 flags.DEFINE_string(
     "preset",
     None,
-    f"one of {', '.join(PRESETS)}; default: demo on the built-in corpus, else base, or parsing",
+    f"one of {', '.join(PRESETS)}; default: the model of --start_from, else demo on the built-in "
+    "corpus, else base, or parsing",
 )
 flags.DEFINE_enum(
     "task", "translation", ["translation", "parsing"], "what to learn; parsing of treebank files"
@@ -108,8 +111,16 @@ def main():
         preset = FLAGS.preset or ("demo" if is_builtin else "base")
     if FLAGS.start_from:
         refuse(["vocab_type"] if FLAGS["vocab_type"].present else [], "found with --start_from")
-    config = TransformerConfig.from_preset(preset, **given_fields(TransformerConfig))
-    options = TrainingOptions(**{**PRESETS[preset].training, **given_fields(TrainingOptions)})
+        if not FLAGS.model_dir:
+            raise UserError("--start_from needs --model_dir, for the new model")
+    given = given_fields(TransformerConfig)
+    if FLAGS.start_from and not FLAGS.preset:
+        config = dataclasses.replace(ModelDir(FLAGS.start_from).load_config(), **given)
+        training = {}
+    else:
+        config = TransformerConfig.from_preset(preset, **given)
+        training = PRESETS[preset].training
+    options = TrainingOptions(**{**training, **given_fields(TrainingOptions)})
     model_dir = FLAGS.model_dir or f"runs/{preset}"
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # one of several workers must compute nothing before it joins

@@ -433,6 +433,8 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
     [
         ({"train_source": "", "train_target": ""}, "expected --train_source to name something"),
         ({"download": True}, "expected no --download, found without --tfds"),
+        ({"start_from": "x"}, "x/config.json: expected the folder of a trained model"),
+        ({"start_from": "x", "vocab_type": "bpe"}, "expected no --vocab_type, found"),
         ({"target_lang": "de"}, "expected no --target_lang, found with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
     ],

@@ -254,7 +254,8 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     model_dir, _, _ = trained
     others = BuiltinPairs("train", 200)
     unmoved = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30)
-    run(tmp_path / "tuned", unmoved, train_pairs=others, start_from=model_dir.path)
+    config = dataclasses.replace(CONFIG, dropout=0.3)
+    train(tmp_path / "tuned", config, unmoved, others, start_from=model_dir.path)
     tuned = ModelDir(tmp_path / "tuned")
     for ours, theirs in zip(
         tuned.load_model().weights, model_dir.load_model().weights, strict=True
@@ -265,8 +266,8 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     # It goes on by the same command alone, and from its own weights.
     options = dataclasses.replace(unmoved, steps=2)
     with pytest.raises(UserError, match=r"start_from=.*trained \(now None\)"):
-        run(tuned.path, options, train_pairs=others)
-    run(tuned.path, options, train_pairs=others, start_from=model_dir.path)
+        train(tuned.path, config, options, others)
+    train(tuned.path, config, options, others, start_from=model_dir.path)
     assert tuned.checkpoints.steps() == [1, 2]
 
 

@@ -43,6 +43,8 @@ from keras_transformer.training.tasks import learn_vocabulary, task_of
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
+# Fields of a configuration that another run with the same weights may have otherwise.
+_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
 def train(
@@ -78,7 +80,8 @@ def train(
         strategy: the devices that train, as `make_strategy` makes it; default: all of this machine.
             Of several workers each calls this with the same arguments, and the chief writes.
         start_from: the model_dir of a trained model, of which a new one takes the vocabulary and,
-            to begin with, the weights: the mean of its last checkpoints.
+            to begin with, the weights: the mean of its last checkpoints. Only dropout and label
+            smoothing may be configured otherwise.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -194,8 +197,12 @@ def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from)
         tokenizer = learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
         tokenizer.check_fits(config)
         return tokenizer
-    ModelDir(start_from).check_same(config)
-    tokenizer = ModelDir(start_from).load_tokenizer()
+    start = ModelDir(start_from)
+    theirs = start.load_config()
+    start.check_same(
+        dataclasses.replace(config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
+    )
+    tokenizer = start.load_tokenizer()
     if tokenizer.lowercase != options.lowercase:
         raise UserError(
             f"start_from={os.fspath(start_from)}: expected a vocabulary of "
