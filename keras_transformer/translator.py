@@ -144,12 +144,12 @@ class Translator:
             prefixes = self._tokenize(prefixes, self.tokenizer.tokenize_target)
 
         def translate_some(batch):
-            places, rows = batch
-            source_ids = self._shaped(self._ids(tokens, rows))
+            places, size, rows = batch
+            source_ids = self._shaped(self._ids(tokens, rows), size)
             if prefixes is None:
                 ids, scores = self._search_ids(source_ids, places)
             else:
-                prefix_ids = self._shaped(self._padded([prefixes[row] for row in rows]))
+                prefix_ids = self._shaped(self._padded([prefixes[row] for row in rows]), size)
                 ids, scores = self._search_ids_from_prefix(source_ids, places, prefix_ids)
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
@@ -188,7 +188,7 @@ class Translator:
         source_lengths, target_lengths = _lengths(source), _lengths(target)
         scores = np.where(target_lengths, -math.inf, 0.0)
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
-        for _, rows in self._batches(lengths):
+        for *_, rows in self._batches(lengths):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
             scores[rows] = self._score_ids(*ids).numpy()
         return scores.tolist()
@@ -281,36 +281,40 @@ class Translator:
         return ids
 
     def _batches(self, lengths: np.ndarray, sentences_a_place: int = 1):
-        """Sizes of batches, and indices of the sentences with tokens for them, of similar length.
+        """What is translated together: places, rows with those of padding, indices of sentences.
 
-        A batch has places for as many as are given if `sentences_a_place` is 1, else for fewer.
+        Of all sentences that have tokens, those of similar length. For XLA, few of the numbers
+        differ: to it, each is another shape.
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
         share = math.ceil(len(order) / self.workers)
+        if self.jit_compile and share:
+            share = 1 << (share - 1).bit_length()
         while len(order):
             longest = self._rounded(int(lengths[order[0]]) + 1) + self.options.extra_length
             places = max(1, self.tokens_per_batch // longest)
-            if self.jit_compile:  # `_shaped` fills up to powers of two
-                places, share = (1 << round(math.log2(number)) for number in (places, share))
-            size = min(places * sentences_a_place, max(places, share))
-            yield places, order[:size]
+            if self.jit_compile:
+                places = 1 << round(math.log2(places))
+            places = min(places, share)
+            size = min(places * sentences_a_place, share)
+            yield places, size, order[:size]
             order = order[size:]
 
-    def _shaped(self, ids):
+    def _shaped(self, ids, size):
         """The ids, filled up to one of few shapes if XLA compiles."""
         if not self.jit_compile:
             return ids
         # A row of padding alone is done before it begins.
-        rows = (1 << (ids.shape[0] - 1).bit_length()) - ids.shape[0]
+        rows = size - ids.shape[0]
         columns = self._rounded(ids.shape[1]) - ids.shape[1]
         return np.pad(ids, [(0, rows), (0, columns)], constant_values=self._pad_id)
 
     def _rounded(self, length: int) -> int:
-        """The length a batch gets: for XLA one of few, 8 to an octave."""
+        """The length a batch gets: for XLA one of few, from 32 on two to an octave."""
         if not self.jit_compile:
             return length
-        unit = max(8, (1 << length.bit_length()) // 8)
+        unit = max(8, (1 << length.bit_length()) // 4)
         return -(-length // unit) * unit
 
     def _compiled(self, signature):
