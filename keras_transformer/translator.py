@@ -19,10 +19,6 @@ from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import Tokenizer
 
-# Sentences that go to one search, for each place in its batch. Where the last ones end, places stay
-# empty: the more sentences before them, the less that counts. Their encodings take memory.
-SENTENCES_A_PLACE = 8
-
 
 class Translation(NamedTuple):
     """A translated sentence, and its score: log-probability / length penalty."""
@@ -56,7 +52,9 @@ class Translator:
         model: a `Transformer`, or several of one vocabulary, whose mean of probabilities counts.
         tokenizer: the vocabulary it was trained with.
         options: what to search for.
-        tokens_per_batch: positions translated together, those a translation may grow to included.
+        tokens_per_batch: tokens encoded together, and positions translated together, those that a
+            translation may grow to included: of more sentences than there are places for, the next
+            one begins where one is done.
         max_source_length: a longer sentence, in tokens, is translated up to here.
         jit_compile: compile the search with XLA, once for each of a few shapes of batch. That takes
             seconds each, and is worth it from some thousand sentences on.
@@ -162,7 +160,7 @@ class Translator:
                 ] or [Translation("", -math.inf)]
 
         with ThreadPoolExecutor(self.workers) as pool:
-            batches = self._batches(_lengths(tokens), SENTENCES_A_PLACE)
+            batches = self._batches(_lengths(tokens), in_turns=True)
             list(pool.map(translate_some, batches))
         return translations
 
@@ -280,11 +278,12 @@ class Translator:
             row[: len(sentence)] = sentence
         return ids
 
-    def _batches(self, lengths: np.ndarray, sentences_a_place: int = 1):
-        """What is translated together: places, rows with those of padding, indices of sentences.
+    def _batches(self, lengths: np.ndarray, in_turns: bool = False):
+        """What is computed together: places, rows with those of padding, indices of sentences.
 
-        Of all sentences that have tokens, those of similar length. For XLA, few of the numbers
-        differ: to it, each is another shape.
+        Of all sentences that have tokens, those of similar length: as many as there are places, or
+        as tokens can be encoded, if they are to take turns. For XLA, few of the numbers differ: to
+        it, each is another shape.
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
@@ -292,12 +291,12 @@ class Translator:
         if self.jit_compile and share:
             share = 1 << (share - 1).bit_length()
         while len(order):
-            longest = self._rounded(int(lengths[order[0]]) + 1) + self.options.extra_length
-            places = max(1, self.tokens_per_batch // longest)
+            length = self._rounded(int(lengths[order[0]]) + 1)
+            places = max(1, self.tokens_per_batch // (length + self.options.extra_length))
+            size = max(1, self.tokens_per_batch // length) if in_turns else places
             if self.jit_compile:
-                places = 1 << round(math.log2(places))
-            places = min(places, share)
-            size = min(places * sentences_a_place, share)
+                places, size = (1 << round(math.log2(number)) for number in (places, size))
+            places, size = min(places, share), min(size, share)
             yield places, size, order[:size]
             order = order[size:]
 

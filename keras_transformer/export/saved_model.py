@@ -13,7 +13,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import decoding
 from keras_transformer.errors import UserError
-from keras_transformer.translator import SENTENCES_A_PLACE, Translator
+from keras_transformer.translator import Translator
 
 _NO_HYPOTHESIS = float("-inf")
 
@@ -142,7 +142,7 @@ class _ServedTranslator(tf.Module):
                 tf.fill([1, n_best], ""),
                 tf.constant([[0.0] + [_NO_HYPOTHESIS] * (n_best - 1)]),
             ],
-            sentences_a_place=SENTENCES_A_PLACE,
+            extra_length=options.extra_length,
         )
 
     def _tokenize(self, text, tokenize):
@@ -154,7 +154,7 @@ class _ServedTranslator(tf.Module):
         tokens: Sequence[tf.RaggedTensor],
         positions: tf.Tensor,
         without_tokens: list[tf.Tensor],
-        sentences_a_place: int = 1,
+        extra_length: int = 0,
     ) -> list[tf.Tensor]:
         """Computes texts of similar length together, as `Translator` does, and restores the order.
 
@@ -164,7 +164,8 @@ class _ServedTranslator(tf.Module):
             tokens: (batch, None) each.
             positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
             without_tokens: the results of one text that has none, (1, ...).
-            sentences_a_place: how many texts `compute` gets for each place in a batch.
+            extra_length: what of `positions` is not encoded, so that more texts are computed in
+                turns than there are places in a batch.
         """
         config, tokens_per_batch = (
             self._translator.models[0].config,
@@ -174,8 +175,9 @@ class _ServedTranslator(tf.Module):
         count = tf.math.count_nonzero(positions)
 
         def compute_batch(first, *results):
-            places = tf.maximum(tokens_per_batch // positions[order[first]], 1)
-            size = places * sentences_a_place
+            longest = positions[order[first]]
+            places = tf.maximum(tokens_per_batch // longest, 1)
+            size = tf.maximum(tokens_per_batch // (longest - extra_length), 1)
             rows = order[first : tf.minimum(first + size, count)]
             end = tf.fill([tf.size(rows), 1], config.end_id)
             ids = [tf.concat([tf.gather(some, rows), end], axis=1) for some in tokens]
