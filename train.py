@@ -77,7 +77,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "start_from",
     None,
-    "folder of a trained model whose vocabulary and weights a new one begins with",
+    "folder of a trained model whose configuration, vocabulary and weights a new one begins with",
 )
 flags.DEFINE_enum(
     "vocab_type", "bpe", ["bpe", "unigram"], "byte-pair encoding, or unigram word pieces"

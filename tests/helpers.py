@@ -46,6 +46,6 @@ def randomise(layer, seed: int = 0):
 def run_python(script: str, *arguments) -> str:
     """Runs a script in a process of its own, from the project's folder; what it printed."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert process.returncode == 0, process.stderr
     return process.stdout

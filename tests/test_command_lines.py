@@ -52,7 +52,7 @@ def run(script, **options):
 def run_process(script, *extra, stdin=b"", **options):
     """Runs a command line in a process of its own, as a person does."""
     command = [sys.executable, ROOT / script, *arguments(options), *extra]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=300)
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=600)
 
 
 def refused(script, **options):

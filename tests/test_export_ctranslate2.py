@@ -330,7 +330,7 @@ def model_dir(lively, tokenizer, tmp_path_factory):
 def run_export(model_dir, output, *extra, python=("export.py",)):
     flags = (f"--model_dir={model_dir}", "--format=ctranslate2", f"--output={output}")
     command = [sys.executable, *python, *flags, "--average=1", *extra]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
 def test_command_line_exports_a_model_dir(model_dir, processor, lively, tmp_path):

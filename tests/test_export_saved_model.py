@@ -292,7 +292,7 @@ def model_dir(translator, tmp_path_factory):
 def export_process(**options):
     flags = [f"--{name}={value}" for name, value in options.items()]
     command = [sys.executable, ROOT / "export.py", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):

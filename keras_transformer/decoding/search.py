@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import keras
-from keras import ops, tree
+from keras import ops
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.sampling import sample
-from keras_transformer.decoding.steps import DecoderSteps, gather_beams, where_sentence
+from keras_transformer.decoding.steps import DecoderSteps, gather_beams
 from keras_transformer.model import Transformer
 
 
@@ -98,10 +98,8 @@ class TransformerSteps(DecoderSteps):
 
     def begin(self, state, fresh, is_new):
         # What the cache holds of others stays: no beam goes back to it.
-        memory = tree.map_structure(
-            lambda old, new: where_sentence(is_new, new, old), state[0], fresh[0]
-        )
-        return memory, *state[1:]
+        memory, *rest = state
+        return super().begin(memory, fresh[0], is_new), *rest
 
     def step(self, ids, position, state):
         memory, paths, cache = state

@@ -116,6 +116,7 @@ def train(
     )
     with model_dir.locked() if writes else contextlib.nullcontext():
         tokenizer = _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from)
+        tokenizer.check_fits(config)
         corpus = _usable(train_pairs, tokenizer, options, data_cache)
         valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
         record = _record(model_dir, tokenizer, corpus, options, vocab_type, strategy, start_from)
@@ -194,9 +195,7 @@ def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from)
         model_dir.check_same(config)
         return model_dir.load_tokenizer()
     if not start_from:
-        tokenizer = learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
-        tokenizer.check_fits(config)
-        return tokenizer
+        return learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
     start = ModelDir(start_from)
     theirs = start.load_config()
     start.check_same(
