@@ -19,7 +19,7 @@ from keras_transformer.decoding.steps import (
 
 Tensor = Any
 NO_HYPOTHESIS = float("-inf")
-BLOCK = 64  # symbols whose largest logit is looked at before they are
+ROWS = 20  # of a table of logits, whose columns' maxima are looked at before they are
 
 
 class BeamSearchResult(NamedTuple):
@@ -218,30 +218,32 @@ def _top_continuations(logits, live_log_probs, live_ids, position, constraints):
 def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """What `ops.top_k` gives, of equal values possibly another one.
 
-    The k largest are within the k blocks of largest maxima, and maxima are quickly found: a choice
-    among all is not.
+    In a table of all values the k largest are in the k columns of largest maxima, and maxima of
+    columns are quickly found: a choice among all is not.
     """
-    *rows, width = ops.shape(x)
-    block = _block_size(width)
-    if width // block <= k:
+    *outer, width = ops.shape(x)
+    rows = _rows_of_table(width)
+    columns = -(-width // rows)
+    if columns <= k:
         return ops.top_k(x, k)
-    if width % block:
-        room = [(0, 0)] * len(rows) + [(0, -width % block)]
+    if width % rows:
+        room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
         x = ops.pad(x, room, constant_values=NO_HYPOTHESIS)
-    blocks = ops.reshape(x, (*rows, -1, block))
-    _, best = ops.top_k(ops.max(blocks, axis=-1), k)
-    values = ops.take_along_axis(blocks, best[..., None], axis=-2)
-    indices = best[..., None] * block + ops.arange(block, dtype="int32")
-    values, best = ops.top_k(ops.reshape(values, (*rows, k * block)), k)
-    indices = ops.reshape(indices, (*rows, k * block))
+    table = ops.reshape(x, (*outer, rows, columns))
+    _, best = ops.top_k(ops.max(table, axis=-2), k)
+    best = best[..., None, :]
+    values = ops.take_along_axis(table, best, axis=-1)
+    indices = best + columns * ops.arange(rows, dtype="int32")[:, None]
+    values, best = ops.top_k(ops.reshape(values, (*outer, rows * k)), k)
+    indices = ops.take_along_axis(ops.reshape(indices, (*outer, rows * k)), best, axis=-1)
     # Where less than k are possible, room may have been chosen, which stands for no symbol.
-    return values, ops.minimum(ops.take_along_axis(indices, best, axis=-1), width - 1)
+    return values, ops.minimum(indices, width - 1)
 
 
-def _block_size(width: int) -> int:
-    """How many values are looked at together: a divisor of the width where one is fit."""
-    fit = (size for size in range(32, 129) if width % size == 0)
-    return min(fit, key=lambda size: abs(size - BLOCK), default=BLOCK)
+def _rows_of_table(width: int) -> int:
+    """How many rows the table of `_top_k` has: a divisor of the width where one is fit."""
+    fit = (rows for rows in range(ROWS // 2, 2 * ROWS + 1) if width % rows == 0)
+    return min(fit, key=lambda rows: abs(rows - ROWS), default=ROWS)
 
 
 def write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ Tensor = Any
 
 # A state has room for so many positions, then for the next of these, up to the longest. Attention
 # reads all the room there is, so less is faster; each size is new code to a compiler, so few are.
-STATE_SIZES = (32, 128, 512)
+STATE_SIZES = (16, 32, 128, 512)
 
 
 class DecoderSteps:
@@ -216,30 +216,24 @@ class _LoopOfAnyShape(_Loop):
 
 
 class _LoopOfFewShapes(_Loop):
-    """Each shape of the state is new code to a compiler: once, all but a quarter leave."""
+    """Each shape of the state is new code to a compiler: at the end, all but a quarter leave."""
 
     def run(self, found):
-        first, *more = sizes_up_to(self.buffer_length)
+        *sizes, last = sizes_up_to(self.buffer_length)
         few = self.places // 4
-        begun, now = self.first(found, first)
-        begun, now, found = self._in_room(first, few, begun, now, found)
+        begun, now = self.first(found, [*sizes, last][0])
+        for size in sizes:
+            begun, now, found = self._in_room(size, few, begun, now, found)
 
         def of_few():
-            few_now = now.remaining(few)
-            return self._to_the_end(more or [first], begun, few_now, found)
+            return self._in_room(last, 0, begun, now.remaining(few), found)[-1]
 
         def of_all():
-            return self._to_the_end(more, begun, now, found)
+            return self._in_room(last, 0, begun, now, found)[-1]
 
         if isinstance(few, int) and few == 0:
             return of_all()
         return ops.cond(self.all_begun(begun) & (now.num_open <= few), of_few, of_all)
-
-    def _to_the_end(self, sizes, begun, now, found):
-        for size in sizes:
-            now = now._replace(state=self.steps.grow(now.state, size))
-            begun, now, found = self._in_room(size, 0, begun, now, found)
-        return found
 
     def _in_room(self, size, few, begun, now, found):
         """Steps until only so few are not done, or the state of one of them, of a size, is full."""
@@ -252,6 +246,7 @@ class _LoopOfFewShapes(_Loop):
             now = self.steps_until(few, size, begun, now)
             return self.refilled(size, begun, now, found)
 
+        now = now._replace(state=self.steps.grow(now.state, size))
         return ops.while_loop(goes_on, some_steps, (begun, now, found))
 
 
