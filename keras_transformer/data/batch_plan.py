@@ -64,7 +64,9 @@ def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Cuts pairs in the order `longest_first` into as few batches as can be.
 
     A batch is of the bucket of its first pair. Where a bucket's last batch has room left, it goes
-    to pairs of the next shorter ones, so that only the very last batch is not full.
+    to pairs of the next shorter ones, so that only the very last batch would not be full: it shares
+    with the one before. A gradient is a mean over tokens, and that of few is so far from the others
+    that Adam takes smaller steps for long after it.
 
     Args:
         counts: pairs of each bucket.
@@ -81,7 +83,14 @@ def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         ends = np.minimum(starts + rows[bucket], total)
         batches.append(np.stack([starts, ends, np.full_like(starts, bucket)], axis=1))
         first += len(starts) * rows[bucket]
-    return np.concatenate(batches)
+    batches = np.concatenate(batches)
+    if len(batches) > 1:
+        (start, _, bucket), (_, end, _) = batches[-2:]
+        middle = (start + end + 1) // 2
+        if end - start <= 2 * rows[bucket]:
+            shorter = len(counts) - 1 - np.searchsorted(np.cumsum(counts[::-1]), middle, "right")
+            batches[-2:] = [start, middle, bucket], [middle, end, shorter]
+    return batches
 
 
 def split_to(batches: np.ndarray, count: int) -> np.ndarray:

@@ -82,10 +82,10 @@ class Batches:
     A pair goes to the bucket of its longer side, end symbol included, and a batch holds
     `tokens_per_batch // boundary` pairs, both sides padded to the boundary: there is one shape a
     bucket, so a compiled model compiles once for each of `bucket_boundaries`. Where a bucket's last
-    batch has room left, it goes to pairs of the next shorter bucket; the last batch of all is
-    filled up with rows that count for nothing (an empty source, no labels). So each pair is in
-    exactly one batch of an epoch. Every epoch shuffles the pairs, across the whole corpus, and the
-    order of the batches.
+    batch has room left, it goes to pairs of the next shorter bucket; the last two batches of all
+    share what is left, filled up with rows that count for nothing (an empty source, no labels). So
+    each pair is in exactly one batch of an epoch. Every epoch shuffles the pairs, across the whole
+    corpus, and the order of the batches.
 
     Batch `step` is a function of the corpus, the options and the step: a run may begin at any. It
     takes 16 bytes of memory a pair to know the pairs of all batches of an epoch and the next.
