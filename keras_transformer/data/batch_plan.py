@@ -65,8 +65,7 @@ def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
     A batch is of the bucket of its first pair. Where a bucket's last batch has room left, it goes
     to pairs of the next shorter ones, so that only the very last batch would not be full: it shares
-    with the one before. A gradient is a mean over tokens, and that of few is so far from the others
-    that Adam takes smaller steps for long after it.
+    with the one before, as a gradient, a mean over tokens, is far from all others if it is of few.
 
     Args:
         counts: pairs of each bucket.

@@ -221,7 +221,7 @@ class _LoopOfFewShapes(_Loop):
     def run(self, found):
         *sizes, last = sizes_up_to(self.buffer_length)
         few = self.places // 4
-        begun, now = self.first(found, [*sizes, last][0])
+        begun, now = self.first(found, 0)
         for size in sizes:
             begun, now, found = self._in_room(size, few, begun, now, found)
 
