@@ -227,8 +227,9 @@ def draw(folder, results, paths):
         axes[1].legend(fontsize="small")
         finish(figure, file)
     figure, ax = plt.subplots(figsize=(6.5, 4.5))
-    for name, lengths in paths.items():
-        ax.plot(PATH_LENGTHS, lengths, "o-", label=name)
+    for size, (name, lengths) in zip(range(14, 2, -2), paths.items(), strict=True):
+        # Some are the same: rings one inside another.
+        ax.plot(PATH_LENGTHS, lengths, "o-", markersize=size, label=name)
     ax.set(
         xlabel="length n",
         ylabel=f"maximum path length (r = {PATH_RADIUS}, k = {PATH_KERNEL_SIZE})",
