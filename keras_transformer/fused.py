@@ -23,6 +23,9 @@ def fused(function: Callable) -> Callable:
         return function
     import tensorflow as tf
 
+    from keras_transformer.xla_flags import avoid_crash
+
+    avoid_crash()
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
     def with_tensors(*args):  # variables of a strategy could not be passed on

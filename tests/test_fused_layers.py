@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import run_python
 from keras import ops
 from layer_checks import run_layer_test, run_saving_test
 
@@ -153,3 +154,30 @@ def test_adding_is_a_sum_with_what_is_left():
 def test_an_impossible_rate_is_refused(rate):
     with pytest.raises(ValueError, match="rate"):
         Dropout(rate)
+
+
+def test_threads_may_run_a_compiled_sum_for_the_first_time_together():
+    # TensorFlow 2.21 crashes within some tens of shapes, if it is let.
+    run_python("""
+import threading
+
+import keras_transformer
+import tensorflow as tf
+
+@tf.function(jit_compile=True, autograph=False)
+def sum_and_maximum(x):
+    return tf.reduce_sum(tf.exp(x), -1), tf.reduce_max(x, -1)
+
+together = threading.Barrier(8)
+
+def run():
+    for length in range(26, 86):
+        together.wait()
+        sum_and_maximum(tf.zeros((length, 4, 26, length)))
+
+threads = [threading.Thread(target=run) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+""")
