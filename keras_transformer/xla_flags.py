@@ -10,10 +10,10 @@ _YNNPACK = "--xla_cpu_experimental_ynn_fusion_type"
 def avoid_crash() -> None:
     """Has XLA make sums and maxima by itself, not with YNNPACK, where the latter can crash.
 
-    TensorFlow 2.21 builds YNNPACK's part of a function when the function is first run, once more for
-    each thread that runs it at the same time, and all of them add its constants to one list without
-    a lock. So two parts of a batch, or two batches in translation, now and then ended the process.
-    Products, which hold no constants, stay with YNNPACK: int8 is four times faster by it.
+    TensorFlow 2.21 builds YNNPACK's part of a function when the function is first run, once more
+    for each thread that runs it at the same time, and all of them add its constants to one list
+    without a lock. So two parts of a batch, or two batches in translation, now and then ended the
+    process. Products, which hold no constants, stay with YNNPACK: int8 is four times faster by it.
 
     Other versions are left alone, as XLA ends a process whose flags it does not know, and so is a
     process where the flag is given. It comes too late where XLA has compiled something before.
