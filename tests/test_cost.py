@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import tensorflow as tf
-from helpers import ROOT, small_model
-from test_command_lines import TINY_MODEL, refused, run
+from command_lines import TINY_MODEL, refused, run
+from helpers import small_model
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
 from keras_transformer.analysis.cost import (
@@ -126,11 +126,6 @@ def test_a_batch_without_room_for_a_sentence_is_refused():
 
 
 # The command line.
-
-
-@pytest.fixture(autouse=True)
-def scripts_import_what_is_beside_them(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
 
 
 def test_any_field_and_number_can_be_given(capsys):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from command_lines import refused
 from helpers import ROOT, run_python, small_model
 from keras import ops
 from marian_folder import write_folder
@@ -341,11 +342,9 @@ def test_command_line_exports_a_model_dir(model_dir, processor, lively, tmp_path
 
 
 def test_command_line_refuses_in_one_line(model_dir, tmp_path):
-    process = run_export(model_dir, tmp_path)
-    assert process.returncode == 2
-    assert process.stderr == (
-        f"export.py: {tmp_path}: expected a new folder, found one that exists\n"
-    )
+    options = {"model_dir": model_dir, "format": "ctranslate2", "output": tmp_path, "average": 1}
+    message = refused("export.py", **options)
+    assert message == f"{tmp_path}: expected a new folder, found one that exists"
 
 
 def test_without_ctranslate2_the_command_line_says_how_to_install_it(model_dir, tmp_path):

@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from concurrent import futures
 
 import grpc
 import pytest
 import tensorflow as tf
+from command_lines import refused, run
 from helpers import ROOT, lively_model, run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,19 +289,13 @@ def model_dir(translator, tmp_path_factory):
     return model_dir
 
 
-def export_process(**options):
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    command = [sys.executable, ROOT / "export.py", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
-
-
-def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):
+def test_the_command_line_exports_with_the_options_of_the_search(
+    model_dir, translator, tmp_path, capsys
+):
     options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
     output = tmp_path / "export"
-    process = export_process(
-        model_dir=model_dir.path, format="saved_model", output=output, **options
-    )
-    assert (process.returncode, process.stdout, process.stderr) == (0, f"{output}/1\n", "")
+    run("export.py", model_dir=model_dir.path, format="saved_model", output=output, **options)
+    assert capsys.readouterr().out == f"{output}/1\n"
     exported = tf.saved_model.load(str(output / "1")).signatures
     expected = Translator(translator.models[0], translator.tokenizer, **options).translate(
         SENTENCES
@@ -310,9 +304,8 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
 
 
 def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
-    process = export_process(
-        model_dir=model_dir.path, format="saved_model", output=tmp_path, n_best=9
+    options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
+    assert (
+        refused("export.py", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     )
-    assert process.returncode == 2
-    assert process.stderr == "export.py: n_best must be in [1, beam_size=4]: found 9\n"
     assert list(tmp_path.iterdir()) == []

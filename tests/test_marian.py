@@ -1,7 +1,7 @@
 """Import of Marian models: same logits, ids, translations; wrong folders fail in one line."""
 
+import io
 import json
-import subprocess
 import sys
 
 import keras
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from helpers import ROOT
+from command_lines import refused, run
 from marian_folder import (
     SOURCE_TEXT,
     TARGET_TEXT,
@@ -318,17 +318,11 @@ def test_batches_have_each_side_by_its_own_model_and_begin_with_padding(
 # From one folder to the other
 
 
-def run_script(script, *flags, stdin=""):
-    command = [sys.executable, script, *flags]
-    return subprocess.run(
-        command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=180
-    )
-
-
-def test_an_imported_model_dir_translates_and_is_judged(folder, imported, tmp_path):
+def test_an_imported_model_dir_translates_and_is_judged(
+    folder, imported, tmp_path, monkeypatch, capfd
+):
     model_dir = tmp_path / "runs" / "en-fr"
-    done = run_script("import_marian.py", f"--source={folder}", f"--model_dir={model_dir}")
-    assert done.returncode == 0, done.stderr
+    run("import_marian.py", source=folder, model_dir=model_dir)
     assert sorted(path.name for path in model_dir.iterdir()) == [
         "checkpoints",
         "config.json",
@@ -343,19 +337,15 @@ def test_an_imported_model_dir_translates_and_is_judged(folder, imported, tmp_pa
     expected = Translator(*imported, beam_size=2)(SOURCE)
     assert Translator(loaded.load_model(), loaded.load_tokenizer(), beam_size=2)(SOURCE) == expected
 
-    flags = [f"--model_dir={model_dir}", "--beam_size=2"]
-    done = run_script("translate.py", *flags, stdin="\n".join(SOURCE) + "\n")
-    assert done.stdout.splitlines() == expected, done.stderr
-    (tmp_path / "en").write_text("\n".join(SOURCE_TEXT))
-    (tmp_path / "fr").write_text("\n".join(TARGET_TEXT))
-    done = run_script(
-        "evaluate.py",
-        *flags,
-        f"--source={tmp_path}/en",
-        f"--reference={tmp_path}/fr",
-        f"--json={tmp_path}/json",
-    )
-    assert done.returncode == 0, done.stderr
+    text = "\n".join(SOURCE) + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    capfd.readouterr()
+    run("translate.py", model_dir=model_dir, beam_size=2)
+    assert capfd.readouterr().out.splitlines() == expected
+    files = {"source": tmp_path / "en", "reference": tmp_path / "fr", "json": tmp_path / "json"}
+    files["source"].write_text("\n".join(SOURCE_TEXT))
+    files["reference"].write_text("\n".join(TARGET_TEXT))
+    run("evaluate.py", model_dir=model_dir, beam_size=2, **files)
 
     figures = json.loads((tmp_path / "json").read_text())
     reference = NumpyMarian(
@@ -379,12 +369,8 @@ def perplexity_by_hand(reference, folder):
 
 def test_a_model_dir_in_use_is_left_alone(folder, imported, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    done = run_script("import_marian.py", f"--source={folder}", f"--model_dir={tmp_path}")
-    assert done.returncode == 2
-    assert (
-        done.stderr.count("\n") == 1
-        and "expected a model, or an empty or new folder" in done.stderr
-    )
+    message = refused("import_marian.py", source=folder, model_dir=tmp_path)
+    assert "expected a model, or an empty or new folder" in message
     model_dir = ModelDir(tmp_path / "new")
     model_dir.create_trained(*imported, target_lang="fr", command="import")
     with pytest.raises(UserError, match="expected an empty or new folder, found a model"):

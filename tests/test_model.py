@@ -180,14 +180,14 @@ def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
     model = small_model(**EVERY_VARIANT[name])
     beams = np.random.default_rng(0).integers(1, 13, size=(2, 3, 6)).astype("int32")
     source_ids = padded(SOURCES)
+    source_of_each_beam = np.repeat(source_ids, 3, axis=0)
     steps = TransformerSteps(model, source_ids)
     state = steps.grow(steps.initial_state(2, 3), 8)
     parents = np.array([[2, 0, 0], [1, 1, 2]])
     for position in range(6):
-        whole = [model({"source_ids": source_ids, "target_ids": beams[:, i]}) for i in range(3)]
-        logits, state = steps.step(beams[:, :, position], ops.array([position] * 2), state)
-        for beam in range(3):
-            np.testing.assert_allclose(logits[:, beam], whole[beam][:, position], atol=1e-5)
+        whole = model({"source_ids": source_of_each_beam, "target_ids": beams.reshape(6, 6)})
+        found, state = steps.step(beams[:, :, position], ops.array([position] * 2), state)
+        np.testing.assert_allclose(ops.reshape(found, (6, 13)), whole[:, position], atol=1e-5)
         if position in (1, 3):
             # From here on each beam goes on from another, as in a search.
             state = steps.reorder(state, ops.array(parents, "int32"))

@@ -4,12 +4,8 @@ import io
 import json
 
 import pytest
+from command_lines import refused, run
 from helpers import ROOT
-from test_command_lines import (
-    refused,
-    run,
-    scripts_import_what_is_beside_them,  # noqa: F401 (a fixture that is used by itself)
-)
 
 from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
 from keras_transformer.training import ModelDir

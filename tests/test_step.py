@@ -40,7 +40,10 @@ def ragged_batches(count, seed=0, rows=7):
 def dataset(batches):
     ids = tf.TensorSpec((None, None), tf.int32)
     signature = ({"source_ids": ids, "target_ids": ids}, ids)
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # as `Batches` does, and for the same reason
+    return data.with_options(options)
 
 
 def adam():
@@ -331,7 +334,11 @@ def one_replica():
 
 @pytest.mark.parametrize(
     ("replicas", "num_microbatches", "jit_compile"),
-    [(2, 2, 0), (4, 1, 0), pytest.param(2, 2, 1, marks=pytest.mark.slow)],
+    [
+        (2, 2, 0),
+        pytest.param(4, 1, 0, marks=pytest.mark.slow),
+        pytest.param(2, 2, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_replicas_make_the_updates_of_one(
     one_replica, tmp_path, replicas, num_microbatches, jit_compile
@@ -343,6 +350,7 @@ def test_replicas_make_the_updates_of_one(
     np.testing.assert_allclose(logs, one_replica[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_replica_makes_an_update_that_is_not_finite_on_one(tmp_path):
     path = tmp_path / "arrays.npz"
     run_python(ON_REPLICAS, path, 2, 1, 0, 1)

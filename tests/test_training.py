@@ -188,10 +188,12 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(trained, tmp_path,
     assert_same_end(model_dir, trained[0])
 
 
-def test_a_run_with_dropout_goes_on_as_if_it_had_not_been_stopped(tmp_path):
+def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path):
     config = dataclasses.replace(CONFIG, dropout=0.3)
     for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
-        train(tmp_path / folder, config, dataclasses.replace(OPTIONS, steps=steps), TRAIN)
+        options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
+        train(tmp_path / folder, config, options, TRAIN, data_cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
     assert_same_end(ModelDir(tmp_path / "stopped"), ModelDir(tmp_path / "whole"))
 
 
@@ -285,14 +287,6 @@ def test_a_model_of_another_kind_is_nothing_to_start_from(
     with pytest.raises(UserError, match=re.escape(message)):
         train(tmp_path / "runs", *arguments, TRAIN, start_from=trained[0].path)
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_run_with_bpe_dropout_goes_on_as_if_it_had_not_been_stopped(tmp_path):
-    for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
-        options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
-        run(tmp_path / folder, options, data_cache=tmp_path / "cache")
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-    assert_same_end(ModelDir(tmp_path / "stopped"), ModelDir(tmp_path / "whole"))
 
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from helpers import ROOT, small_model
-from test_command_lines import refused, run, run_process
+from command_lines import refused, run, run_process
+from helpers import small_model
 
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -19,11 +19,6 @@ SHORT = {"extra_length": 4}
 def limited(options):
     """The options, and a limit where something is searched for."""
     return options if "score" in options else {**SHORT, **options}
-
-
-@pytest.fixture(autouse=True)
-def scripts_import_what_is_beside_them(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -215,14 +210,9 @@ def test_int8_writes_translations_and_nothing_else(model_dirs):
     assert [bool(line) for line in lines] == [True, False, True, True, False]
 
 
-def test_too_few_lines_are_one_line_and_status_2(model_dirs, tmp_path):
+def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch):
     (tmp_path / "given").write_text("Ja\n")
-    process = run_process(
-        "translate.py", model_dir=model_dirs[0], score=tmp_path / "given", stdin=STDIN
-    )
-    assert process.returncode == 2
-    assert process.stdout == b""
-    [line] = process.stderr.decode().splitlines()
-    assert line == (
-        f"translate.py: {tmp_path / 'given'}: expected a line for each line of input, found 1"
-    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
+    message = refused("translate.py", model_dir=model_dirs[0], score=tmp_path / "given")
+    expected = "expected a line for each line of input, found 1"
+    assert message == f"{tmp_path / 'given'}: {expected}"

@@ -9,11 +9,11 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import ROOT, lively_model
+from command_lines import refused, run
+from helpers import lively_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
-from test_command_lines import refused, run
 
 from keras_transformer import InverseSquareRootSchedule
 from keras_transformer.analysis import attention_maps
@@ -362,11 +362,6 @@ def model_dir(model, tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "lively"
     ModelDir(folder).create_trained(model, tokenizer, target_lang=None, command="")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def scripts_import_what_is_beside_them(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
 
 
 def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_path, capsys):

@@ -35,6 +35,7 @@ np.savez(f"{sys.argv[1]}/{name}.npz", *model.get_weights(), *rows)
 """
 
 
+@pytest.mark.slow
 def test_two_workers_make_the_updates_of_one_process(tmp_path):
     workers = start_workers(2, FIT, tmp_path)
     texts = outputs(workers)

@@ -221,9 +221,11 @@ class Batches:
 
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        # The thread that tunes may miss the end of `fit`, which then waits for it, up to a minute.
+        options.autotune.enabled = False
         return (
-            steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
+            steps.map(batch, num_parallel_calls=2, deterministic=True)
+            .prefetch(8)
             .with_options(options)
         )
 

@@ -26,7 +26,9 @@ class ReferenceLoss:
     def __init__(self, model: Transformer, batches: tf.data.Dataset):
         self.model = model
         self.batches = batches
-        self._sums = tf.function(self._batch_sums, reduce_retracing=True)
+        ids = tf.TensorSpec([None, None], tf.int32)
+        signature = [{"source_ids": ids, "target_ids": ids}, ids]
+        self._sums = tf.function(self._batch_sums, signature, autograph=False)
 
     def __call__(self) -> dict[str, float]:
         """The smoothed `loss` in nats, and the unsmoothed `perplexity`, of the model as it is.

@@ -29,7 +29,7 @@ class BatchCounts:
             tf.numpy_function(self._count, [step], [])
             return batch
 
-        return dataset.enumerate(start).map(count).prefetch(tf.data.AUTOTUNE)
+        return dataset.enumerate(start).map(count).prefetch(8)
 
     def take(self, step: int) -> BatchCount:
         """What the batch holds by which a run came to a step; it is then forgotten."""
