@@ -354,6 +354,7 @@ def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
 
 
+@pytest.mark.slow  # what it may wait for at its ends is told in docs/training.md
 def test_two_devices_train_and_go_on(tmp_path):
     """The pipeline, the callbacks and a restored checkpoint under `MirroredStrategy`."""
     script = """
