@@ -8,8 +8,6 @@ import pytest
 
 # Read by TensorFlow when it is first imported, so it is set before any test module is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Tests run side by side, each of operations too small to be shared out.
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 @pytest.fixture(scope="module", autouse=True)
