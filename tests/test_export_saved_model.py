@@ -8,7 +8,7 @@ from concurrent import futures
 import grpc
 import pytest
 import tensorflow as tf
-from command_lines import refused, run
+from command_lines import refused, run_process
 from helpers import ROOT, lively_model, run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,13 +289,13 @@ def model_dir(translator, tmp_path_factory):
     return model_dir
 
 
-def test_the_command_line_exports_with_the_options_of_the_search(
-    model_dir, translator, tmp_path, capsys
-):
+def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):
     options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
     output = tmp_path / "export"
-    run("export.py", model_dir=model_dir.path, format="saved_model", output=output, **options)
-    assert capsys.readouterr().out == f"{output}/1\n"
+    flags = {"model_dir": model_dir.path, "format": "saved_model", "output": output, **options}
+    process = run_process("export.py", **flags)
+    assert (process.returncode, process.stdout.decode()) == (0, f"{output}/1\n")
+    assert process.stderr == b""
     exported = tf.saved_model.load(str(output / "1")).signatures
     expected = Translator(translator.models[0], translator.tokenizer, **options).translate(
         SENTENCES

@@ -210,9 +210,10 @@ def test_int8_writes_translations_and_nothing_else(model_dirs):
     assert [bool(line) for line in lines] == [True, False, True, True, False]
 
 
-def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch):
+def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, capfd):
     (tmp_path / "given").write_text("Ja\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
     message = refused("translate.py", model_dir=model_dirs[0], score=tmp_path / "given")
     expected = "expected a line for each line of input, found 1"
     assert message == f"{tmp_path / 'given'}: {expected}"
+    assert capfd.readouterr().out == ""

@@ -16,6 +16,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.ragged import ranges
 from keras_transformer.tokenizers import PAD_ID, Tokenizer
 
+BATCHES_AHEAD = 8  # made while others are trained on
 _NO_PAIR = -1
 
 
@@ -225,7 +226,7 @@ class Batches:
         options.autotune.enabled = False
         return (
             steps.map(batch, num_parallel_calls=2, deterministic=True)
-            .prefetch(8)
+            .prefetch(BATCHES_AHEAD)
             .with_options(options)
         )
 

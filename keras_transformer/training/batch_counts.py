@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_transformer.data import BatchCount, Batches
+from keras_transformer.data.batches import BATCHES_AHEAD
 
 
 class BatchCounts:
@@ -29,7 +30,7 @@ class BatchCounts:
             tf.numpy_function(self._count, [step], [])
             return batch
 
-        return dataset.enumerate(start).map(count).prefetch(8)
+        return dataset.enumerate(start).map(count).prefetch(BATCHES_AHEAD)
 
     def take(self, step: int) -> BatchCount:
         """What the batch holds by which a run came to a step; it is then forgotten."""
