@@ -442,7 +442,7 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     assert_same([result.ids[:, :, :10], result.scores], expected)
 
 
-@pytest.mark.parametrize("places", [1, 2, 5, 20])
+@pytest.mark.parametrize("places", [1, 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", "xla"])
 def test_however_many_places_there_are_the_result_is_the_same(how, places, monkeypatch):
     monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
@@ -456,9 +456,10 @@ def test_however_many_places_there_are_the_result_is_the_same(how, places, monke
         return model.search(sources, max_lengths=limits, buffer_length=10, places=places, **options)
 
     if how == "any shape":
-        search = tf.function(search, input_signature=[tf.TensorSpec([None], tf.int32)] * 2)
+        signature = [tf.TensorSpec([None], tf.int32)] * 2
+        search = tf.function(search, signature, autograph=False)
     elif how == "xla":
-        search = tf.function(compiled, jit_compile=True)
+        search = tf.function(compiled, jit_compile=True, autograph=False)
 
     result = search(SOURCES, LIMITS)
     assert_same(result, model.search(SOURCES, max_lengths=LIMITS, **options))

@@ -112,7 +112,8 @@ def found(steps, options, limits, prefixes=None, jit_compile=False):
             pad_id=PAD,
         )
 
-    result = tf.function(run, jit_compile=True)() if jit_compile else run()
+    compiled = tf.function(run, jit_compile=True, autograph=False)
+    result = compiled() if jit_compile else run()
     return [ops.convert_to_numpy(x) for x in result]
 
 
@@ -279,7 +280,7 @@ FORCED = padded([[7, 4, 7], [], [6], []])
 def full_passes(models, source, length):
     """What gives log-probabilities by a pass over all that is there, for `plain_search`."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def logits(target_ids, position):
         inputs = {"source_ids": source[None], "target_ids": target_ids}
         return [model(inputs, training=False)[0, position] for model in models]
@@ -378,7 +379,7 @@ def test_an_ensemble_is_the_mean_of_probabilities(model, other_model):
     options = SearchOptions(beam_size=3, n_best=3, extra_length=4, no_repeat_ngram=2, min_length=4)
     models = [model, other_model]
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def compiled():
         return search(models, SOURCES, options, FORCED)
 
@@ -401,14 +402,14 @@ def test_an_ensemble_of_the_same_model_twice_is_the_model(model):
     np.testing.assert_allclose(twice_scores, scores, rtol=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_translations_longer_than_every_size_of_the_state_are_those_of_full_passes(jit_compile):
     model = lively_model(5, end_bias=-30.0)
     options = SearchOptions(beam_size=3, n_best=3, extra_length=130, no_repeat_ngram=3)
     limit = 136
     signature = None if jit_compile else [tf.TensorSpec([None, None], tf.int32)]
     compiled = tf.function(
-        lambda ids: search(model, ids, options), signature, jit_compile=jit_compile
+        lambda ids: search(model, ids, options), signature, jit_compile=jit_compile, autograph=False
     )
     ids, scores = map(ops.convert_to_numpy, compiled(tf.constant(SOURCES[2:3])))
     assert ids.shape == (1, 3, limit)

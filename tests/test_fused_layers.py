@@ -156,6 +156,7 @@ def test_an_impossible_rate_is_refused(rate):
         Dropout(rate)
 
 
+@pytest.mark.slow
 def test_threads_may_run_a_compiled_sum_for_the_first_time_together():
     # TensorFlow 2.21 crashes within some tens of shapes, if it is let.
     run_python("""

@@ -44,8 +44,8 @@ def test_a_small_model_learns(task, fields):
 
     config = kt.TransformerConfig(
         vocab_size=VOCAB_SIZE,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
         d_model=64,
         d_ff=128,
         num_heads=4,

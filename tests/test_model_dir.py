@@ -177,6 +177,16 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
     )
 
 
+def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path):
+    model_dir = ModelDir(tmp_path)
+    options = dict(TRAINING["options"])
+    del options["clip_norm"]
+    model_dir.save_training({**TRAINING, "options": options})
+    model_dir.check_same_run(TRAINING["options"], TRAINING["data"], "bpe")
+    with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\)$"):
+        model_dir.check_same_run({**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
+
+
 def test_a_training_record_without_its_fields_is_refused(tmp_path):
     model_dir = ModelDir(tmp_path)
     (tmp_path / "training.json").write_text("{}")

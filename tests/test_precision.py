@@ -103,7 +103,9 @@ def test_another_mode_of_quantization_is_refused():
 def test_a_compiled_search_finds_what_the_model_scores_so(precision):
     model = in_precision(small_model(1, d_model=32), precision)
     options = SearchOptions(n_best=3, extra_length=4, min_length=4)
-    compiled = tf.function(lambda ids: search(model, ids, options), jit_compile=True)
+    compiled = tf.function(
+        lambda ids: search(model, ids, options), jit_compile=True, autograph=False
+    )
     ids, scores = (x.numpy() for x in compiled(SOURCES))
     assert scores.dtype == "float32"
     assert np.isfinite(scores).all()

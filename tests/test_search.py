@@ -163,7 +163,9 @@ def test_search_runs_in_mixed_precision():
 def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
     signature = [tf.TensorSpec((None, None), tf.int32)]
     graph = tf.function(
-        lambda ids: search(model, ids, SearchOptions(extra_length=6)), input_signature=signature
+        lambda ids: search(model, ids, SearchOptions(extra_length=6)),
+        input_signature=signature,
+        autograph=False,
     )
     for sources in (SOURCES, SOURCES[1:2]):
         result = graph(padded(sources))

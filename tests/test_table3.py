@@ -82,6 +82,7 @@ def options(corpus, tmp_path):  # noqa: F811
     }
 
 
+@pytest.mark.slow
 def test_a_row_is_trained_once(options, capsys):
     process = run_process(SCRIPT, **options, rows="C-N2")
     printed = process.stdout.decode()

@@ -174,32 +174,20 @@ def test_loss_and_perplexity_of_references_are_those_of_the_logits():
     assert found["perplexity"] == pytest.approx(np.exp(-np.mean(log_likelihoods)), rel=1e-5)
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(trained, tmp_path, capsys):
-    first = dataclasses.replace(OPTIONS, steps=3)
-    run(tmp_path / "runs", first, command="train.py --steps=3")
-    capsys.readouterr()
-    run(tmp_path / "runs", command="train.py --steps=6")
-    assert "Going on from step 3" in capsys.readouterr().out.splitlines()
-
-    model_dir = ModelDir(tmp_path / "runs")
-    assert model_dir.checkpoints.steps() == [4, 6]
-    assert model_dir.load_training()["commands"] == ["train.py --steps=3", "train.py --steps=6"]
-    assert sorted(scalars(model_dir.logs)["train/loss"]) == [2, 3, 4, 6]
-    assert_same_end(model_dir, trained[0])
-
-
-def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path):
+def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path, capsys):
     config = dataclasses.replace(CONFIG, dropout=0.3)
-    for folder, steps in (("whole", 4), ("stopped", 2), ("stopped", 4)):
+    for folder, steps in (("whole", 6), ("stopped", 3), ("stopped", 6)):
         options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
-        train(tmp_path / folder, config, options, TRAIN, data_cache=tmp_path / "cache")
+        arguments = {"data_cache": tmp_path / "cache", "command": f"train.py --steps={steps}"}
+        train(tmp_path / folder, config, options, TRAIN, **arguments)
+    assert "Going on from step 3" in capsys.readouterr().out.splitlines()
     assert len(list((tmp_path / "cache").iterdir())) == 1
-    assert_same_end(ModelDir(tmp_path / "stopped"), ModelDir(tmp_path / "whole"))
 
-
-def assert_same_end(found, expected):
-    """The last checkpoints of two model_dirs hold the same weights."""
-    weights = [model_dir.load_model(average=1).weights for model_dir in (found, expected)]
+    stopped, whole = (ModelDir(tmp_path / folder) for folder in ("stopped", "whole"))
+    assert stopped.checkpoints.steps() == [4, 6]
+    assert stopped.load_training()["commands"] == ["train.py --steps=3", "train.py --steps=6"]
+    assert sorted(scalars(stopped.logs)["train/loss"]) == [2, 3, 4, 6]
+    weights = [model_dir.load_model(average=1).weights for model_dir in (stopped, whole)]
     for left, right in zip(*weights, strict=True):
         np.testing.assert_allclose(left.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
 
@@ -326,7 +314,7 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
 
 
 def test_a_model_of_lower_case_is_judged_without_case_and_stays_one(tmp_path, capsys):
-    options = dataclasses.replace(OPTIONS, lowercase=True)
+    options = dataclasses.replace(OPTIONS, lowercase=True, steps=1, validation_steps=1)
     run(tmp_path / "runs", options, valid_pairs=VALID)
     assert "lowercased BLEU" in capsys.readouterr().out
     assert ModelDir(tmp_path / "runs").load_tokenizer().lowercase

@@ -8,15 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import sacremoses
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from sacremoses.corpus import NonbreakingPrefixes
 
 from keras_transformer.errors import UserError
-
-# Chinese is left out: Moses does not segment it, so every clause would count as one word.
-MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values()) - {"zh", "yue"}
 
 
 @dataclass(frozen=True)
@@ -76,11 +71,8 @@ def translation_scores(
         "bleu_lowercased": _score("sacreBLEU, lowercased", bleu_lowercased, hypotheses, references),
         "chrf": _score("chrF", CHRF(), hypotheses, references),
     }
-    if language in MOSES_LANGUAGES:
-        scores["bleu_tokenized_lowercased"] = _tokenized_lowercased_bleu(
-            hypotheses, references, language
-        )
-        scores["bleu_paper"] = _paper_bleu(hypotheses, references, language)
+    if language:
+        scores.update(_scores_on_tokens(hypotheses, references, language))
     return scores
 
 
@@ -118,36 +110,41 @@ def format_scores(scores: Mapping[str, Score]) -> str:
     )
 
 
-def _tokenized_lowercased_bleu(
+def _scores_on_tokens(
     hypotheses: Sequence[str], references: Sequence[str], language: str
-) -> Score:
-    # Lowercased first, as Multi30k's own preparation does: abbreviations are matched by case.
-    return _score(
-        "tokenised BLEU, lowercased, as in the Multi30k literature",
-        BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
-        _tokenize([line.lower() for line in hypotheses], language),
-        _tokenize([line.lower() for line in references], language),
-        tokenizer=f"sacremoses-{sacremoses.__version__}-{language}",
-    )
+) -> dict[str, Score]:
+    # Imported here: it takes up to a second, which every command line would begin with.
+    from keras_transformer.evaluation import moses
 
+    if language not in moses.LANGUAGES:
+        return {}
 
-def _paper_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
-    return _score(
-        "tokenised BLEU, compounds split, as in the paper",
-        BLEU(tokenize="none", force=True, smooth_method="none"),
-        [split_compounds(line) for line in _tokenize(hypotheses, language)],
-        [split_compounds(line) for line in _tokenize(references, language)],
-        tokenizer=f"sacremoses-{sacremoses.__version__}-{language}-compounds",
-    )
+    def tokens(sentences):
+        return moses.tokenize(sentences, language)
 
+    def lowercased_tokens(sentences):
+        # Lowercased first, as Multi30k's own preparation does: abbreviations are matched by case.
+        return tokens([sentence.lower() for sentence in sentences])
 
-def _tokenize(sentences: Sequence[str], language: str) -> list[str]:
-    normalizer = sacremoses.MosesPunctNormalizer(language)
-    tokenizer = sacremoses.MosesTokenizer(language)
-    return [
-        tokenizer.tokenize(normalizer.normalize(sentence), return_str=True)
-        for sentence in sentences
-    ]
+    def tokens_of_paper(sentences):
+        return [split_compounds(sentence) for sentence in tokens(sentences)]
+
+    return {
+        "bleu_tokenized_lowercased": _score(
+            "tokenised BLEU, lowercased, as in the Multi30k literature",
+            BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
+            lowercased_tokens(hypotheses),
+            lowercased_tokens(references),
+            tokenizer=f"{moses.NAME}-{language}",
+        ),
+        "bleu_paper": _score(
+            "tokenised BLEU, compounds split, as in the paper",
+            BLEU(tokenize="none", force=True, smooth_method="none"),
+            tokens_of_paper(hypotheses),
+            tokens_of_paper(references),
+            tokenizer=f"{moses.NAME}-{language}-compounds",
+        ),
+    }
 
 
 def _score(

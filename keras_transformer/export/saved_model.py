@@ -78,12 +78,12 @@ class _ServedTranslator(tf.Module):
     def signatures(self) -> dict[str, Callable]:
         return {"serving_default": self.translate, "nbest": self.translate_n, "score": self.score}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def translate(self, text):
         translations, scores = self._search(text, n_best=1)
         return {"translation": translations[:, 0], "score": scores[:, 0]}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def translate_n(self, text):
         translations, scores = self._search(text, self._translator.options.n_best)
         return {"translations": translations, "scores": scores}
@@ -92,7 +92,8 @@ class _ServedTranslator(tf.Module):
         input_signature=[
             tf.TensorSpec([None], tf.string, "text"),
             tf.TensorSpec([None], tf.string, "translation"),
-        ]
+        ],
+        autograph=False,
     )
     def score(self, text, translation):
         is_each = tf.debugging.assert_equal(
@@ -120,7 +121,7 @@ class _ServedTranslator(tf.Module):
         of_no_text = tf.where(target_lengths == 0, 0.0, _NO_HYPOTHESIS)
         return {"score": tf.where(source_lengths == 0, of_no_text, scores)}
 
-    @tf.function  # traced once for each `n_best`: two signatures may share a search
+    @tf.function(autograph=False)  # traced once for each `n_best`, which two signatures may share
     def _search(self, text, n_best: int):
         options = dataclasses.replace(self._translator.options, n_best=n_best)
         source = self._tokenize(text, self.tokenizer.tokenize)

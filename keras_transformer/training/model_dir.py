@@ -236,7 +236,9 @@ class ModelDir:
             vocab_type: of the vocabulary.
         """
         training = self.load_training()
+        # A run of an earlier version had the defaults of the options that came later.
         here = {
+            **dataclasses.asdict(TrainingOptions()),
             **training["options"],
             **training["data"],
             "vocab_type": training["vocab_type"],
