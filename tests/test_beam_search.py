@@ -442,7 +442,7 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     assert_same([result.ids[:, :, :10], result.scores], expected)
 
 
-@pytest.mark.parametrize("places", [1, 5, 20])
+@pytest.mark.parametrize("places", [1, pytest.param(2, marks=pytest.mark.slow), 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", "xla"])
 def test_however_many_places_there_are_the_result_is_the_same(how, places, monkeypatch):
     monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))

@@ -140,13 +140,14 @@ def translate(monkeypatch, capfd, stdin, **options):
     return capfd.readouterr().out.split("\n")
 
 
-def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, capfd):
+@pytest.mark.parametrize("lines_at_once", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, capfd, lines_at_once):
     options = {"model_dir": lively, "average": 2, "beam_size": 1}
     text = b"The girls sleep.\n\nYes\nA small lamp and a house.\nHe will help.\n"
     together = translate(monkeypatch, capfd, text, **options)
     assert len(together) == 6
     assert len(set(together)) == 5
-    assert translate(monkeypatch, capfd, text, lines_at_once=2, **options) == together
+    assert translate(monkeypatch, capfd, text, lines_at_once=lines_at_once, **options) == together
 
 
 def test_no_lines_in_no_lines_out(trained, monkeypatch, capfd):

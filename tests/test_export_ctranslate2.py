@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from command_lines import arguments, refused, run
+from command_lines import arguments, refused, run_process
 from helpers import ROOT, run_python, small_model
 from keras import ops
 from marian_folder import write_folder
@@ -161,8 +161,16 @@ def test_presets_are_exported(config, export, processor):
     assert_same_scores(model, export(model), processor)
 
 
-def test_greedy_translations_are_those_of_the_model(export, processor):
-    model = small_model(5, vocab_size=VOCAB_SIZE, **VARIANTS["narrow_keys"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("post_norm", marks=pytest.mark.slow),
+        pytest.param("large_epsilon", marks=pytest.mark.slow),
+        "narrow_keys",
+    ],
+)
+def test_greedy_translations_are_those_of_the_model(name, export, processor):
+    model = small_model(5, vocab_size=VOCAB_SIZE, **VARIANTS[name])
     exported = export(model)
     sources = [[*processor.encode(sentence), 2] for sentence in SENTENCES]
     longest = max(map(len, sources))
@@ -334,7 +342,8 @@ def options(model_dir, tmp_path):
 
 def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
     output = tmp_path / "runs" / "export"
-    run("export.py", **{**options, "output": output, "quantization": "int8"})
+    process = run_process("export.py", **{**options, "output": output, "quantization": "int8"})
+    assert (process.returncode, process.stderr) == (0, b"")
     exported = ctranslate2.Translator(str(output), intra_threads=1)
     assert 0 < mean_difference(lively, exported, processor) < 0.1
 

@@ -132,7 +132,7 @@ def with_gradients(layer, x, mask, real):
 
 
 @pytest.mark.parametrize("length", [1, 5, 6, 7, 13])
-@pytest.mark.parametrize("radius", [1, 3, 30])
+@pytest.mark.parametrize("radius", [1, 3, pytest.param(6, marks=pytest.mark.slow), 30])
 @pytest.mark.parametrize("causal", [False, True])
 def test_restricted_attention_is_attention_masked_by_a_band(causal, radius, length):
     restricted = built(RestrictedSelfAttention, causal, **WIDTHS, radius=radius)
@@ -285,7 +285,16 @@ def masked_by_a_band(self, x, attention_mask=None, training=None):
     return SelfAttention.call(self, x, mask, training)
 
 
-@pytest.mark.parametrize("name", ["restricted", "recurrent", "convolutional", "separable"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("attention", marks=pytest.mark.slow),
+        "restricted",
+        "recurrent",
+        "convolutional",
+        "separable",
+    ],
+)
 def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch):
     model = small_model(3, **LAYER_TYPES[name], tie_output=False)
     options = SearchOptions(beam_size=4, n_best=4, extra_length=5, no_repeat_ngram=2)
@@ -303,7 +312,9 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     )
 
 
-@pytest.mark.parametrize("name", ["restricted", "convolutional"])
+@pytest.mark.parametrize(
+    "name", ["restricted", pytest.param("recurrent", marks=pytest.mark.slow), "convolutional"]
+)
 def test_a_search_runs_in_a_graph_with_batch_and_length_unknown(name):
     model = small_model(3, **LAYER_TYPES[name], **ONE_LAYER)
     options = SearchOptions(extra_length=5)

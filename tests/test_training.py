@@ -183,11 +183,23 @@ def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path, ca
     assert "Going on from step 3" in capsys.readouterr().out.splitlines()
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
-    stopped, whole = (ModelDir(tmp_path / folder) for folder in ("stopped", "whole"))
+    stopped = ModelDir(tmp_path / "stopped")
     assert stopped.checkpoints.steps() == [4, 6]
     assert stopped.load_training()["commands"] == ["train.py --steps=3", "train.py --steps=6"]
     assert sorted(scalars(stopped.logs)["train/loss"]) == [2, 3, 4, 6]
-    weights = [model_dir.load_model(average=1).weights for model_dir in (stopped, whole)]
+    assert_same_end(stopped, ModelDir(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_a_run_stopped_and_not_validated_ends_as_one_that_was_validated(trained, tmp_path):
+    for steps in (3, 6):
+        run(tmp_path / "runs", dataclasses.replace(OPTIONS, steps=steps))
+    assert_same_end(ModelDir(tmp_path / "runs"), trained[0])
+
+
+def assert_same_end(found, expected):
+    """The last checkpoints of two model_dirs hold the same weights."""
+    weights = [model_dir.load_model(average=1).weights for model_dir in (found, expected)]
     for left, right in zip(*weights, strict=True):
         np.testing.assert_allclose(left.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
 
