@@ -3,7 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help install test test-slow lint format demo clean
+# Slow tests of what must not be lost: kills, replicas, workers, the wheel.
+GUARDS := $(addprefix tests/test_,interruptions.py step.py strategies.py training.py wheel.py \
+  workers.py)
+
+.PHONY: help install test test-slow test-guards lint format demo clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,16 +31,20 @@ test: install ## run the tests, but for the slow ones
 test-slow: install ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-lint: install ## check format and style
+test-guards: install ## run the slow tests of kills, replicas, workers and the wheel
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(GUARDS)
+
+lint: install ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 demo: install ## train on the built-in corpus in runs/demo, or go on where it stopped
-	$(BIN)/python train.py --model_dir=runs/demo
+	$(BIN)/keras-transformer train --model_dir=runs/demo
 
 clean: ## remove caches and build outputs; .venv and runs stay
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -93,7 +93,7 @@ def random_sources(size):
 def ours_on_ids(size, batch, precision, jit_compile, workers):
     import tensorflow as tf
 
-    from keras_transformer.cores import share_cores
+    from keras_transformer.backend.cores import share_cores
     from keras_transformer.decoding import SearchOptions, search
     from keras_transformer.precision import in_precision
 
@@ -133,7 +133,7 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
 
 
 def ours_on_text(precision, jit_compile, workers, patience):
-    from keras_transformer.cores import share_cores
+    from keras_transformer.backend.cores import share_cores
     from keras_transformer.precision import in_precision
     from keras_transformer.training import ModelDir
     from keras_transformer.translator import Translator

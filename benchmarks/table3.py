@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from keras_transformer.command_line import define_record_flags, given_fields, run
+from keras_transformer.cli.flags import define_record_flags, given_fields
+from keras_transformer.cli.main import run
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
@@ -151,7 +152,7 @@ def trained(row):
     model = train(model_dir.path, scaled_config(row), options, train_pairs)
     tokenizer = model_dir.load_tokenizer()
     corpus = Corpus.build(valid_pairs, tokenizer, options.max_length)
-    batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epochs()
+    batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epoch()
     translations = Translator(model, tokenizer)(list(read_lines(FLAGS.valid_source)))
     references = list(read_lines(FLAGS.valid_target))
     result = {
@@ -242,4 +243,4 @@ def conclusion(text, rows, results, holds):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(sys.modules[__name__], "table3.py", sys.argv[1:])

@@ -52,7 +52,7 @@ def vocab_size(size):
 
 def parallel_parts(size, jit_compile):
     from keras_transformer import TransformerConfig
-    from keras_transformer.cores import parts_for_cores
+    from keras_transformer.backend.cores import parts_for_cores
 
     if FLAGS.parallel_parts:
         return FLAGS.parallel_parts
@@ -144,7 +144,7 @@ def timed_steps(model, step, batches, warm_up):
 def run_tensorflow(size, precision, jit_compile):
     import tensorflow as tf
 
-    from keras_transformer.cores import share_cores
+    from keras_transformer.backend.cores import share_cores
 
     parts = parallel_parts(size, jit_compile)
     share_cores(parts)
@@ -247,8 +247,8 @@ def timed_parts(model, size, precision):
     import keras
     import tensorflow as tf
 
+    from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
     from keras_transformer.layers import Dropout, LayerNormalization
-    from keras_transformer.losses import smoothed_cross_entropy
 
     config, (rows, length) = model.config, batch_shape(size)
     dtype = tf.as_dtype(keras.dtype_policies.get(precision).compute_dtype)
@@ -294,7 +294,7 @@ def timed_parts(model, size, precision):
     return {
         "matrix products": sum(product_times),
         "softmax and loss": both_ways(
-            lambda z: smoothed_cross_entropy(labels, z, config.label_smoothing), logits
+            lambda z: fused_smoothed_cross_entropy(labels, z, config.label_smoothing), logits
         ),
         "normalisation": blocks * both_ways(lambda x: norm(x, training=True), x),
         "dropout": (blocks + 2) * both_ways(lambda x: dropout(x, training=True), x),
@@ -324,7 +324,7 @@ def run_other_backend(size, precision, jit_compile):
 
 
 def run_contestant(size, precision, jit_compile):
-    from keras_transformer.memory import keep_freed_memory
+    from keras_transformer.backend.memory import keep_freed_memory
 
     keep_freed_memory()
     import keras

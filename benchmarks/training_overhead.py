@@ -32,14 +32,16 @@ class SameCount:
 
 
 def callback_list(folder, options):
-    model = trainer._compiled_model(TransformerConfig.from_preset("tiny"), options)
+    model = trainer.compiled_model(TransformerConfig.from_preset("tiny"), options)
     model.reset_metrics()
     state, log = RunState(), TrainingLog(folder)
+    skipped_updates = callbacks.SkippedUpdates(state, log, options, None, folder)
+    checkpoints, best = Checkpoints(folder / "checkpoints"), Checkpoints(folder / "best")
     all_but_validation = [
         callbacks.Progress(state, log, options, SameCount()),
-        callbacks.SkippedUpdates(state, log, options, None, folder),
+        skipped_updates,
         callbacks.StopOnSignal(StopSignals()),
-        callbacks.SaveCheckpoints(state, options, Checkpoints(folder / "checkpoints")),
+        callbacks.SaveCheckpoints(state, options, checkpoints, best, skipped_updates),
     ]
     return callbacks.CallbackList(all_but_validation, model=model)
 

@@ -1,46 +1,15 @@
 """The Transformer of "Attention Is All You Need" for Keras 3."""
 
-import importlib
+import sys
 
-from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError
-from keras_transformer.losses import LabelSmoothedCrossEntropy
-from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenCount
-from keras_transformer.model import Transformer
-from keras_transformer.presets import PRESETS
-from keras_transformer.schedules import InverseSquareRootSchedule
+import lazy_loader
 
-__all__ = [
-    "PRESETS",
-    "InverseSquareRootSchedule",
-    "LabelSmoothedCrossEntropy",
-    "MarianTokenizer",
-    "ModelDir",
-    "Perplexity",
-    "SubwordTokenizer",
-    "TokenAccuracy",
-    "TokenCount",
-    "Transformer",
-    "TransformerConfig",
-    "Translator",
-    "UserError",
-    "data",
-    "import_marian",
-]
+__version__ = "0.2.0"
 
-# These need TensorFlow, and are imported when first used: the model runs without it.
-_ON_TENSORFLOW = {
-    "MarianTokenizer": "keras_transformer.marian_tokenizer",
-    "ModelDir": "keras_transformer.training",
-    "SubwordTokenizer": "keras_transformer.tokenizers",
-    "Translator": "keras_transformer.translator",
-    "import_marian": "keras_transformer.marian",
-}
+# The public names stand in __init__.pyi. Each is imported when it is first used, so importing the
+# package takes no time and loads no backend.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-
-def __getattr__(name):
-    if name == "data":
-        return importlib.import_module("keras_transformer.data")
-    if name in _ON_TENSORFLOW:
-        return getattr(importlib.import_module(_ON_TENSORFLOW[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if "keras" in sys.modules:
+    # `keras.models.load_model` knows only classes that are registered, which importing them does.
+    from keras_transformer import layers, losses, metrics, model, schedules  # noqa: F401

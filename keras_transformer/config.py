@@ -14,7 +14,7 @@ from keras_transformer.records import Record, field
 class TransformerConfig(Record):
     """The shape of a Transformer and the loss it is trained with (paper, sections 3 and 5.4).
 
-    The defaults are the paper's base model; every field is also a flag of `train.py`. A field
+    The defaults are the paper's base model; every field is also a flag of `train`. A field
     without a value for `d_k` or `d_v` takes the paper's choice, `d_model / num_heads`.
 
     Raises:
@@ -28,46 +28,69 @@ class TransformerConfig(Record):
         True
     """
 
-    vocab_size: int = field(37_000, "entries of the vocabulary shared by source and target")
+    vocab_size: int = field(
+        37_000, "size of the vocabulary that source and target share", largest=2**24
+    )
     target_vocab_size: int | None = field(
-        None, "at most so many ids, the first ones, can be targets; default: all"
+        None,
+        "number of ids that can be generated, the first ones of the vocabulary; default: all",
+        largest=2**24,
     )
-    num_encoder_layers: int = field(6, "layers of the encoder (N)")
-    num_decoder_layers: int = field(6, "layers of the decoder (N)")
-    d_model: int = field(512, "width of the residual stream")
-    d_ff: int = field(2048, "width of the hidden layer of the feed-forward network")
+    num_encoder_layers: int = field(6, "number of encoder layers (N)", largest=1000)
+    num_decoder_layers: int = field(6, "number of decoder layers (N)", largest=1000)
+    d_model: int = field(512, "width of embeddings and of the output of each layer", largest=2**16)
+    d_ff: int = field(2048, "width of the hidden layer of feed-forward networks", largest=2**20)
     activation: str = field(
-        "relu", "of the feed-forward network's hidden layer", ("relu", "gelu", "swish")
+        "relu", "activation function of feed-forward networks", ("relu", "gelu", "swish")
     )
-    num_heads: int = field(8, "attention heads (h)")
-    d_k: int | None = field(None, "width of one head's queries and keys; default d_model / h")
-    d_v: int | None = field(None, "width of one head's values; default d_model / h")
-    attention_bias: bool = field(False, "the projections of attention have biases")
-    dropout: float = field(0.1, "P_drop, on embeddings and on the output of every sub-layer")
-    attention_dropout: float = field(0.0, "dropout on the attention weights")
-    activation_dropout: float = field(0.0, "dropout inside the feed-forward network")
-    label_smoothing: float = field(0.1, "epsilon_ls of the loss")
-    pre_norm: bool = field(False, "normalise before each sub-layer instead of after it")
-    interleave_sinusoids: bool = field(
-        True, "sines and cosines of positions take turns; otherwise all sines come first"
+    num_heads: int = field(8, "number of attention heads (h)", largest=2**16)
+    d_k: int | None = field(
+        None, "width of queries and keys in each head; default: d_model / num_heads", largest=2**16
     )
-    learned_positions: bool = field(False, "learn the position table instead of sinusoids")
-    max_positions: int = field(1024, "rows of the learned position table; sinusoids have no limit")
-    share_embeddings: bool = field(True, "source and target use one embedding matrix")
-    scale_embeddings: bool = field(True, "embeddings are multiplied by sqrt(d_model)")
-    tie_output: bool = field(True, "the pre-softmax projection is the target embedding matrix")
-    output_bias: bool = field(False, "the pre-softmax projection has a bias")
-    layer_norm_epsilon: float = field(1e-6, "epsilon of every layer normalisation")
+    d_v: int | None = field(
+        None, "width of values in each head; default: d_model / num_heads", largest=2**16
+    )
+    attention_bias: bool = field(False, "add biases to the projections of attention")
+    dropout: float = field(
+        0.1, "dropout rate on embeddings and on the output of each sub-layer (P_drop)"
+    )
+    attention_dropout: float = field(0.0, "dropout rate on attention weights")
+    activation_dropout: float = field(
+        0.0, "dropout rate on the hidden layer of feed-forward networks"
+    )
+    label_smoothing: float = field(0.1, "label smoothing of the loss (epsilon_ls)")
+    pre_norm: bool = field(False, "normalise the input of each sub-layer instead of its output")
+    positions: str = field(
+        "sinusoidal",
+        "position encoding: sinusoidal, as in the paper; sinusoidal_split, with all sines "
+        "before all cosines; learned, a table; rotary, which rotates queries and keys",
+        ("sinusoidal", "sinusoidal_split", "learned", "rotary"),
+    )
+    max_positions: int = field(
+        1024, "number of learned positions; other position encodings have no limit", largest=2**24
+    )
+    share_embeddings: bool = field(True, "share one embedding matrix between source and target")
+    scale_embeddings: bool = field(True, "multiply embeddings by sqrt(d_model)")
+    tie_output: bool = field(True, "use the target embedding matrix as the output projection")
+    output_bias: bool = field(False, "add a bias to the output projection")
+    layer_norm_epsilon: float = field(1e-6, "epsilon of layer normalisation")
     layer_type: str = field(
         "attention",
-        "what relates positions of a side to each other (the paper's Table 1)",
+        "type of the layers that relate positions of a sequence to each other (Table 1): "
+        "self-attention, or what replaces it",
         ("attention", "restricted", "recurrent", "convolutional", "separable"),
     )
-    radius: int | None = field(None, "farthest that restricted attention looks to either side (r)")
-    kernel_size: int | None = field(None, "positions that a convolution takes together (k)")
-    pad_id: int = field(0, "id that fills a row up to its length")
-    start_id: int = field(1, "id that starts the decoder's input")
-    end_id: int = field(2, "id that ends every sentence")
+    radius: int | None = field(
+        None, "number of positions that restricted attention looks to either side (r)"
+    )
+    kernel_size: int | None = field(
+        None,
+        "width of the kernels of convolutional and separable layers, in positions (k)",
+        largest=2**16,
+    )
+    pad_id: int = field(0, "id of padding")
+    start_id: int = field(1, "id of the start symbol")
+    end_id: int = field(2, "id of the end symbol")
 
     def __post_init__(self):
         super().__post_init__()
@@ -100,16 +123,22 @@ class TransformerConfig(Record):
             self.expect("target_vocab_size", self.target_vocab_size >= 1, "at least 1")
             self.expect("share_embeddings", not self.share_embeddings, "off with target_vocab_size")
         for name in ("pad_id", "start_id", "end_id"):
-            in_vocabulary = 0 <= getattr(self, name) < self.num_targets
+            in_vocabulary = 0 <= getattr(self, name) < self.output_vocab_size
             size = "vocab_size" if self.target_vocab_size is None else "target_vocab_size"
-            self.expect(name, in_vocabulary, f"an id below {size}={self.num_targets}")
+            self.expect(name, in_vocabulary, f"an id below {size}={self.output_vocab_size}")
         self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
-        if not self.learned_positions:
+        if self.positions in ("sinusoidal", "sinusoidal_split"):
             self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
+        if self.positions == "rotary":
+            self.expect("d_k", self.d_k % 2 == 0, "even where positions is rotary")
+            has_attention = self.layer_type in ("attention", "restricted")
+            self.expect(
+                "layer_type", has_attention, "attention or restricted with rotary positions"
+            )
 
     @property
-    def num_targets(self) -> int:
-        """Number of ids that can be targets, and so of logits."""
+    def output_vocab_size(self) -> int:
+        """Number of ids that can be generated, and so of logits: `target_vocab_size` or all."""
         return min(self.vocab_size, self.target_vocab_size or self.vocab_size)
 
     @classmethod
@@ -129,7 +158,12 @@ class TransformerConfig(Record):
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
-        """The configuration with these fields; raises `UserError` for a field there is not."""
+        """The configuration with these fields, also as earlier versions wrote them.
+
+        Raises:
+            UserError: there is no such field, or no such model.
+        """
+        fields = _with_positions(fields)
         known = [field_.name for field_ in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
@@ -165,3 +199,15 @@ class TransformerConfig(Record):
     def to_json(self) -> str:
         """One field a line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _with_positions(fields):
+    """The fields with `positions`, which two booleans stood for until version 0.2."""
+    fields = dict(fields)
+    is_learned = fields.pop("learned_positions", None)
+    is_interleaved = fields.pop("interleave_sinusoids", None)
+    if is_learned:
+        fields["positions"] = "learned"
+    elif is_interleaved is False:
+        fields["positions"] = "sinusoidal_split"
+    return fields

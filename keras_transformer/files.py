@@ -8,6 +8,8 @@ from pathlib import Path
 
 from keras_transformer.errors import UserError
 
+_REPLACED = ".replaced"
+
 
 def partial_path(path: Path) -> Path:
     """What `path` is called until it is whole."""
@@ -21,6 +23,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     Example:
         >>> with whole_file("config.json") as partial:
         ...     partial.write_text("{}")
+        2
     """
     path = Path(path)
     partial = partial_path(path)
@@ -29,6 +32,9 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         sync(partial)
         os.replace(partial, path)
         sync(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a write that fails names no file
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
@@ -36,6 +42,10 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Path]:
     """An empty folder to write to, renamed to `path` once the block has ended without an error.
+
+    Two folders cannot change places at once, so a folder to replace is first renamed to
+    `.name.replaced`. If the process is killed before the new folder has its name,
+    `recover_folder` brings the old one back.
 
     Args:
         path: of the folder.
@@ -47,11 +57,13 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     Example:
         >>> with whole_folder("export") as partial:
         ...     (partial / "config.json").write_text("{}")
+        2
     """
     path = Path(path)
     if os.path.lexists(path) and not replace:
         raise UserError(f"{path}: expected a new folder, found one that exists")
     partial = partial_path(path)
+    new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
         partial.mkdir(parents=True)
     except OSError as error:
@@ -60,28 +72,49 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         yield partial
         for inside in (*partial.rglob("*"), partial):
             sync(inside)
+        _end_replacement(path)  # that of a process that was killed
         if path.exists():
-            remove_folder(path)
+            path.rename(path.with_name(f".{path.name}{_REPLACED}"))
         partial.rename(path)
-        sync(path.parent)
+        for renamed in (path, *new_parents):
+            sync(renamed.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        _end_replacement(path)
 
 
 def remove_folder(path: Path) -> None:
     """Removes a folder that should never be seen with only a part of its files."""
     partial = partial_path(path.with_name(f"{path.name}.removed"))
     path.rename(partial)
+    sync(path.parent)
     shutil.rmtree(partial)
 
 
-def remove_partials(folder: Path) -> None:
-    """Removes what processes that were killed have left of files and folders in `folder`."""
+def recover_folder(folder: Path) -> None:
+    """Puts in order what processes that were killed left in `folder`.
+
+    Removes files and folders that are not whole, and brings back a folder that was about to be
+    replaced.
+    """
     for path in folder.glob(".*.partial"):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
+    for replaced in folder.glob(f".*{_REPLACED}"):
+        _end_replacement(folder / replaced.name.removeprefix(".").removesuffix(_REPLACED))
+
+
+def _end_replacement(path):
+    """Removes the folder that `path` has replaced, or brings it back if nothing is at `path`."""
+    replaced = path.with_name(f".{path.name}{_REPLACED}")
+    if not replaced.exists():
+        return
+    if path.exists():
+        shutil.rmtree(replaced)
+    else:
+        replaced.rename(path)
 
 
 def sync(path: Path) -> None:

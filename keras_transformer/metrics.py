@@ -3,22 +3,23 @@
 import keras
 from keras import ops
 
-from keras_transformer.losses import per_token, token_nll
+from keras_transformer.backend.fused import value_of
+from keras_transformer.backend.fused_losses import token_nll
+from keras_transformer.backend.replicas import sum_over_replicas
+from keras_transformer.losses import per_token
 
 
 class _TokenMean(keras.metrics.Metric):
     """The mean over all real tokens seen, whatever batches they came in."""
 
-    def __init__(self, name, pad_id=0, dtype=None):
+    def __init__(self, name, pad_id, dtype):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = pad_id
         self.total = self.add_variable((), "zeros", name="total")
         self.tokens = self.add_variable((), "zeros", name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
-        if sample_weight is not None:
-            real *= per_token(sample_weight, real)
+        real = _real_tokens(y_true, self.pad_id, sample_weight)
         self.total.assign_add(ops.sum(self.token_values(y_true, y_pred) * real))
         self.tokens.assign_add(ops.sum(real))
 
@@ -27,7 +28,9 @@ class _TokenMean(keras.metrics.Metric):
         raise NotImplementedError
 
     def result(self):
-        return self.total / ops.maximum(self.tokens, 1.0)
+        sums = ops.stack([value_of(self.total), value_of(self.tokens)])
+        sums = sum_over_replicas(sums)
+        return ops.divide_no_nan(sums[0], sums[1])
 
     def get_config(self):
         return {"name": self.name, "dtype": self.dtype, "pad_id": self.pad_id}
@@ -93,6 +96,8 @@ class TokenCount(keras.metrics.Metric):
     Args:
         pad_id: labels of this id do not count.
 
+    Update arguments are those of `TokenAccuracy`; `y_pred` is not read.
+
     Example:
         >>> count = TokenCount()
         >>> count.update_state([[1, 2, 0]], None)
@@ -106,11 +111,16 @@ class TokenCount(keras.metrics.Metric):
         self.tokens = self.add_variable((), "zeros", name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        real = ops.not_equal(y_true, self.pad_id)
-        self.tokens.assign_add(ops.sum(ops.cast(real, "float32")))
+        self.tokens.assign_add(ops.sum(_real_tokens(y_true, self.pad_id, sample_weight)))
 
     def result(self):
-        return self.tokens.value
+        return sum_over_replicas(value_of(self.tokens))
 
     def get_config(self):
         return {"name": self.name, "dtype": self.dtype, "pad_id": self.pad_id}
+
+
+def _real_tokens(labels, pad_id, sample_weight):
+    """How much each token counts: 0 if it is padding, else 1, times its weight."""
+    real = ops.cast(ops.not_equal(labels, pad_id), "float32")
+    return real if sample_weight is None else real * per_token(sample_weight, real)

@@ -1,5 +1,8 @@
 """The Transformer as a Keras model (paper, section 3)."""
 
+import functools
+import inspect
+
 import keras
 from keras import ops
 
@@ -16,6 +19,21 @@ from keras_transformer.layers import (
 from keras_transformer.layers.block import TransformerBlock
 
 
+def _without_class_weight(method):
+    """A method of Keras's, which would take ids of shape (batch, length) for one-hot classes."""
+    signature = inspect.signature(method)
+
+    def checked(*args, **kwargs):
+        if signature.bind(*args, **kwargs).arguments.get("class_weight") is not None:
+            raise ValueError(
+                "class_weight must be None, as Keras takes labels (batch, length) for one-hot "
+                "classes: give weights (batch, length) as sample_weight instead"
+            )
+        return method(*args, **kwargs)
+
+    return functools.wraps(method)(checked)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
     """An encoder-decoder model of sequences of ids (paper, section 3, figure 1).
@@ -29,7 +47,10 @@ class Transformer(keras.Model):
             with the start symbol. Both padded at the right with `config.pad_id`.
 
     Returns:
-        Logits (batch, target_length, config.num_targets): at each position, of what follows it.
+        Logits (batch, target_length, config.output_vocab_size) of the token after each position.
+
+    `fit` takes any number of rows under `tf.distribute.MirroredStrategy` too, and with
+    `LabelSmoothedCrossEntropy` it makes the updates of one device. `class_weight` is refused.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))
@@ -50,20 +71,23 @@ class Transformer(keras.Model):
         self.target_embedding = (
             self.source_embedding
             if config.share_embeddings
-            else self._embedding("target_embedding", config.num_targets, logits_bias=tied_bias)
+            else self._embedding(
+                "target_embedding", config.output_vocab_size, logits_bias=tied_bias
+            )
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
         self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
-        block = {name: getattr(config, name) for name in TransformerBlock.FIELDS}
-        block["dtype"] = self.dtype_policy
+        fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
+        block = {name: getattr(config, name) for name in fields}
+        block.update(rotary=config.positions == "rotary", dtype=self.dtype_policy)
         self.encoder = Encoder(config.num_encoder_layers, **block, name="encoder")
         self.decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
         self.output_projection = (
             None
             if config.tie_output
             else keras.layers.Dense(
-                config.num_targets,
+                config.output_vocab_size,
                 use_bias=config.output_bias,
                 dtype=self.dtype_policy,
                 name="output_projection",
@@ -82,24 +106,35 @@ class Transformer(keras.Model):
         )
 
     def _positions(self, name):
-        config = self.config
-        if config.learned_positions:
-            return LearnedPositions(
-                config.d_model, config.max_positions, dtype=self.dtype_policy, name=name
-            )
-        return PositionalEncoding(
-            config.d_model, config.interleave_sinusoids, dtype=self.dtype_policy, name=name
-        )
+        """The layer that adds positions to embeddings; None where attention rotates by them."""
+        config, options = self.config, {"dtype": self.dtype_policy, "name": name}
+        match config.positions:
+            case "learned":
+                return LearnedPositions(config.d_model, config.max_positions, **options)
+            case "rotary":
+                return None
+        return PositionalEncoding(config.d_model, config.positions == "sinusoidal", **options)
+
+    fit = _without_class_weight(keras.Model.fit)
+    train_on_batch = _without_class_weight(keras.Model.train_on_batch)
 
     def build(self, input_shape=None):
+        if self.built:
+            return
         row = (None, None, self.config.d_model)
-        for embedding in (self.source_embedding, self.target_embedding):
-            if not embedding.built:
-                embedding.build((None, None))
-        for layer in (self.source_positions, self.target_positions, self.encoder, self.decoder):
-            layer.build(row)
-        if self.output_projection is not None:
-            self.output_projection.build(row)
+        layers = {
+            self.source_embedding: (None, None),
+            self.target_embedding: (None, None),
+            self.source_positions: row,
+            self.target_positions: row,
+            self.encoder: row,
+            self.decoder: row,
+            self.output_projection: row,
+        }
+        for layer, shape in layers.items():
+            # There may be no projection; `encode` may have built its layers before.
+            if layer is not None and not layer.built:
+                layer.build(shape)
         self.built = True
 
     def call(self, inputs, training=None):
@@ -129,7 +164,7 @@ class Transformer(keras.Model):
             source_mask: as `encode` returns it.
 
         Returns:
-            Logits (batch, beam_size, config.num_targets), and the cache with this position written.
+            Logits (batch, beam_size, config.output_vocab_size), and the cache with it written.
         """
         batch, beam_size = ops.shape(target_ids)
         rows = ops.reshape(target_ids, (batch * beam_size, 1))
@@ -139,13 +174,47 @@ class Transformer(keras.Model):
         x, cache = self.decoder.step(x, position, cache, visible, prepared, source_mask)
         return self._logits(x), cache
 
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """Writes the model for serving, as `keras.Model.export` does.
+
+        Without an `input_signature`, inputs are int32 (batch, length), of any batch and lengths;
+        Keras would take them for floats. The model need not have been called.
+        """
+        if not self.built:
+            self.build()
+        if input_signature is None:
+            ids = keras.InputSpec(shape=(None, None), dtype="int32")
+            input_signature = [{"source_ids": ids, "target_ids": ids}]
+        return super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Builds what Keras would, under a TensorFlow strategy, build by a batch of the data.
+
+        Keras's takes the first batch away from the data, and adds up those of the replicas, which
+        fails where they differ in shape. Here the shapes come from the data's specification.
+        """
+        if iterator is not None:
+            data_batch = keras.tree.map_structure(
+                lambda spec: getattr(spec, "_value_specs", [spec])[0],  # of one replica
+                iterator.data_adapter.get_tf_dataset().element_spec,
+            )
+        super()._maybe_symbolic_build(data_batch=data_batch)
+
     def _embed(self, ids, embedding, positions, training=False, start=0):
-        return self.embedding_dropout(positions(embedding(ids), start=start), training=training)
+        x = embedding(ids)
+        if positions is not None:
+            x = positions(x, start=start)
+        return self.embedding_dropout(x, training=training)
 
     def _logits(self, x):
         if self.output_projection is not None:
             return self.output_projection(x)
         return self.target_embedding.logits(x)
+
+    def load_own_variables(self, store):
+        """Nothing: all variables are of layers, and what else a file holds is of training."""
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -3,12 +3,12 @@
 import gc
 import warnings
 
-from keras_transformer.model import Transformer
+import keras_transformer as kt
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
-def in_precision(model: Transformer, precision: str) -> Transformer:
+def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
     """The model with weights and matrix products of another precision.
 
     Args:
@@ -24,7 +24,9 @@ def in_precision(model: Transformer, precision: str) -> Transformer:
         ValueError: there is no such precision.
 
     Example:
-        >>> translator = Translator(in_precision(model, "int8"), tokenizer, jit_compile=True)
+        >>> model_dir = ModelDir("runs/demo")
+        >>> model = in_precision(model_dir.load_model(), "int8")
+        >>> translator = Translator(model, model_dir.load_tokenizer(), jit_compile=True)
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
@@ -40,7 +42,7 @@ def in_precision(model: Transformer, precision: str) -> Transformer:
                 gc.unfreeze()
     elif precision == "bfloat16":
         weights = model.get_weights()
-        model = Transformer(model.config, dtype="bfloat16")
+        model = kt.Transformer(model.config, dtype="bfloat16")
         model.build()
         model.set_weights(weights)
     return model

@@ -13,7 +13,7 @@ class Preset(NamedTuple):
 
     Attributes:
         model: the fields of `TransformerConfig` that differ from the base model.
-        training: the flags of `train.py` that differ from its defaults.
+        training: the flags of `train` that differ from its defaults.
         parsing: of a parser, the fields of `ParsingOptions` that differ from their defaults.
     """
 
@@ -56,7 +56,7 @@ PRESETS: dict[str, Preset] = {
     "D-drop0.2": _base(dropout=0.2),
     "D-ls0.0": _base(label_smoothing=0.0),
     "D-ls0.2": _base(label_smoothing=0.2),
-    "E-learned": _base(learned_positions=True),
+    "E-learned": _base(positions="learned"),
     "tiny": Preset(
         {
             "num_encoder_layers": 4,
@@ -94,7 +94,7 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.004,
             "clip_norm": 0.25,
             "max_length": 300,
-            "bpe_dropout": 0.9,
+            "word_dropout": 0.9,
             "checkpoint_steps": 50,
             "average_checkpoints": 20,
             "validation_steps": 500,

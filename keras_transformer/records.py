@@ -6,13 +6,20 @@ from typing import Any, get_type_hints
 
 from keras_transformer.errors import UserError
 
+LARGEST = 2**31 - 1  # whole number of 32 bits
+LARGEST_FLOAT = 3.4e38  # of 32 bits
 
-def field(default: Any, description: str, choices: tuple[str, ...] = ()) -> Any:
+
+def field(
+    default: Any, description: str, choices: tuple[str, ...] = (), largest: int = LARGEST
+) -> Any:
     """A field with its default and what it is, which becomes the help of its flag.
 
-    One of type `str` names its `choices`, to which its flag is held too.
+    One of type `str` names its `choices`, to which its flag is held too; one of type `int` is at
+    most `largest`.
     """
-    return dataclasses.field(default=default, metadata={"help": description, "choices": choices})
+    metadata = {"help": description, "choices": choices, "largest": largest}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Record:
@@ -35,6 +42,12 @@ class Record:
                 expected = getattr(kind, "__name__", str(kind))
                 raise UserError(f"{name} must be {expected}: found {value!r}")
         for field_ in dataclasses.fields(self):
+            value, largest = getattr(self, field_.name), field_.metadata["largest"]
+            if type(value) is int:
+                self.expect(field_.name, value <= largest, f"at most {largest}")
+            elif type(value) is float:
+                in_32_bits = abs(value) <= LARGEST_FLOAT
+                self.expect(field_.name, in_32_bits, f"at most {LARGEST_FLOAT}")
             if choices := field_.metadata["choices"]:
                 is_choice = getattr(self, field_.name) in choices
                 self.expect(field_.name, is_choice, f"one of {', '.join(choices)}")

@@ -2,9 +2,10 @@
 
 import gzip
 import os
+import sys
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from keras_transformer.errors import UserError
 
@@ -36,9 +37,23 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
 
 
+def standard_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Standard input and output in binary.
+
+    Raises:
+        UserError: one of them is closed.
+    """
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if stream is None:
+            raise UserError(f"expected an open standard {name}, found it closed")
+    return sys.stdin.buffer, sys.stdout.buffer
+
+
 def open_binary(path: str | os.PathLike) -> BinaryIO:
     """The file to be read in binary, decompressed if its name ends in `.gz`."""
-    return gzip.open(path) if os.fspath(path).endswith(".gz") else open(path, "rb")
+    if os.fspath(path).endswith(".gz"):
+        return cast(BinaryIO, gzip.open(path))
+    return open(path, "rb")
 
 
 def without_end(line: bytes) -> bytes:

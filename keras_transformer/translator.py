@@ -3,25 +3,33 @@
 import dataclasses
 import itertools
 import math
+import numbers
 import os
-from collections.abc import Sequence
+import random
+import threading
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.analysis import attention_maps
-from keras_transformer.decoding import SearchOptions, scoring, search
+from keras_transformer.backend.xla_flags import avoid_crash
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, scoring, search
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
+from keras_transformer.sentences import as_list
 from keras_transformer.tokenizers import Tokenizer
 
 
 class Translation(NamedTuple):
-    """A translated sentence, and its score: log-probability / length penalty."""
+    """A translated sentence, and its score: log-probability / length penalty.
+
+    A sentence without a hypothesis, as constraints may leave it, becomes an empty one of score
+    `decoding.NO_HYPOTHESIS`, -1e9.
+    """
 
     text: str
     score: float
@@ -44,18 +52,20 @@ class Alignment(NamedTuple):
 class Translator:
     """Translates sentences by beam search (paper, section 6.1), or draws translations at random.
 
-    Sentences of similar length are translated together, one taking the place of another as soon as
-    that is done, and put back in order; what a sentence becomes does not depend on its company. One
-    without a token becomes an empty one.
+    Sentences of similar length are translated together, and put back in order. As soon as one is
+    done, the next one takes its batch slot. The translation of a sentence does not depend on the
+    other sentences; a sentence without a token has an empty one. What is drawn at random is a
+    function of `seed` and of how many sentences the translator was given before, in this call and
+    in earlier ones.
 
     Args:
         model: a `Transformer`, or several of one vocabulary, whose mean of probabilities counts.
         tokenizer: the vocabulary it was trained with.
         options: what to search for.
-        tokens_per_batch: tokens encoded together, and positions translated together, those that a
-            translation may grow to included: of more sentences than there are places for, the next
-            one begins where one is done.
-        max_source_length: a longer sentence, in tokens, is translated up to here.
+        tokens_per_batch: number of source tokens that are encoded together. The batch slots have
+            room for as many positions, counting the maximum length of each translation.
+        max_source_length: a longer sentence, in tokens with the end symbol, is translated up to
+            here; at least 2.
         jit_compile: compile the search with XLA, once for each of a few shapes of batch. That takes
             seconds each, and is worth it from some thousand sentences on.
         workers: batches translated at the same time, each in a thread.
@@ -66,8 +76,7 @@ class Translator:
 
     Example:
         >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
-        >>> translator(["A man rides a horse."])
-        ['Ein Mann reitet auf einem Pferd.']
+        >>> [german] = translator(["A man rides a horse."])  # such as "Ein Mann reitet ein Pferd."
     """
 
     def __init__(
@@ -82,73 +91,92 @@ class Translator:
         workers: int = 1,
         **search_options,
     ):
+        _expect("tokens_per_batch", tokens_per_batch, least=1)
+        _expect("max_source_length", max_source_length, least=2)  # a token, and the end
+        _expect("workers", workers, least=1)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self.options = dataclasses.replace(options, **search_options)
         for model in self.models:
             tokenizer.check_fits(model.config)
-            if model.config.learned_positions:
+            if model.config.positions == "learned":
                 max_source_length = min(max_source_length, model.config.max_positions)
         self.tokenizer = tokenizer
         self.tokens_per_batch = tokens_per_batch
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
+        if jit_compile:
+            avoid_crash()
         self.workers = workers
         self._pad_id = self.models[0].config.pad_id
-        self.seed = keras.random.SeedGenerator(self.options.seed) if self.options.sample else None
-        ids, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
-        self._search_ids = self._compiled([ids, places])
-        self._search_ids_from_prefix = self._compiled([ids, places, ids])
+        self._seed = self.options.seed
+        if self.options.sample and self._seed is None:
+            self._seed = random.randrange(2**31)
+        self._num_sentences, self._lock = 0, threading.Lock()
+        ids, num_slots = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
+        sentence_ids = tf.TensorSpec([None], tf.int32)
+        self._search_ids = self._compiled([ids, num_slots, sentence_ids])
+        self._search_ids_from_prefix = self._compiled([ids, num_slots, sentence_ids, ids])
         self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
         self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
 
-    def __call__(self, sentences: Sequence[str]) -> list[str]:
+    def __call__(self, sentences: Iterable[str]) -> list[str]:
         """The translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
-        self, sentences: Sequence[str], prefixes: Sequence[str] | None = None
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[Translation]:
         """The best translation of each sentence and its score, in order.
 
         Args:
-            sentences: what to translate.
+            sentences: what to translate: strings, or bytes of UTF-8, of any iterable.
             prefixes: what each translation must start with, as the vocabulary splits it; an empty
                 one forces nothing. None for nothing at all.
 
         Raises:
-            UserError: there are not as many prefixes as sentences.
+            UserError: there are not as many prefixes as sentences, or either is no iterable of
+                strings.
         """
         return [translations[0] for translations in self.translate_n(sentences, prefixes)]
 
     def translate_n(
-        self, sentences: Sequence[str], prefixes: Sequence[str] | None = None
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence, in order, the best first.
 
         There are fewer where fewer were found: of a sentence without a token, one. Arguments are
         those of `translate`.
         """
-        if isinstance(sentences, str | bytes):
-            raise UserError("expected a list of sentences, found a single one")
-        if prefixes is not None and len(prefixes) != len(sentences):
+        texts = as_list(sentences)
+        forced = None if prefixes is None else as_list(prefixes, "prefixes")
+        if forced is not None and len(forced) != len(texts):
             raise UserError(
-                f"expected as many prefixes as sentences, {len(sentences)}, found {len(prefixes)}"
+                f"expected as many prefixes as sentences, {len(texts)}, found {len(forced)}"
             )
-        translations = [[Translation("", 0.0)] for _ in sentences]
-        if not sentences:
+        translations = [[Translation("", 0.0)] for _ in texts]
+        if not texts:
             return translations
-        tokens = self._tokenize(sentences, self.tokenizer.tokenize)
-        if prefixes is not None:
-            prefixes = self._tokenize(prefixes, self.tokenizer.tokenize_target)
+        tokens = self._tokenize(texts, self.tokenizer.tokenize)
+        if forced is not None:
+            forced = self._tokenize(forced, self.tokenizer.tokenize_target)
+        with self._lock:
+            first = self._num_sentences
+            self._num_sentences += len(texts)
 
         def translate_some(batch):
-            places, size, rows = batch
+            num_slots, size, rows = batch
             source_ids = self._shaped(self._ids(tokens, rows), size)
-            if prefixes is None:
-                ids, scores = self._search_ids(source_ids, places)
-            else:
-                prefix_ids = self._shaped(self._padded([prefixes[row] for row in rows]), size)
-                ids, scores = self._search_ids_from_prefix(source_ids, places, prefix_ids)
+            # Rows of padding need an index too.
+            sentence_ids = np.resize(first + rows, len(source_ids)).astype(np.int32)
+            arguments = [tf.constant(source_ids), num_slots, tf.constant(sentence_ids)]
+            if forced is not None:
+                prefix_ids = self._padded([forced[row] for row in rows])
+                arguments.append(tf.constant(self._shaped(prefix_ids, size)))
+            search_ids = self._search_ids if forced is None else self._search_ids_from_prefix
+            if self.jit_compile:
+                # TensorFlow warns of functions that are traced again: here each shape is meant to.
+                search_ids = search_ids.get_concrete_function(*arguments)
+            ids, scores = search_ids(*arguments)
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
@@ -156,42 +184,43 @@ class Translator:
                 translations[row] = [
                     Translation(_one_line(text), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)
-                    if score > -math.inf
-                ] or [Translation("", -math.inf)]
+                    if score > NO_HYPOTHESIS
+                ] or [Translation("", NO_HYPOTHESIS)]
 
         with ThreadPoolExecutor(self.workers) as pool:
             batches = self._batches(_lengths(tokens), in_turns=True)
             list(pool.map(translate_some, batches))
         return translations
 
-    def score(self, sentences: Sequence[str], translations: Sequence[str]) -> list[float]:
-        """What the search would say of given translations: log-probability / length penalty.
+    def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
+        """Scores given translations as the search would: log-probability / length penalty.
 
         A translation is scored as the vocabulary splits it, which need not be how the search
         spelled it. A sentence without a token has one translation, the empty one, of score 0; any
-        other scores minus infinity.
+        other scores `NO_HYPOTHESIS`, -1e9.
 
         Args:
             sentences: what was translated; a longer one is read up to `max_source_length`.
             translations: one for each sentence; a longer one is read up to `max_source_length`.
 
         Raises:
-            UserError: there are not as many translations as sentences.
+            UserError: there are not as many translations as sentences, or either is no iterable of
+                strings.
 
         Example:
             >>> translator.score(["Two dogs."], ["Zwei Hunde."])
-            [-0.41...]
+            [-...]
         """
         source, target = self._token_pairs(sentences, translations)
         source_lengths, target_lengths = _lengths(source), _lengths(target)
-        scores = np.where(target_lengths, -math.inf, 0.0)
+        scores = np.where(target_lengths, NO_HYPOTHESIS, 0.0)
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
         for *_, rows in self._batches(lengths):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
             scores[rows] = self._score_ids(*ids).numpy()
         return scores.tolist()
 
-    def align(self, sentences: Sequence[str], translations: Sequence[str]) -> list[Alignment]:
+    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """The source subword that each target subword attends to most.
 
         By the mean of the heads of the last layer but one, which of all layers is nearest to what
@@ -202,21 +231,23 @@ class Translator:
             translations: one for each sentence, as the vocabulary splits it.
 
         Raises:
-            UserError: there are not as many translations as sentences.
+            UserError: there are not as many translations as sentences, or either is no iterable of
+                strings.
 
         Example:
-            >>> translator.align(["Two dogs."], ["Zwei Hunde."])[0].links
-            [(0, 0), (1, 1), (2, 2)]
+            >>> [alignment] = translator.align(["Two dogs."], ["Zwei Hunde."])
+            >>> alignment.links  # (source index, target index) of each target subword
+            [(..., 0), (..., 1), ...]
         """
         source, target = self._token_pairs(sentences, translations)
         alignments = []
         for source_ids, target_ids in zip(source, target, strict=True):
             both = len(source_ids) and len(target_ids)
             links = self._links(source_ids, target_ids) if both else []
-            pieces = (
+            source_pieces, target_pieces = (
                 [self.tokenizer.pieces[id_] for id_ in ids] for ids in (source_ids, target_ids)
             )
-            alignments.append(Alignment(*pieces, links))
+            alignments.append(Alignment(source_pieces, target_pieces, links))
         return alignments
 
     def _links(self, source_ids, target_ids):
@@ -249,8 +280,7 @@ class Translator:
         return export_saved_model(self, output)
 
     def _token_pairs(self, sentences, translations):
-        if isinstance(sentences, str | bytes) or isinstance(translations, str | bytes):
-            raise UserError("expected lists of sentences and translations, found a single one")
+        sentences, translations = as_list(sentences), as_list(translations, "translations")
         if len(sentences) != len(translations):
             raise UserError(
                 f"expected as many translations as sentences, {len(sentences)}, "
@@ -279,11 +309,15 @@ class Translator:
         return ids
 
     def _batches(self, lengths: np.ndarray, in_turns: bool = False):
-        """What is computed together: places, rows with those of padding, indices of sentences.
+        """Plans the batches: sentences of similar length, those without a token left out.
 
-        Of all sentences that have tokens, those of similar length: as many as there are places, or
-        as tokens can be encoded, if they are to take turns. For XLA, few of the numbers differ: to
-        it, each is another shape.
+        A batch has as many sentences as slots; or, if they take turns in the slots (`in_turns`), as
+        many as `tokens_per_batch` has source tokens. For XLA, sizes are powers of two, since each
+        is another shape to compile.
+
+        Yields:
+            The number of batch slots, the number of rows including rows of padding, and the indices
+            of the sentences.
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]
@@ -292,12 +326,12 @@ class Translator:
             share = 1 << (share - 1).bit_length()
         while len(order):
             length = self._rounded(int(lengths[order[0]]) + 1)
-            places = max(1, self.tokens_per_batch // (length + self.options.extra_length))
-            size = max(1, self.tokens_per_batch // length) if in_turns else places
+            num_slots = max(1, self.tokens_per_batch // (length + self.options.extra_length))
+            size = max(1, self.tokens_per_batch // length) if in_turns else num_slots
             if self.jit_compile:
-                places, size = (1 << round(math.log2(number)) for number in (places, size))
-            places, size = min(places, share), min(size, share)
-            yield places, size, order[:size]
+                num_slots, size = (1 << round(math.log2(number)) for number in (num_slots, size))
+            num_slots, size = min(num_slots, share), min(size, share)
+            yield num_slots, size, order[:size]
             order = order[size:]
 
     def _shaped(self, ids, size):
@@ -326,11 +360,19 @@ class Translator:
             autograph=False,
         )
 
-    def _search(self, source_ids, places, prefix_ids=None):
-        return search(self.models, source_ids, self.options, prefix_ids, self.seed, places)
+    def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
+        [prefix_ids] = prefixes or [None]
+        return search(
+            self.models, source_ids, self.options, prefix_ids, self._seed, num_slots, sentence_ids
+        )
 
     def _score(self, source_ids, target_ids):
         return scoring.score(self.models, source_ids, target_ids, self.options)
+
+
+def _expect(name: str, value: int, least: int) -> None:
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 
 def _lengths(tokens) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""The command lines, run in this process, for speed, or in one of their own, as a person does."""
+"""The commands, run in this process, for speed, or in one of their own, as a person does."""
 
+import importlib
 import runpy
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 from absl import flags
 from helpers import ROOT
 
+from keras_transformer.cli.flags import GROUPS
 from keras_transformer.errors import UserError
 
 TINY_MODEL = {
@@ -32,28 +34,45 @@ def arguments(options):
     return [f"--{name}={value}" for name, value in options.items()]
 
 
-def run(script, **options):
-    """Runs a command line in this process; what its `main` raises passes."""
-    known = set(flags.FLAGS)
+def run(command, **options):
+    """Runs a command in this process; what its `main` raises passes."""
+    run_arguments(command, arguments(options))
+
+
+def run_arguments(command, given):
+    """The same with flags as they are typed."""
+    known, headings = set(flags.FLAGS), dict(GROUPS)
     try:
-        main = runpy.run_path(str(ROOT / script))["main"]
-        flags.FLAGS([script, *arguments(options)])
+        if command.endswith(".py"):
+            main = runpy.run_path(str(ROOT / command))["main"]
+        else:
+            module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+            module.define_flags()
+            main = module.main
+        flags.FLAGS([command, *given])
         main()
     finally:
         for name in set(flags.FLAGS) - known:
             delattr(flags.FLAGS, name)
+        GROUPS.clear()
+        GROUPS.update(headings)
 
 
-def run_process(script, *extra, stdin=b"", **options):
-    """Runs a command line in a process of its own, as a person does."""
-    command = [sys.executable, ROOT / script, *arguments(options), *extra]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=600)
+def run_process(command, *extra, stdin=b"", **options):
+    """Runs a command in a process of its own, as a person does."""
+    program = [ROOT / command] if command.endswith(".py") else ["-m", "keras_transformer", command]
+    return subprocess.run(
+        [sys.executable, *program, *arguments(options), *extra],
+        input=stdin,
+        capture_output=True,
+        timeout=600,
+    )
 
 
-def refused(script, **options):
-    """The one line with which a command line refuses its flags."""
+def refused(command, **options):
+    """The one line with which a command refuses its flags."""
     with pytest.raises(UserError) as error:
-        run(script, **options)
+        run(command, **options)
     message = str(error.value)
     assert "\n" not in message
     return message

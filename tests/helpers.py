@@ -25,13 +25,20 @@ def small_model(seed: int = 0, **fields) -> Transformer:
 
 
 def lively_model(seed: int, vocab_size: int) -> Transformer:
-    """An untrained model of a subword vocabulary, by which all sentences are translated apart."""
+    """An untrained model of a subword vocabulary, by which all sentences are translated apart.
+
+    No two symbols are equally likely, so that no two ways to search differ by chance. The first
+    feature of its last layer is 1, whose weights are biases of the symbols.
+    """
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     model = small_model(seed, vocab_size=vocab_size, tie_output=False, **layers)
-    # Bytes that begin no character would all become the same sign.
+    norm = model.decoder.layers[-1].feed_forward_norm
+    norm.gamma.assign([0.0, *norm.gamma[1:]])
+    norm.beta.assign([1.0, *norm.beta[1:]])
     kernel = 3.0 * model.output_projection.kernel.numpy()
-    kernel[:, : 4 + 256] = -1.0
-    kernel[:, 2] = kernel[:, 300]
+    # Bytes that begin no character would all become the same sign. The end comes now and then.
+    kernel[0, : 4 + 256] = -30.0
+    kernel[0, 2] = -2.0
     model.output_projection.kernel.assign(kernel)
     return model
 

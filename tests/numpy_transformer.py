@@ -52,14 +52,16 @@ class NumpyTransformer:
 
     def embed(self, ids, matrix, positions):
         x = matrix[ids] * (np.sqrt(self.config.d_model) if self.config.scale_embeddings else 1)
-        if self.config.learned_positions:
+        if self.config.positions == "learned":
             return x + self.weights[f"{positions}/table"][: len(ids)]
+        if self.config.positions == "rotary":
+            return x
         pairs = self.config.d_model // 2
         for position in range(len(ids)):
             for i in range(pairs):
                 angle = position / 10000 ** (2 * i / self.config.d_model)
                 sine, cosine = (
-                    (2 * i, 2 * i + 1) if self.config.interleave_sinusoids else (i, pairs + i)
+                    (2 * i, 2 * i + 1) if self.config.positions == "sinusoidal" else (i, pairs + i)
                 )
                 x[position, sine] += np.sin(angle)
                 x[position, cosine] += np.cos(angle)
@@ -111,6 +113,8 @@ class NumpyTransformer:
             queries = self.project(f"{path}/query", x)[:, h * d_k : (h + 1) * d_k]
             keys = self.project(f"{path}/key", attended)[:, h * d_k : (h + 1) * d_k]
             values = self.project(f"{path}/value", attended)[:, h * d_v : (h + 1) * d_v]
+            if self.config.positions == "rotary" and path.endswith("self_attention"):
+                queries, keys = rotated(queries), rotated(keys)
             scores = np.where(may_look, queries @ keys.T / np.sqrt(d_k), -np.inf)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             heads.append(weights / weights.sum(-1, keepdims=True) @ values)
@@ -127,3 +131,11 @@ class NumpyTransformer:
             ACTIVATIONS[self.config.activation](hidden) @ w[f"{path}/output/kernel"]
             + w[f"{path}/output/bias"]
         )
+
+
+def rotated(x):
+    """Each pair of columns as a complex number, turned by the angle of its row's position."""
+    length, width = x.shape
+    angles = np.arange(length)[:, None] / 10000 ** (2 * np.arange(width // 2) / width)
+    turned = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)
+    return np.stack([turned.real, turned.imag], axis=-1).reshape(length, width)

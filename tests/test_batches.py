@@ -1,7 +1,9 @@
 """Batches of similar length: whole pairs, few shapes, a token budget; a function of the step."""
 
+import gc
 import hashlib
 import itertools
+import weakref
 from collections import Counter
 
 import keras
@@ -18,7 +20,7 @@ from keras_transformer.data import (
     padding_share,
     translation_dataset,
 )
-from keras_transformer.data.batch_plan import EpochPlans
+from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, buckets_of, plan_batches
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
@@ -96,7 +98,7 @@ def test_a_pair_becomes_source_target_and_labels(tokenizer, tmp_path):
 
 
 def test_dataset_says_its_ranks_and_types(corpus):
-    for dataset in (Batches(corpus).dataset(), Batches(corpus).epochs()):
+    for dataset in (Batches(corpus).dataset(), Batches(corpus).epoch()):
         inputs, labels = dataset.element_spec
         for spec in (inputs["source_ids"], inputs["target_ids"], labels):
             assert spec.dtype == tf.int32 and spec.shape.rank == 2
@@ -128,6 +130,7 @@ def test_boundaries_start_at_8_and_grow_by_a_tenth_up_to_the_longest():
         assert shorter < longer <= max(shorter + 1, shorter * 1.1)
     assert bucket_boundaries(8) == [8]
     assert bucket_boundaries(5) == [5]
+    assert bucket_boundaries(2) == [2]
     with pytest.raises(UserError, match="max_length of at least 2"):
         bucket_boundaries(1)
 
@@ -228,6 +231,62 @@ def test_shuffled_batches_have_the_shapes_of_unshuffled_ones(corpus):
     assert shapes(True) == shapes(False)
 
 
+@pytest.mark.parametrize(
+    ("counts", "rows", "batches"),
+    [
+        # Two full batches of the short bucket, none of the long one.
+        ([4, 0], [2, 1], [[0, 2, 0], [2, 4, 0]]),
+        # The room left in the long bucket's batch goes to a pair of the short one.
+        ([4, 1], [4, 2], [[0, 2, 1], [2, 5, 0]]),
+        # The last two share what is left, in the shape of the longer where they fit it.
+        ([2, 4], [4, 3], [[0, 3, 1], [3, 6, 1]]),
+        ([1, 4], [9, 4], [[0, 3, 1], [3, 5, 1]]),
+        ([2, 4], [9, 4], [[0, 3, 1], [3, 6, 1]]),
+        ([5, 1], [9, 4], [[0, 3, 1], [3, 6, 0]]),
+        ([1, 9], [9, 4], [[0, 4, 1], [4, 7, 1], [7, 10, 1]]),
+        # More are left than two batches of the longer hold: 5 pairs, 2 rows.
+        ([3, 2], [10, 2], [[0, 2, 1], [2, 5, 0]]),
+        ([1, 0], [4, 2], [[0, 1, 0]]),
+    ],
+)
+def test_pairs_are_cut_into_as_few_batches_as_can_be(counts, rows, batches):
+    assert plan_batches(np.array(counts), np.array(rows)).tolist() == batches
+
+
+def test_buckets_are_found_part_by_part(corpus, monkeypatch):
+    boundaries = bucket_boundaries(100)
+    at_once = buckets_of(corpus.pairs, boundaries)
+    (_, source_lengths), (_, target_lengths) = corpus.pairs.sides(np.arange(NUM_PAIRS))
+    for bucket, *sides in zip(at_once, source_lengths, target_lengths, strict=True):
+        assert boundaries[bucket] == min(b for b in boundaries if b > max(sides))
+    for chunk in (1, 7, NUM_PAIRS - 1, NUM_PAIRS):
+        monkeypatch.setattr("keras_transformer.data.batch_plan._CHUNK", chunk)
+        np.testing.assert_array_equal(buckets_of(corpus.pairs, boundaries), at_once)
+
+
+def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
+    class Plan:
+        pass
+
+    made = []
+
+    def make(number):
+        made.append(number)
+        return Plan()
+
+    plans = Prefetcher(make)
+    references = []
+    for number in range(5):
+        assert plans[number] is plans[number]
+        references.append(weakref.ref(plans[number]))
+    assert plans[5] is plans[5]
+    gc.collect()
+    assert [reference() is not None for reference in references] == [False] * 4 + [True]
+    assert plans[4] is references[4]()  # for a thread that is late
+    assert plans[6] is not None
+    assert made[:7] == list(range(7))
+
+
 # Which pairs come when
 
 
@@ -246,7 +305,7 @@ def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, option
 
 def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, monkeypatch):
     monkeypatch.setattr("keras_transformer.data.bpe_dropout._GROUP_BATCHES", 8)
-    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus)), 0.3)
+    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus), seed=0, shuffle=True), 0.3)
     assert plans.plans_per_epoch == 3
     for epoch in range(2):
         first = epoch * plans.plans_per_epoch
@@ -263,9 +322,9 @@ def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, 
 
 
 def test_a_group_that_needs_too_many_batches_is_split_with_less_dropout(corpus, monkeypatch):
-    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus)), 1.0)
+    plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus), seed=0, shuffle=True), 1.0)
     with_dropout = plans.plan(0)
-    plans.batches_per_plan = len(Batches(corpus, **PLAIN).epochs())
+    plans.batches_per_plan = len(Batches(corpus, **PLAIN).epoch())
     without = plans.plan(0)
     assert len(without.batches) == plans.batches_per_plan
     assert len(without.pairs.ids) == len(corpus.pairs.ids) < len(with_dropout.pairs.ids)
@@ -366,7 +425,7 @@ def test_unshuffled_a_bucket_keeps_the_order_of_the_source(corpus):
 
 def test_each_iteration_over_epochs_is_the_next_epoch(corpus):
     batches = Batches(corpus, seed=1, **PLAIN)
-    epochs = Batches(corpus, seed=1, **PLAIN).epochs()
+    epochs = Batches(corpus, seed=1, **PLAIN).epoch()
     assert len(epochs) == batches.batches_per_epoch
     for epoch in range(3):
         found = list(epochs)
@@ -375,11 +434,65 @@ def test_each_iteration_over_epochs_is_the_next_epoch(corpus):
             assert_same(flat(element), expected)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_order_does_not_depend_on_how_many_iterators_are_made(corpus, first):
+    """As Keras does: iterators that are never used, and one of which a batch is tried."""
+    batches = Batches(corpus, seed=1, **PLAIN)
+    epochs = batches.epoch()
+    tried = iter(epochs)
+    for _ in range(first):
+        next(tried)
+    for epoch in range(3):
+        iter(epochs)
+        found = [flat(element) for _, element in zip(range(len(epochs)), epochs, strict=False)]
+        for element, expected in zip(found, batches_of(batches, epoch), strict=True):
+            assert_same(element, expected)
+
+
+def test_an_iteration_that_is_broken_off_is_not_an_epoch(corpus):
+    batches = Batches(corpus, seed=1, **PLAIN)
+    epochs = batches.epoch()
+    for _ in epochs.take(len(epochs) - 1):
+        pass
+    assert_same(flat(next(iter(epochs))), batches.batch(0))
+
+
 def test_a_corpus_without_pairs_has_no_batches(tokenizer, tmp_path):
     (tmp_path / "empty").write_text("\n")
-    paths = [tmp_path / "empty"] * 2
-    assert list(translation_dataset(*paths, tokenizer)) == []
-    assert list(translation_dataset(*paths, tokenizer, bpe_dropout=0.1)) == []
+    corpus = Corpus.build(TextPairs(*[tmp_path / "empty"] * 2), tokenizer)
+    for options in (PLAIN, DROPOUT):
+        assert list(Batches(corpus, **options).epoch()) == []
+
+
+def test_files_without_a_usable_pair_are_refused(tokenizer, tmp_path):
+    (tmp_path / "en").write_text("\na b c d\n")
+    with pytest.raises(UserError, match="found 1 with an empty side and 1 too long") as error:
+        translation_dataset(*[tmp_path / "en"] * 2, tokenizer, max_length=3)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_left_out_is_said(tokenizer, tmp_path, capsys):
+    (tmp_path / "en").write_text("a\n\nb\na b c d\n")
+    files = [tmp_path / "en"] * 2
+    batches = translation_dataset(*files, tokenizer, max_length=4)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"Dropped from {tmp_path / 'en'}")
+    assert "1 pairs with an empty side" in line and f"({tmp_path / 'en'}:2)" in line
+    assert "1 with a side of more than 4 tokens" in line and f"({tmp_path / 'en'}:4)" in line
+    ((_, labels),) = batches
+    assert np.count_nonzero((labels != PAD_ID).numpy().any(axis=1)) == 2
+    said = []
+    translation_dataset(*files, tokenizer, max_length=4, say=said.append)
+    assert said == [line] and capsys.readouterr().out == ""
+
+
+def test_the_dataset_takes_the_options_of_batches(tokenizer, files):
+    options = dict(tokens_per_batch=300, seed=3, shuffle=False, batch_multiple=3, bpe_dropout=0.2)
+    corpus = Corpus.build(TextPairs(*files), tokenizer, max_length=50)
+    expected = Batches(corpus, **options)
+    found = translation_dataset(*files, tokenizer, 50, **options, say=lambda line: None)
+    for element, batch in zip(found, batches_of(expected), strict=True):
+        assert_same(flat(element), batch)
 
 
 # Workers and replicas
@@ -459,7 +572,7 @@ def test_model_fit_takes_epochs(corpus):
     model = Model()
     model.built = True
     model.compile(jit_compile=False)
-    model.fit(batches.epochs(), epochs=2, verbose=0)
+    model.fit(batches.epoch(), epochs=2, verbose=0)
     assert len(steps) == 2 * batches.batches_per_epoch
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.decoding import DecoderSteps, SearchOptions, beam_search
+from keras_transformer.decoding import NO_HYPOTHESIS, DecoderSteps, SearchOptions, beam_search
 
 START, END, PAD = (
     1,
@@ -175,7 +175,7 @@ def test_agrees_with_a_plain_search(seed):
     for ids, scores, source, limit in zip(*result, sources, limits, strict=True):
         expected = reference_search(model, source, limit=limit, **options)
         assert_hypotheses(ids[: len(expected)], scores[: len(expected)], expected)
-        assert np.all(np.isneginf(scores[len(expected) :]))  # fewer sequences exist than slots
+        assert np.all(scores[len(expected) :] == NO_HYPOTHESIS)  # fewer sequences exist than slots
         assert np.all(ids[len(expected) :] == PAD)
 
 
@@ -260,7 +260,9 @@ def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
 
     unfinished = [score(np.log(0.7), 3, 1.0), score(np.log(0.2), 3, 1.0)]
     np.testing.assert_array_equal(result.ids[0], [[END, 0, 0], [3, 3, 3], [4, 4, 4], [0, 0, 0]])
-    np.testing.assert_allclose(result.scores[0], [np.log(0.1), *unfinished, -np.inf], rtol=1e-6)
+    np.testing.assert_allclose(
+        result.scores[0], [np.log(0.1), *unfinished, NO_HYPOTHESIS], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_sentences_that_are_done_leave():
     ]
 
 
-def test_a_sentence_takes_the_place_of_one_that_is_done():
+def test_a_sentence_takes_the_batch_slot_of_one_that_is_done():
     transitions = {1: {END: 1.0}, 3: {4: 1.0}, 4: {5: 1.0}, 5: {END: 1.0}}
     chained, asked = chain(transitions, vocab_size=6), []
 
@@ -333,7 +335,7 @@ def test_a_sentence_takes_the_place_of_one_that_is_done():
         return chained(ids, position, state)
 
     start_ids = ops.array([3, 1, 1, 4])
-    result = run(step, {}, start_ids, beam_size=1, max_lengths=[9] * 4, places=2)
+    result = run(step, {}, start_ids, beam_size=1, max_lengths=[9] * 4, num_slots=2)
 
     assert asked == [([3, 1], [0, 0]), ([4, 1], [1, 0]), ([5, 4], [2, 0]), ([5, 5], [2, 1])]
     assert [symbols_of(row[0][row[0] != 0]) for row in result.ids] == [
@@ -366,7 +368,7 @@ def test_nan_logits_of_one_sentence_leave_the_others_alone():
 
     result = run(step, {}, ops.array([1, 1]), beam_size=2, alpha=0.6, max_lengths=[3, 3])
 
-    assert np.all(np.isneginf(result.scores[0])) and np.all(result.ids[0] == 0)
+    assert np.all(result.scores[0] == NO_HYPOTHESIS) and np.all(result.ids[0] == 0)
     np.testing.assert_array_equal(result.ids[1, 0], [END, 0, 0])
 
 
@@ -378,7 +380,7 @@ def test_empty_batch_and_empty_limit():
 
     assert nothing.ids.shape == (0, 3, 0) and nothing.scores.shape == (0, 3)
     assert no_room.ids.shape == (1, 3, 0)
-    np.testing.assert_array_equal(no_room.scores, [[0.0, -np.inf, -np.inf]])
+    np.testing.assert_array_equal(no_room.scores, [[0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]])
 
 
 SOURCES = np.array([3, 90, 150, 17, 44, 120, 8, 61, 199], "int32")
@@ -442,18 +444,20 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     assert_same([result.ids[:, :, :10], result.scores], expected)
 
 
-@pytest.mark.parametrize("places", [1, pytest.param(2, marks=pytest.mark.slow), 5, 20])
+@pytest.mark.parametrize("num_slots", [1, pytest.param(2, marks=pytest.mark.slow), 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", "xla"])
-def test_however_many_places_there_are_the_result_is_the_same(how, places, monkeypatch):
+def test_the_result_is_the_same_whatever_the_number_of_batch_slots(how, num_slots, monkeypatch):
     monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
     model = ToyModel(seed=7, vocab_size=6)
     options = {"beam_size": 4, "n_best": 2, "alpha": 0.6}
 
     def search(sources, limits):
-        return model.search(sources, max_lengths=limits, places=places, **options)
+        return model.search(sources, max_lengths=limits, num_slots=num_slots, **options)
 
     def compiled(sources, limits):
-        return model.search(sources, max_lengths=limits, buffer_length=10, places=places, **options)
+        return model.search(
+            sources, max_lengths=limits, buffer_length=10, num_slots=num_slots, **options
+        )
 
     if how == "any shape":
         signature = [tf.TensorSpec([None], tf.int32)] * 2

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import evalb_trees
 import pytest
 
 from keras_transformer.errors import UserError
@@ -38,6 +39,9 @@ def scores(*pairs):
         # It is the tag that counts, not the word.
         ("(NP (NN .) (NN ,))", {("NP", 0, 2)}),
         ("(NP (, a) (NN b))", {("NP", 0, 1)}),
+        ("(NP (TOP a) (NN b))", {("NP", 0, 1)}),
+        # Brackets of a deleted label go without their words.
+        ("(NP (: (NN a) (NN b)) (NN c))", {("NP", 0, 3)}),
         # Other signs are words.
         ("(NP ($ $) (CD 5) (-LRB- -LRB-) (-RRB- -RRB-) (# #))", {("NP", 0, 5)}),
         # Traces go, and so do constituents that are left empty, all the way up.
@@ -126,6 +130,28 @@ def test_a_sentence_without_a_scored_bracket_counts_as_a_sentence():
     assert (counted.sentences, counted.exact, counted.f1) == (1, 1, 0.0)
 
 
+def test_a_sentence_without_a_tree_has_failed_even_if_nothing_is_scored():
+    counted = scores((None, "(X (. .))"))
+    assert (counted.sentences, counted.failed, counted.exact) == (1, 1, 0)
+
+
+def test_the_figures_print_as_a_table():
+    long = "(NP" + " (NN a)" * 41 + ")"
+    pairs = [(GOLD, GOLD), (None, "(NP (NN a))"), (long, long)]
+    parsed, references = zip(*pairs, strict=True)
+    trees = [text and parse_tree(text) for text in parsed]
+    table = format_bracket_scores(trees, [parse_tree(text) for text in references])
+    assert table.splitlines() == [
+        "    F1  recall  precision  exact match",
+        " 90.91   83.33     100.00        66.67  3 sentences, 1 without a comparable tree",
+        " 88.89   80.00     100.00        50.00  2 sentences of at most 40 words, "
+        "1 without a comparable tree",
+    ]
+    assert format_bracket_scores(trees[:1], [parse_tree(GOLD)]).endswith(
+        "1 sentences of at most 40 words"
+    )
+
+
 def test_short_sentences_are_counted_with_punctuation_and_without_traces():
     forty = "(S" + " (NN a)" * 38 + " (, ,) (. .) (-NONE- *))"
     more = "(S" + " (NN a)" * 39 + " (, ,) (. .))"
@@ -139,3 +165,21 @@ def test_trees_of_other_words_are_refused():
         scores(("(NP (NN b))", "(NP (NN a))"))
     with pytest.raises(UserError, match="as many parsed trees as references, 1, found 0"):
         score_trees([], [parse_tree(GOLD)])
+
+
+def test_trees_are_compared_word_by_word_and_not_by_their_number():
+    # One word is deleted of each, as many are left: "(a c)" against "(b c)".
+    counted = scores(("(S (NN a) (, b) (NN c))", "(S (, a) (NN b) (NN c))"))
+    assert (counted.failed, counted.exact, counted.matched) == (1, 0, 0)
+
+
+def test_corrupted_trees_have_the_figures_that_evalb_prints():
+    found = [evalb_trees.ours(seed) for seed in range(evalb_trees.RECORDED)]
+    assert found == evalb_trees.recorded()
+
+
+def test_the_corrupted_trees_try_every_outcome():
+    figures = evalb_trees.recorded()
+    left_out = [pair for pair in figures if pair.is_left_out]
+    perfect = [pair for pair in figures if pair.matched == pair.expected == pair.found > 0]
+    assert min(len(left_out), len(perfect), len(figures) - len(left_out) - len(perfect)) > 30

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from helpers import run_python
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from keras_transformer.errors import UserError
 from keras_transformer.ragged import Ragged
 from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers.byte_pairs import BytePairMerges
 
 SENTENCES = [
     "the horses ride, the horse rode",
@@ -57,6 +59,36 @@ def test_dropping_every_merge_leaves_characters(tokenizer):
     assert pieces == list("\u2581the\u2581horses\u2581ride,\u2581the\u2581horse\u2581rode")
 
 
+class Draws:
+    """Random numbers that are told, round by round."""
+
+    def __init__(self, *rounds):
+        self.rounds = iter(rounds)
+
+    def random_sample(self, count):
+        numbers = next(self.rounds)
+        assert len(numbers) == count
+        return np.array(numbers)
+
+
+def test_each_round_makes_the_best_merge_of_each_word_that_is_not_left_out():
+    pieces = ["er", "he", "her", "h", "e", "r"]  # the best first
+    model = ModelProto()
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    for number, piece in enumerate(pieces):
+        model.pieces.add(piece=piece, score=-number)
+    words = Ragged(np.array([3, 4, 5, 3, 4]), np.array([3, 2]))  # h e r, h e
+
+    def split(*rounds):
+        result = BytePairMerges(model).resplit(words, 0.5, Draws(*rounds))
+        return [[pieces[id_] for id_ in row] for row in rows(result)]
+
+    assert split([1, 1, 1, 1, 1], [1, 1, 1], [1]) == [["her"], ["he"]]
+    assert split([1, 1, 1, 0, 1], [1, 1], [1]) == [["her"], ["h", "e"]]  # h+e left out
+    assert split([1, 0, 1, 1, 1], [0, 1, 1]) == [["he", "r"], ["he"]]  # e+r, then he+r left out
+    assert split([0, 0, 1, 0, 1]) == [["h", "e", "r"], ["h", "e"]]
+
+
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 1.0])
 def test_dropout_changes_the_subwords_and_not_the_text(tokenizer, dropout):
     sentences = tokenized(tokenizer)
@@ -84,6 +116,7 @@ import sys
 import numpy as np
 from keras_transformer.ragged import Ragged
 from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers.byte_pairs import BytePairMerges
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = np.array([int(id_) for id_ in sys.argv[2].split()])
 sentences = Ragged(ids, np.array([len(ids)]))

@@ -1,6 +1,7 @@
 """What happens between steps: skipped updates, the best validation, patience, what is counted."""
 
 import dataclasses
+import json
 import types
 
 import numpy as np
@@ -11,7 +12,7 @@ from keras_transformer.data import Batch, BatchCount
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, TrainingOptions
 from keras_transformer.training.callbacks import SkippedUpdates, Validation
-from keras_transformer.training.run_state import RunState, Seen
+from keras_transformer.training.run_state import RunState, TrainingTotals
 from keras_transformer.training.stopping import StopSignals
 
 
@@ -46,7 +47,20 @@ def steps_with_skips(folder, skipped, steps=200, **options):
         count = sum(other <= step for other in skipped)
         logs = {"gradient_norm": tf.constant(norm), "skipped_updates": tf.constant(float(count))}
         callback.on_train_batch_end(step - 1, logs)
+    callback.on_train_end()
     return state, log
+
+
+@pytest.mark.parametrize(("steps", "count"), [(50, 2), (99, 2), (160, 3)])
+def test_updates_skipped_just_before_the_end_are_counted(tmp_path, steps, count):
+    state, log = steps_with_skips(tmp_path, {7, 9, 150}, steps=steps)
+    assert state.skipped_updates == count
+    assert f"({count} so far" in log.lines[-1]
+
+
+def test_a_batch_that_cannot_be_saved_does_not_hide_why_training_ends(tmp_path):
+    with pytest.raises(UserError, match=r"not finite.*; its batch cannot be saved: No such file"):
+        steps_with_skips(tmp_path / "nowhere", {7}, max_skipped_updates=0)
 
 
 def test_skipped_updates_are_said_and_counted(tmp_path):
@@ -110,7 +124,7 @@ def validations(folder, values, **options):
 def test_the_first_of_the_best_validations_is_kept(tmp_path, best_by, values, best):
     state, kept, _ = validations(tmp_path, values, best_by=best_by)
     assert (state.best_step, state.best_value) == (best, values[best - 1])
-    assert kept == [best]
+    assert kept[-1] == best
     assert state.step == 4
 
 
@@ -124,13 +138,38 @@ def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patienc
     )
 
 
+def test_a_new_run_has_done_nothing():
+    nothing = dict(seconds=0, pairs=0, source_tokens=0, target_tokens=0, rows_by_length={})
+    expected = dict(step=0, seen=nothing, reported=nothing, metrics=[], validation_seconds=0)
+    expected |= dict(saving_seconds=0, skipped_updates=0, validated=0, best_step=None)
+    expected |= dict(best_value=None, validations_since_best=0, interim=[])
+    assert RunState().to_json() == expected
+
+
+def test_a_report_is_about_what_comes_after_the_last_one():
+    count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
+    state = RunState()
+    state.seen.add(count)
+    state.report()
+    assert state.reported == state.seen
+    state.seen.add(count)
+    assert (state.reported.pairs, state.seen.pairs) == (2, 4)
+
+
+def test_a_state_of_an_earlier_version_is_read():
+    state = RunState(step=7, seen=TrainingTotals(rows_by_length={4: 3}), best_step=5)
+    entries = json.loads(json.dumps(state.to_json()))
+    del entries["interim"]
+    assert RunState.from_json(entries) == state
+
+
 def test_what_was_seen_is_added_up():
     count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
-    seen = Seen()
+    seen = TrainingTotals()
     seen.add(count)
     before = dataclasses.replace(seen, rows_by_length=dict(seen.rows_by_length))
     seen.add(count._replace(length=2))
     assert (seen.pairs, seen.source_tokens, seen.target_tokens) == (4, 12, 12)
     assert seen.rows_by_length == {4: 3, 2: 3}
-    assert seen.padding_share(since=Seen()) == pytest.approx(1 - 24 / 36)
+    assert seen.padding_share(since=TrainingTotals()) == pytest.approx(1 - 24 / 36)
     assert seen.padding_share(since=before) == pytest.approx(1 - 12 / 12)

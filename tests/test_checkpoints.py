@@ -1,12 +1,13 @@
 """Checkpoints: whole, verified, exact; and their mean (paper, section 6.1)."""
 
+import contextlib
+import itertools
 import json
-import sys
-import threading
 
 import keras
 import numpy as np
 import pytest
+from file_faults import Fault, FullDisk
 from helpers import randomise, small_model
 
 from keras_transformer.errors import UserError
@@ -81,8 +82,7 @@ def test_going_on_from_a_checkpoint_equals_not_stopping(checkpoints):
     train(undisturbed, 2)
     train(restarted, 2)
     assert any(np.any(a != b) for a, b in zip(state(undisturbed), at_step_2, strict=True))
-    for found, expected in zip(state(restarted), state(undisturbed), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    assert_same(state(restarted), state(undisturbed))
 
 
 def test_a_trained_checkpoint_serves_a_model_without_an_optimizer(checkpoints):
@@ -220,51 +220,30 @@ def test_progress_is_saved_with_the_weights(checkpoints):
     assert checkpoints.load_progress(3) == {"validated": 2, "best_value": 0.1}
 
 
-class Killed(BaseException):
-    """Ends a block as a killed process would: what it does to files afterwards has no effect."""
+def test_damaged_progress_is_refused(checkpoints):
+    checkpoints.save(new_model(), 3, {"validated": 2})
+    (checkpoints.path(3) / "progress.json").write_text('{"validated": 1}\n')
+    with pytest.raises(UserError, match=r"progress\.json: .*damaged"):
+        checkpoints.load_progress(3)
 
 
-class KilledAt:
-    """From the n-th operation on files on, none happens; told of them by Python itself."""
-
-    OPERATIONS = frozenset(["open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"])
-    current = None
-
-    def __init__(self, number):
-        self.left = number
-
-    def __enter__(self):
-        KilledAt.current = self
-        return self
-
-    def __exit__(self, kind, *_):
-        KilledAt.current = None
-        return kind is Killed
-
-    @staticmethod
-    def hook(event, arguments):
-        killed = KilledAt and KilledAt.current  # None at the interpreter's end, as all names are
-        if not killed or threading.current_thread() is not threading.main_thread():
+def faults_in_turn(fault):
+    """A fault at the first operation on files, one at the second, until all have succeeded."""
+    for number in itertools.count(1):
+        yield (last := fault(number))
+        if not last.happened:
             return
-        if event in killed.OPERATIONS:
-            killed.left -= 1
-            if killed.left <= 0:
-                raise Killed
-
-
-sys.addaudithook(KilledAt.hook)
 
 
 def test_killed_at_any_operation_the_last_whole_checkpoint_is_found(tmp_path):
     models = {step: new_model(seed=step) for step in (1, 2, 3)}
     restored = new_model()
     found = []
-    killed = None
-    while killed is None or killed.left <= 0:
+    for killed in faults_in_turn(Fault):
         checkpoints = Checkpoints(tmp_path / str(len(found)))
         for step in (1, 2):
             checkpoints.save(models[step], step)
-        with KilledAt(len(found) + 1) as killed:
+        with killed:
             checkpoints.save(models[3], 3)
             checkpoints.prune(keep=2)
         assert Checkpoints(checkpoints.folder).recover() == []
@@ -276,6 +255,26 @@ def test_killed_at_any_operation_the_last_whole_checkpoint_is_found(tmp_path):
     assert found.count([1, 2]) >= 4  # killed before the new one was there
     assert found.count([1, 2, 3]) >= 1  # before an old one was removed
     assert found.count([2, 3]) >= 4
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("fault", [Fault, FullDisk])
+def test_a_checkpoint_written_again_is_the_old_or_the_new_one_whatever_fails(tmp_path, fault):
+    old, new, restored = new_model(seed=1), new_model(seed=2), new_model()
+    found = []
+    for failing in faults_in_turn(fault):
+        checkpoints = Checkpoints(tmp_path / str(len(found)))
+        checkpoints.save(old, 7)
+        with failing, contextlib.suppress(UserError):
+            checkpoints.save(new, 7)
+        assert Checkpoints(checkpoints.folder).recover() == []
+        assert [path.name for path in checkpoints.folder.iterdir()] == ["step-00000007"]
+        checkpoints.restore(restored, 7)
+        is_new = np.array_equal(state(restored)[0], state(new)[0])
+        assert_same(state(restored), state(new if is_new else old))
+        found.append(is_new)
+    assert found.count(False) >= 4
+    assert found[-1]
     assert found == sorted(found)
 
 

@@ -2,13 +2,27 @@
 
 import io
 import json
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 
 import pytest
-from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_process
+from command_lines import (
+    FEW_STEPS,
+    TINY_MODEL,
+    arguments,
+    refused,
+    run,
+    run_arguments,
+    run_process,
+)
 from helpers import ROOT, randomise
 
 from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import Checkpoints, ModelDir
 
 
@@ -34,10 +48,10 @@ def training(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
-    """A model_dir made by `train.py`, and the process that made it."""
+    """A model_dir made by `train`, and the process that made it."""
     model_dir = tmp_path_factory.mktemp("runs") / "en-de"
     process = run_process(
-        "train.py",
+        "train",
         train_source=corpus / "train.en",
         train_target=corpus / "train.de",
         valid_source=corpus / "test.en",
@@ -79,12 +93,12 @@ def test_train_writes_a_model_dir_and_says_so(trained):
     assert "sacreBLEU" in process.stdout.decode()
     assert Checkpoints(model_dir / "checkpoints").steps() == [1, 2]
     [command] = json.loads((model_dir / "training.json").read_text())["commands"]
-    assert command.startswith(f"{ROOT / 'train.py'} --train_source=")
+    assert command.startswith("keras-transformer train --train_source=")
 
 
 def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
     process = run_process(
-        "evaluate.py",
+        "evaluate",
         model_dir=trained[0],
         source=corpus / "test.en",
         reference=corpus / "test.de",
@@ -121,7 +135,7 @@ STRANGE_INPUT = b"\n".join(
 
 
 def test_translate_writes_as_many_lines_as_it_reads(lively):
-    process = run_process("translate.py", model_dir=lively, average=2, stdin=STRANGE_INPUT)
+    process = run_process("translate", model_dir=lively, average=2, stdin=STRANGE_INPUT)
     assert process.returncode == 0
     assert process.stderr == b""
     assert process.stdout.endswith(b"\n")
@@ -136,7 +150,7 @@ def test_translate_writes_as_many_lines_as_it_reads(lively):
 
 def translate(monkeypatch, capfd, stdin, **options):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-    run("translate.py", **options)
+    run("translate", **options)
     return capfd.readouterr().out.split("\n")
 
 
@@ -158,7 +172,7 @@ def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("\nYes.\n \n")
     files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
-    run("evaluate.py", model_dir=trained[0], beam_size=1, output=tmp_path / "output", **files)
+    run("evaluate", model_dir=trained[0], beam_size=1, output=tmp_path / "output", **files)
     assert "perplexity" in capsys.readouterr().out
     lines = (tmp_path / "output").read_text().split("\n")
     assert (len(lines), lines[0], lines[2]) == (4, "", "")
@@ -174,7 +188,7 @@ def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
     ):
         write_pairs(folder, (f"en.{name}.txt", f"de.{name}.txt"), split, count)
     del training["train_source"], training["train_target"]
-    run("train.py", tfds=folder, source_lang="en", target_lang="de", **training)
+    run("train", tfds=folder, source_lang="en", target_lang="de", **training)
     printed = capsys.readouterr().out
     assert "step 2: validation loss" in printed
     assert "(test, en to de)" in printed
@@ -187,7 +201,7 @@ def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, 
     write_pairs(folder, ("en.train.txt", "de.train.txt"), "train", 200)
     del training["train_source"], training["train_target"]
     languages = {"source_lang": "en", "target_lang": "de"}
-    run("train.py", tfds=folder, valid_split="", test_split="", **languages, **training)
+    run("train", tfds=folder, valid_split="", test_split="", **languages, **training)
     assert "validation loss" not in capsys.readouterr().out
     assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
 
@@ -197,13 +211,13 @@ def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, 
 
 def test_missing_file(training, tmp_path):
     missing = tmp_path / "missing.de"
-    message = refused("train.py", **{**training, "train_target": missing})
+    message = refused("train", **{**training, "train_target": missing})
     assert message == f"{missing}: expected a readable file: No such file or directory"
     assert not training["model_dir"].exists()
 
 
 def test_unequal_line_counts(training, corpus):
-    message = refused("train.py", **{**training, "train_target": corpus / "test.de"})
+    message = refused("train", **{**training, "train_target": corpus / "test.de"})
     assert "found 200 in " in message
     assert f"{corpus / 'train.en'} and 5 in {corpus / 'test.de'}" in message
     assert not training["model_dir"].exists()
@@ -211,7 +225,7 @@ def test_unequal_line_counts(training, corpus):
 
 def test_unequal_line_counts_of_the_validation_files(training, corpus):
     sides = {"valid_source": corpus / "test.en", "valid_target": corpus / "train.de"}
-    message = refused("train.py", **training, **sides)
+    message = refused("train", **training, **sides)
     assert f"found 5 in {corpus / 'test.en'} and 200 in {corpus / 'train.de'}" in message
     assert not training["model_dir"].exists()
 
@@ -219,37 +233,37 @@ def test_unequal_line_counts_of_the_validation_files(training, corpus):
 def test_text_that_is_not_utf_8(training, tmp_path):
     text = tmp_path / "latin.de"
     text.write_bytes(b"ja\n" * 10 + b"K\xe4se\n" + b"ja\n" * 189)
-    message = refused("train.py", **{**training, "train_target": text})
+    message = refused("train", **{**training, "train_target": text})
     assert message.startswith(f"{text}:11: expected UTF-8 text")
     assert not training["model_dir"].exists()
 
 
 def test_unknown_preset(training):
-    message = refused("train.py", **{**training, "preset": "huge"})
+    message = refused("train", **{**training, "preset": "huge"})
     assert message.startswith("unknown preset 'huge': expected one of base, big, ")
     assert not training["model_dir"].exists()
 
 
 def test_impossible_field_and_option(training):
-    message = refused("train.py", **{**training, "num_heads": 3})
+    message = refused("train", **{**training, "num_heads": 3})
     assert "d_model=16, num_heads=3" in message
-    message = refused("train.py", **{**training, "steps": 0})
+    message = refused("train", **{**training, "steps": 0})
     assert message == "steps must be at least 1: found 0"
     assert not training["model_dir"].exists()
 
 
 def test_vocabulary_larger_than_the_text_allows(training):
-    message = refused("train.py", **{**training, "vocab_size": 1_000_000})
+    message = refused("train", **{**training, "vocab_size": 1_000_000})
     largest = int(message.partition("at most ")[2].partition(",")[0])
     assert message.endswith("found 1000000")
     assert not training["model_dir"].exists()
     # The largest is the largest: one more is refused for the same reason.
-    assert f"at most {largest}," in refused("train.py", **{**training, "vocab_size": largest + 1})
+    assert f"at most {largest}," in refused("train", **{**training, "vocab_size": largest + 1})
 
 
 @pytest.mark.parametrize("side", ["train_source", "train_target", "valid_source", "valid_target"])
 def test_one_side_without_the_other(corpus, tmp_path, side):
-    message = refused("train.py", **{side: corpus / "train.en"}, model_dir=tmp_path / "runs")
+    message = refused("train", **{side: corpus / "train.en"}, model_dir=tmp_path / "runs")
     partner = side.replace("source", "x").replace("target", "source").replace("x", "target")
     assert f"--{side}" in message
     assert f"--{partner}" in message
@@ -258,18 +272,18 @@ def test_one_side_without_the_other(corpus, tmp_path, side):
 
 def test_validation_files_without_training_files(corpus, tmp_path):
     sides = {"valid_source": corpus / "test.en", "valid_target": corpus / "test.de"}
-    message = refused("train.py", **sides, model_dir=tmp_path / "runs")
+    message = refused("train", **sides, model_dir=tmp_path / "runs")
     assert "expected --train_source and --train_target" in message
 
 
 def test_as_many_source_as_target_files(training, corpus):
     twice = f"{corpus / 'train.en'},{corpus / 'train.en'}"
-    message = refused("train.py", **{**training, "train_source": twice})
+    message = refused("train", **{**training, "train_source": twice})
     assert "found 2 source and 1 target files" in message
 
 
 def test_tfds_and_files(training):
-    message = refused("train.py", tfds="wmt14_translate/de-en", **training)
+    message = refused("train", tfds="wmt14_translate/de-en", **training)
     assert (
         message == "expected no --train_source, found with --tfds, which takes the place of files"
     )
@@ -277,20 +291,20 @@ def test_tfds_and_files(training):
 
 @pytest.mark.parametrize("given", [{}, {"source_lang": "en"}, {"target_lang": "de"}])
 def test_tfds_without_languages(given):
-    message = refused("train.py", tfds="wmt14_translate/de-en", **given)
+    message = refused("train", tfds="wmt14_translate/de-en", **given)
     assert message == "--tfds needs --source_lang and --target_lang"
 
 
 def test_unknown_tfds_data_set(tmp_path):
     options = {"source_lang": "en", "target_lang": "de", "model_dir": tmp_path / "runs"}
-    assert "no_such_data_set" in refused("train.py", tfds="no_such_data_set", **options)
+    assert "no_such_data_set" in refused("train", tfds="no_such_data_set", **options)
     assert not (tmp_path / "runs").exists()
 
 
 def test_model_dir_of_another_configuration(trained, training):
     model_dir, _ = trained
     before = files_of(model_dir)
-    message = refused("train.py", **{**training, "model_dir": model_dir, "d_ff": 32})
+    message = refused("train", **{**training, "model_dir": model_dir, "d_ff": 32})
     assert f"model_dir {model_dir} " in message
     assert message.endswith(": d_ff=16 (now 32)")
     assert files_of(model_dir) == before
@@ -298,7 +312,7 @@ def test_model_dir_of_another_configuration(trained, training):
 
 def test_model_dir_that_is_another_folder(training, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    message = refused("train.py", **{**training, "model_dir": tmp_path})
+    message = refused("train", **{**training, "model_dir": tmp_path})
     assert message.startswith(f"model_dir {tmp_path}: expected a model, or an empty or new folder")
     assert files_of(tmp_path) == {tmp_path / "thesis.tex": b"mine"}
 
@@ -308,15 +322,15 @@ def test_damaged_checkpoint(trained, training, corpus):
     weights = training["model_dir"] / "checkpoints" / "step-00000002" / "state.npz"
     weights.write_bytes(weights.read_bytes()[:-100])
     judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
-    for script, options in (("translate.py", {}), ("evaluate.py", judge)):
+    for script, options in (("translate", {}), ("evaluate", judge)):
         message = refused(script, **{**options, "model_dir": training["model_dir"]})
         assert message.startswith(f"{weights}: the checkpoint is damaged")
 
 
-@pytest.mark.parametrize("script", ["evaluate.py", "translate.py"])
+@pytest.mark.parametrize("script", ["evaluate", "translate"])
 def test_no_model_and_too_many_checkpoints(trained, corpus, script):
     judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
-    options = judge if script == "evaluate.py" else {}
+    options = judge if script == "evaluate" else {}
     message = refused(script, model_dir=corpus, **options)
     assert f"{corpus / 'config.json'}: expected the folder of a trained model" in message
     message = refused(script, model_dir=trained[0], average=3, **options)
@@ -327,12 +341,12 @@ def test_no_model_and_too_many_checkpoints(trained, corpus, script):
 def test_search_option_out_of_range(trained, monkeypatch, options):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
     [name] = options
-    assert refused("translate.py", model_dir=trained[0], **options).startswith(f"{name} must be")
+    assert refused("translate", model_dir=trained[0], **options).startswith(f"{name} must be")
 
 
 def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):
     judge = {"source": corpus / "test.en", "reference": corpus / "train.de"}
-    message = refused("evaluate.py", model_dir=trained[0], output=tmp_path / "out.de", **judge)
+    message = refused("evaluate", model_dir=trained[0], output=tmp_path / "out.de", **judge)
     assert f"found 5 in {corpus / 'test.en'} and 200 in {corpus / 'train.de'}" in message
     assert not (tmp_path / "out.de").exists()
 
@@ -341,22 +355,143 @@ def test_evaluate_refuses_a_test_set_of_nothing(trained, tmp_path):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("")
     files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
-    assert "found none" in refused("evaluate.py", model_dir=trained[0], **files)
+    assert "found none" in refused("evaluate", model_dir=trained[0], **files)
 
 
 # How it is refused: a process of its own each.
 
 
 def test_a_mistake_of_the_user_is_one_line_and_status_2(tmp_path):
-    process = run_process("translate.py", model_dir=tmp_path / "nothing")
+    process = run_process("translate", model_dir=tmp_path / "nothing")
     assert process.returncode == 2
     assert process.stdout == b""
     [line] = process.stderr.decode().splitlines()
-    assert line.startswith(f"translate.py: {tmp_path / 'nothing' / 'config.json'}: expected")
+    assert line.startswith(
+        f"keras-transformer translate: {tmp_path / 'nothing' / 'config.json'}: expected"
+    )
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&-", "<&- >&- 2>&-"])
+def test_a_command_works_with_closed_streams(closed, tmp_path):
+    """No file takes the number of one: what C++ prints would be in it."""
+    script = """
+import os, sys
+from keras_transformer.cli.process import fill_closed_streams
+was_open = [stream is not None for stream in (sys.stdin, sys.stdout, sys.stderr)]
+fill_closed_streams()
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+assert file > 2 and was_open == [os.fstat(n).st_rdev != NULL for n in range(3)]
+print("said", file=sys.stderr)
+os.write(2, b"printed by C++")
+"""
+    script = script.replace("NULL", str(os.stat(os.devnull).st_rdev))
+    command = f"{sys.executable} -c '{script}' {tmp_path / 'file'} {closed}"
+    process = subprocess.run(["bash", "-c", command], cwd=ROOT, input=b"", capture_output=True)
+    assert process.returncode == 0
+    assert (tmp_path / "file").read_bytes() == b""
+    assert process.stdout == b""
+    assert process.stderr == (b"" if "2>&-" in closed else b"said\nprinted by C++")
+
+
+def test_training_needs_no_standard_streams(training):
+    command = [sys.executable, "-m", "keras_transformer", "train", *arguments(training)]
+    closed = f"{shlex.join(map(str, command))} <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", closed], cwd=ROOT).returncode == 0
+    assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
+
+
+@pytest.mark.parametrize("imported", ["keras_transformer.cli.train", "tensorflow", "keras"])
+def test_an_interrupted_command_is_one_line_and_status_130(imported, training):
+    """Wherever the signal comes: here, once an import has begun that takes a while."""
+    script = f"""
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {imported!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+sys.meta_path.insert(0, Interrupt())
+from keras_transformer.cli.main import main
+main(sys.argv[1:])
+"""
+    command = [sys.executable, "-c", script, "train", *arguments(training)]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True)
+    assert process.returncode == 130
+    assert process.stderr == b"keras-transformer train: interrupted\n"
+    assert not training["model_dir"].exists()
+
+
+def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, corpus, tmp_path):
+    path = tmp_path / "ours.model"
+    lines = (corpus / "train.en").read_text().splitlines()
+    SubwordTokenizer.train_from_sentences(lines, 320).save(path)
+    del training["vocab_size"]
+    message = refused("train", **training, vocabulary=path, vocab_type="bpe")
+    assert message == "expected no --vocab_type, found with --vocabulary"
+    message = refused("train", **training, vocabulary=path, start_from=tmp_path)
+    assert message == "expected no --vocabulary, found with --start_from"
+    run("train", **training, vocabulary=path)
+    model_dir = ModelDir(training["model_dir"])
+    assert model_dir.load_config().vocab_size == 320
+    assert model_dir.load_tokenizer().to_bytes() == path.read_bytes()
+    path.unlink()
+    run("train", **{**training, "steps": 3}, vocabulary=path)
+    assert model_dir.checkpoints.steps()[-1] == 3
+
+
+def test_training_goes_on_without_the_folder_it_started_from(trained, training, tmp_path):
+    start = shutil.copytree(trained[0], tmp_path / "start")
+    for name in TINY_MODEL:
+        del training[name]
+    run("train", **training, start_from=start)
+    shutil.rmtree(start)
+    run("train", **{**training, "steps": 3}, start_from=start)
+    assert ModelDir(training["model_dir"]).checkpoints.steps()[-1] == 3
+
+
+def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):
+    training["model_dir"].mkdir()
+    (training["model_dir"] / "vocabulary.model").write_bytes(b"mine")
+    message = refused("train", **training)
+    assert message.endswith("found vocabulary.model; --vocabulary takes one to train with")
+    assert files_of(training["model_dir"]) == {training["model_dir"] / "vocabulary.model": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("old", "positions"),
+    [
+        (["--learned_positions"], "learned"),
+        (["--learned_positions=true", "--interleave_sinusoids=false"], "learned"),
+        (["--nolearned_positions", "--nointerleave_sinusoids"], "sinusoidal_split"),
+        (["--nointerleave_sinusoids"], "sinusoidal_split"),
+        (["--nolearned_positions"], "sinusoidal"),
+        (["--interleave_sinusoids"], "sinusoidal"),
+    ],
+)
+@pytest.mark.parametrize("preset", ["tiny", "E-learned"])
+def test_flags_of_earlier_versions_are_understood(old, positions, preset, monkeypatch, capfd):
+    configs = []
+    monkeypatch.setattr(
+        "keras_transformer.training.train", lambda _, c, *__, **___: configs.append(c)
+    )
+    monkeypatch.setattr("keras_transformer.cli.cost.cost_report", lambda c, *_: configs.append(c))
+    for command in ("train", "cost"):
+        run_arguments(command, [f"--preset={preset}", *old])
+        [line] = capfd.readouterr().err.splitlines()
+        assert line.endswith(f" is now --positions={positions}")
+    assert [config.positions for config in configs] == [positions] * 2
+
+
+def test_a_flag_given_by_both_its_names_is_refused():
+    for command in ("train", "cost"):
+        message = refused(command, positions="learned", learned_positions=True)
+        assert message == "expected no --learned_positions, found with --positions, its new name"
 
 
 def test_an_unknown_flag_is_refused_without_a_traceback(tmp_path):
-    process = run_process("train.py", model_dir=tmp_path / "runs", num_head=4)
+    process = run_process("train", model_dir=tmp_path / "runs", num_head=4)
     assert process.returncode not in (0, None)
     assert b"Traceback" not in process.stdout + process.stderr
     assert b"num_head" in process.stderr
@@ -364,10 +499,10 @@ def test_an_unknown_flag_is_refused_without_a_traceback(tmp_path):
 
 
 def test_an_argument_that_is_no_flag_is_refused(tmp_path):
-    process = run_process("train.py", "train.en", model_dir=tmp_path / "runs")
+    process = run_process("train", "train.en", model_dir=tmp_path / "runs")
     assert process.returncode == 2
     [line] = process.stderr.decode().splitlines()
-    assert line.startswith("train.py: expected flags only, found 'train.en'")
+    assert line.startswith("keras-transformer train: expected flags only, found 'train.en'")
     assert not (tmp_path / "runs").exists()
 
 
@@ -383,7 +518,7 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
     ],
 )
 def test_flags_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, options, message):
-    assert message in refused("train.py", model_dir=tmp_path / "runs", **options)
+    assert message in refused("train", model_dir=tmp_path / "runs", **options)
     assert not (tmp_path / "runs").exists()
 
 
@@ -392,5 +527,129 @@ def test_evaluate_does_not_write_over_what_it_reads(corpus, trained, option):
     source, reference = corpus / "test.en", corpus / "test.de"
     before = reference.read_bytes()
     files = {"source": source, "reference": reference, option: reference}
-    assert "in use" in refused("evaluate.py", model_dir=trained[0], **files)
+    assert "in use" in refused("evaluate", model_dir=trained[0], **files)
     assert reference.read_bytes() == before
+
+
+# What `evaluate` refuses before it translates, and what it keeps if it fails afterwards.
+
+
+@pytest.fixture
+def without_translating(monkeypatch):
+    """Fails if something is translated."""
+
+    def translate_n(*args, **kwargs):
+        raise AssertionError("translated before the mistake was found")
+
+    monkeypatch.setattr("keras_transformer.translator.Translator.translate_n", translate_n)
+
+
+@pytest.fixture
+def judge(trained, corpus):
+    """Flags with which `evaluate` works."""
+    files = {"source": corpus / "test.en", "reference": corpus / "test.de"}
+    return {"model_dir": trained[0], **files}
+
+
+@pytest.mark.parametrize("option", ["output", "json"])
+def test_evaluate_refuses_what_is_no_file_to_write_to(judge, tmp_path, without_translating, option):
+    message = refused("evaluate", **judge, **{option: tmp_path})
+    assert message == f"{tmp_path}: expected a file to write to, found something else"
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null is: a file of that name would take its place
+    message = refused("evaluate", **judge, **{option: tmp_path / "pipe"})
+    assert message == f"{tmp_path / 'pipe'}: expected a file to write to, found something else"
+    message = refused("evaluate", **judge, **{option: ""})
+    assert message == f"--{option}: expected a file to write to, found none"
+
+
+def test_evaluate_refuses_a_blank_reference(judge, tmp_path, without_translating):
+    blank = tmp_path / "blank.de"
+    blank.write_text("\n \n\n\n\n")
+    message = refused("evaluate", **{**judge, "reference": blank})
+    assert message.startswith(f"{blank}: expected a translation of a line of {judge['source']}")
+
+
+def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, without_translating):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    assert refused("evaluate", **judge, target_lang="ja").startswith("cannot score 'ja': ")
+
+
+def test_evaluate_refuses_several_translations_of_a_sentence(judge, without_translating):
+    message = refused("evaluate", **judge, n_best=2)
+    assert message.startswith("expected no --n_best, found 2: evaluate scores the best")
+
+
+def test_evaluate_keeps_the_translations_if_it_cannot_score_them(judge, tmp_path, monkeypatch):
+    def fail(*args):
+        raise UserError("no scores")
+
+    monkeypatch.setattr("keras_transformer.evaluation.translation_scores", fail)
+    options = {**judge, "beam_size": 1, "extra_length": 1, "output": tmp_path / "out.de"}
+    assert refused("evaluate", **options) == "no scores"
+    assert len((tmp_path / "out.de").read_text().split("\n")) == 6
+
+
+# Standard input and output, and empty names of folders.
+
+
+@pytest.mark.parametrize("script", ["translate", "parse"])
+@pytest.mark.parametrize("name", ["input", "output"])
+def test_a_closed_standard_stream_is_refused(script, name, monkeypatch, tmp_path):
+    monkeypatch.setattr(f"sys.std{name.removesuffix('put')}", None)  # as Python has it after <&-
+    message = refused(script, model_dir=tmp_path)
+    assert message == f"expected an open standard {name}, found it closed"
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("train", {}),
+        ("translate", {}),
+        ("parse", {}),
+        ("evaluate", {"source": "test.en", "reference": "test.de"}),
+        ("export", {"format": "saved_model", "output": "out"}),
+        ("import-marian", {"source": "test.en"}),
+        ("visualize", {"source": "A horse.", "output": "out"}),
+        ("cost", {}),
+    ],
+)
+def test_an_empty_model_dir_is_refused_by_every_command(
+    script, options, corpus, tmp_path, monkeypatch
+):
+    files = {name: corpus / value for name, value in options.items() if value.startswith("test.")}
+    monkeypatch.chdir(tmp_path)
+    message = refused(script, **{**options, **files, "model_dir": ""})
+    assert message == "expected --model_dir to name something, found nothing"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained, monkeypatch):
+    message = refused("translate", model_dir=f"{trained[0]},")
+    assert message == "expected --model_dir to name something, found nothing"
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("export", {"format": "saved_model"}),
+        ("export", {"format": "ctranslate2"}),
+        ("visualize", {"source": "A horse."}),
+    ],
+)
+def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refused(script, **options, model_dir=trained[0], output="")
+    assert message == "expected --output to name something, found nothing"
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_that_are_no_numbers_are_null_in_json(judge, tmp_path, monkeypatch):
+    def diverged(self):
+        return {"loss": float("nan"), "perplexity": float("nan")}
+
+    monkeypatch.setattr("keras_transformer.evaluation.ReferenceLoss.__call__", diverged)
+    options = {"beam_size": 1, "extra_length": 1, "json": tmp_path / "scores.json"}
+    run("evaluate", **judge, **options)
+    figures = json.loads((tmp_path / "scores.json").read_text(), parse_constant=pytest.fail)
+    assert figures["loss"] is None and figures["perplexity"] is None
+    assert figures["beam_size"] == 1

@@ -48,7 +48,7 @@ def test_a_preset_is_its_row_of_table_3(name):
     )
     assert row == TABLE_3[name]
     assert config.num_encoder_layers == config.num_decoder_layers
-    assert config.learned_positions == (name == "E-learned")
+    assert (config.positions == "learned") == (name == "E-learned")
     assert config.share_embeddings and config.tie_output and not config.pre_norm
 
 
@@ -103,6 +103,10 @@ def test_every_field_says_what_it_is():
         ({"vocab_size": 0}, "vocab_size must be at least 1: found 0"),
         ({"num_encoder_layers": 0}, "num_encoder_layers must be at least 1: found 0"),
         ({"num_decoder_layers": -1}, "num_decoder_layers must be at least 1: found -1"),
+        ({"num_encoder_layers": 1001}, "num_encoder_layers must be at most 1000: found 1001"),
+        ({"num_decoder_layers": 2**31}, "num_decoder_layers must be at most 1000: found 2147"),
+        ({"vocab_size": 2**31 - 1}, "vocab_size must be at most 16777216: found 2147483647"),
+        ({"d_model": 65_537}, "d_model must be at most 65536: found 65537"),
         ({"d_ff": 0}, "d_ff must be at least 1: found 0"),
         ({"d_model": 0}, "d_model must be at least 1: found 0"),
         ({"d_k": 0}, "d_k must be at least 1: found 0"),
@@ -147,7 +151,7 @@ def test_an_impossible_field_is_named(fields, message):
 
 
 def test_learned_positions_allow_an_odd_width():
-    config = TransformerConfig(d_model=9, num_heads=3, learned_positions=True)
+    config = TransformerConfig(d_model=9, num_heads=3, positions="learned")
     assert config.d_k == 3
 
 
@@ -179,8 +183,8 @@ def test_a_mistake_in_json_is_placed(text, message):
 
 def test_few_targets_need_a_matrix_of_their_own():
     config = TransformerConfig(vocab_size=50, target_vocab_size=20, share_embeddings=False)
-    assert config.num_targets == 20
-    assert TransformerConfig(vocab_size=50).num_targets == 50
+    assert config.output_vocab_size == 20
+    assert TransformerConfig(vocab_size=50).output_vocab_size == 50
     with pytest.raises(UserError, match="share_embeddings must be off with target_vocab_size"):
         TransformerConfig(vocab_size=50, target_vocab_size=20)
     with pytest.raises(UserError, match="end_id must be an id below target_vocab_size=2"):

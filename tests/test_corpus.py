@@ -268,7 +268,7 @@ def test_a_cache_is_written_once_and_found_again(tokenizer, files, tmp_path):
     assert said == [f"Wrote the tokenised corpus to {folder}"]
     written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     again, said = build(files, tokenizer, cache)
-    assert said == [f"Found the tokenised corpus in {folder}"]
+    assert said == [f"Using the tokenised corpus in {folder}"]
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
     uncached, said = build(files, tokenizer, None)
     assert said == []
@@ -302,10 +302,10 @@ def test_a_damaged_cache_is_noticed_and_made_anew(tokenizer, files, tmp_path, na
             content[: len(content) // 2] if damage == "cut" else b"\xff" + content[1:]
         )
     corpus, said = build(files, tokenizer, cache)
-    assert said[0].startswith(f"Making {folder} anew: ")
+    assert said[0].startswith(f"Rebuilding {folder}: ")
     assert said[1] == f"Wrote the tokenised corpus to {folder}"
     assert kept(corpus) == expected
-    assert build(files, tokenizer, cache)[1] == [f"Found the tokenised corpus in {folder}"]
+    assert build(files, tokenizer, cache)[1] == [f"Using the tokenised corpus in {folder}"]
 
 
 def test_bad_text_leaves_nothing_in_the_cache(tokenizer, tmp_path):

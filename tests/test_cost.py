@@ -80,6 +80,17 @@ def test_parameters_are_those_of_the_built_model():
     assert parameter_count(small_model().config) == small_model().count_params()
 
 
+def test_parameters_of_many_layers_are_counted_without_building_them():
+    for fields in ({}, {"pre_norm": True, "attention_bias": True}):
+        model = small_model(num_encoder_layers=3, num_decoder_layers=5, **fields)
+        assert parameter_count(model.config) == model.count_params()
+        counts = [
+            parameter_count(dataclasses.replace(model.config, num_decoder_layers=number))
+            for number in (4, 5, 1000)
+        ]
+        assert counts[2] == counts[1] + 995 * (counts[1] - counts[0])
+
+
 def test_the_estimate_gives_the_published_figures():
     assert f"{estimated_flops(12 * 3600, 8, 'P100'):.1e}" == "3.3e+18"  # base, 12 hours
     assert f"{estimated_flops(3.5 * 86_400, 8, 'P100'):.1e}" == "2.3e+19"  # big, 3.5 days
@@ -112,24 +123,32 @@ def test_the_report_has_count_time_and_estimate():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("steps", 0), ("devices", -1), ("seconds_per_step", 0.0), ("target_length", 0)],
+    [
+        ("steps", 0),
+        ("devices", -1),
+        ("seconds_per_step", 0.0),
+        ("seconds_per_step", float("inf")),
+        ("seconds_per_step", float("nan")),
+        ("target_length", 0),
+    ],
 )
 def test_numbers_that_make_no_report_are_refused(field, value):
     numbers = dict(steps=10, tokens_per_batch=100, source_length=5, target_length=5)
-    with pytest.raises(UserError, match=f"^{field} must be positive: found {value}$"):
+    with pytest.raises(UserError, match=f"^{field} must be positive and finite: found {value}$"):
         cost_report(small_model().config, **{**numbers, field: value})
 
 
-def test_a_batch_without_room_for_a_sentence_is_refused():
-    with pytest.raises(UserError, match="room for a sentence of 9 tokens: found 8"):
-        cost_report(small_model().config, 10, 8, 5, 9)
+@pytest.mark.parametrize("tokens", [8, 0, -5, -100])
+def test_a_batch_without_room_for_a_sentence_is_refused(tokens):
+    with pytest.raises(UserError, match=f"room for a sentence of 9 tokens: found {tokens}"):
+        cost_report(small_model().config, 10, tokens, 5, 9)
 
 
 # The command line.
 
 
 def test_any_field_and_number_can_be_given(capsys):
-    run("cost.py", **TINY_MODEL, steps=7, tokens_per_batch=100, devices=1, hardware="1e12")
+    run("cost", **TINY_MODEL, steps=7, tokens_per_batch=100, devices=1, hardware="1e12")
     printed = capsys.readouterr().out
     config = TransformerConfig.from_preset(**{"name": "tiny", **fields_of(TINY_MODEL)})
     assert f"{7 * training_flops(config, 4, 25, 25):.2e} FLOPs by count" in printed
@@ -142,7 +161,7 @@ def fields_of(flags):
 
 
 def test_a_preset_is_reported_as_the_paper_trains_it(capsys):
-    run("cost.py", preset="C-N2")
+    run("cost", preset="C-N2")
     steps, tokens = (PRESETS["C-N2"].training[name] for name in ("steps", "tokens_per_batch"))
     printed = capsys.readouterr().out
     assert f"{steps:,} steps" in printed
@@ -150,18 +169,18 @@ def test_a_preset_is_reported_as_the_paper_trains_it(capsys):
 
 
 def test_table_2_is_printed(capsys):
-    run("cost.py", table2=True)
+    run("cost", table2=True)
     assert capsys.readouterr().out == table2() + "\n"
 
 
 def test_flags_that_would_be_ignored_are_refused(tmp_path):
-    assert refused("cost.py", table2=True, d_ff=4) == (
+    assert refused("cost", table2=True, d_ff=4) == (
         "expected no --d_ff, found with --table2, which has its own"
     )
-    assert refused("cost.py", model_dir=tmp_path, d_ff=4) == (
+    assert refused("cost", model_dir=tmp_path, d_ff=4) == (
         "expected no --d_ff, found with --model_dir, which has its own"
     )
     missing = tmp_path / "config.json"
     assert f"{missing}: expected the folder of a trained model" in refused(
-        "cost.py", model_dir=tmp_path
+        "cost", model_dir=tmp_path
     )

@@ -1,16 +1,30 @@
 """Every option of the search, held against the same search in plain Python lists."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from helpers import small_model
 from keras import ops
 
-from keras_transformer.decoding import DecoderSteps, SearchOptions, beam_search, score, search
+from keras_transformer.cli.flags import define_record_flags
+from keras_transformer.decoding import (
+    NO_HYPOTHESIS,
+    DecoderSteps,
+    SearchOptions,
+    beam_search,
+    sample,
+    score,
+    search,
+)
+from keras_transformer.decoding.constraints import Constraints, Exclusion
 from keras_transformer.decoding.search import EnsembleSteps, TransformerSteps
+from keras_transformer.decoding.steps import at_position
 from keras_transformer.errors import UserError
+from keras_transformer.records import field
 
 PAD, START, END = 0, 1, 2
 ROWS = 211
@@ -64,6 +78,10 @@ def ngrams(symbols, n):
 def may_follow(symbols, symbol, options, limit, prefix):
     if len(symbols) < len(prefix):
         return symbol == prefix[len(symbols)]
+    if symbol in getattr(options, "forbidden", ()):
+        return False
+    if getattr(options, "no_double", False) and symbol == [START, *symbols][-1]:
+        return False
     if symbol == PAD or (symbol == END and len(symbols) + 1 < min(options.min_length, limit)):
         return False
     *before, last = ngrams([*symbols, symbol], options.no_repeat_ngram or 999) or [None]
@@ -122,7 +140,7 @@ def assert_hypotheses(ids, scores, expected, atol=1e-4):
     hypotheses = [symbols for symbols, _ in expected]
     missing = len(ids) - len(expected)
     np.testing.assert_array_equal(ids, padded(hypotheses + [[]] * missing, ids.shape[1]))
-    expected_scores = [value for _, value in expected] + [-np.inf] * missing
+    expected_scores = [value for _, value in expected] + [NO_HYPOTHESIS] * missing
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=atol)
 
 
@@ -208,7 +226,135 @@ def test_a_sentence_to_which_no_hypothesis_is_left_has_none():
     options = SearchOptions(beam_size=2, n_best=2, no_repeat_ngram=1, min_length=4)
     ids, scores = found(Toy(1, [3], vocab_size=4), options, [8])
     assert np.all(ids == PAD)
-    assert np.all(np.isneginf(scores))
+    assert np.all(scores == NO_HYPOTHESIS)
+
+
+def test_of_hypotheses_without_a_probability_none_is_there():
+    toy = Toy(1, [3], vocab_size=5)
+    toy.logits[:] = [0.0, *4 * [-np.inf]]  # but for the padding, nothing can follow
+    ids, scores = found(toy, SearchOptions(beam_size=2, n_best=2), [3])
+    assert np.all(ids == PAD)
+    assert scores.tolist() == [[NO_HYPOTHESIS] * 2] == [[-1e9] * 2]
+
+
+# A constraint is added in two places: a field of the options, and a rule in `Constraints`.
+
+
+@dataclasses.dataclass(frozen=True)
+class MoreOptions(SearchOptions):
+    """The first place: fields."""
+
+    forbidden: tuple = field((), "symbols that no hypothesis contains")
+    no_double: bool = field(False, "no symbol follows itself")
+
+
+@pytest.fixture
+def more_constraints(monkeypatch):
+    """The second place: a symbol that is always forbidden is an exclusion; a rule that depends on
+    the symbols so far is a mask."""
+    init, allowed = Constraints.__init__, Constraints.allowed
+
+    def init_with_more(self, options, *arguments):
+        init(self, options, *arguments)
+        self.no_double = options.no_double
+        self.exclusions += tuple(Exclusion(symbol) for symbol in options.forbidden)
+
+    def allowed_with_more(self, live_ids, position, vocab_size):
+        before = allowed(self, live_ids, position, vocab_size)
+        if not self.no_double:
+            return before
+        last = at_position(live_ids, position)[..., None]  # (batch, beam_size, 1)
+        differs = ops.not_equal(ops.arange(vocab_size, dtype="int32"), last)
+        return differs if before is None else before & differs
+
+    monkeypatch.setattr(Constraints, "__init__", init_with_more)
+    monkeypatch.setattr(Constraints, "allowed", allowed_with_more)
+
+
+NEW_CONSTRAINTS = [
+    {"forbidden": (3,)},
+    {"forbidden": (3, 4, 5, 6, 7)},
+    {"no_double": True},
+    {"forbidden": (4,), "no_double": True, "no_repeat_ngram": 2, "min_length": 4},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "jit_compile"),
+    [*((fields, False) for fields in NEW_CONSTRAINTS), (NEW_CONSTRAINTS[-1], True)],
+    ids=str,
+)
+def test_beam_search_obeys_a_new_constraint(fields, jit_compile, more_constraints):
+    options = MoreOptions(beam_size=2, n_best=2, **fields)
+    toy, limits = Toy(2, sources=[5, 60, 100], vocab_size=40, end_bias=2.0), [8, 5, 8]
+    # More forbidden symbols lead than there are beams: candidates must be left all the same.
+    toy.logits[:, 3:8] += 5.0
+    result = found(toy, options, limits, jit_compile=jit_compile)
+    others = []
+    for row, (ids, scores) in enumerate(zip(*result, strict=True)):
+        expected = plain_search(toy.following(row), options, limits[row])
+        assert_hypotheses(ids, scores, expected)
+        plain = SearchOptions(beam_size=2, n_best=2)
+        others.append(expected != plain_search(toy.following(row), plain, limits[row]))
+    assert any(others)  # the constraint makes a difference here
+
+
+@pytest.mark.parametrize("fields", NEW_CONSTRAINTS, ids=str)
+def test_sampling_obeys_a_new_constraint(fields, more_constraints):
+    def drawn(options):
+        toy = Toy(2, sources=[5], vocab_size=9)
+        toy.logits *= 0.3  # so that all symbols come now and then
+        ids, _ = sample(toy, ops.array([START]), options, max_lengths=[6], seed=1)
+        return ops.convert_to_numpy(ids)[0]
+
+    def is_obeyed(row, options):
+        symbols = [int(symbol) for symbol in row if symbol != PAD]
+        return all(may_follow(symbols[:i], s, options, 6, ()) for i, s in enumerate(symbols))
+
+    settings = {"sample": True, "beam_size": 200, "n_best": 200}
+    options = MoreOptions(**settings, **fields)
+    rows = drawn(options)
+    assert all(is_obeyed(row, options) for row in rows)
+    assert {int(row[0]) for row in rows} == {
+        symbol for symbol in range(9) if may_follow([], symbol, options, 6, ())
+    }  # all others come
+    assert not all(is_obeyed(row, options) for row in drawn(MoreOptions(**settings)))
+
+
+def test_the_field_of_a_new_constraint_is_a_flag():
+    try:
+        define_record_flags(MoreOptions, only=["no_double"])
+        assert "no symbol follows itself" in flags.FLAGS["no_double"].help
+    finally:
+        delattr(flags.FLAGS, "no_double")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("beam_size", 10**9, "in [1, 10000]"),
+        ("patience", 1e6, "in (0, 65536]"),
+        ("extra_length", 2**31 - 1, "in [0, 65536]"),
+        ("max_length", 2**20, "in [1, 65536]"),
+        ("min_length", 2**20, "in [1, 65536]"),
+        ("no_repeat_ngram", 99999, "in [0, 100]"),
+        ("temperature", 1e-300, "at least 1e-6"),
+        ("top_p", 1e-300, "in [1e-6, 1]"),
+    ],
+)
+def test_what_no_search_can_do_is_refused(field, value, expected):
+    with pytest.raises(UserError) as error:
+        SearchOptions(**{field: value}, sample=field in ("temperature", "top_p"))
+    assert str(error.value) == f"{field} must be {expected}: found {value}"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"no_repeat_ngram": 100}, {"patience": 65536}, {"min_length": 65536}], ids=str
+)
+def test_the_largest_values_end_and_are_beyond_any_hypothesis(fields):
+    toy, options = Toy(4, sources=[7]), SearchOptions(beam_size=2, n_best=2, **fields)
+    ids, scores = found(toy, options, [6])
+    assert_hypotheses(ids[0], scores[0], plain_search(toy.following(0), options, 6))
 
 
 def test_a_prefix_may_repeat_itself():
@@ -228,7 +374,7 @@ def test_a_search_without_room_takes_no_step():
         options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)
         ids, scores = found(NoSteps(), options, [0, 0])
         assert ids.shape == (2, 2, 0)
-        np.testing.assert_array_equal(scores, [[0.0, -np.inf]] * 2)
+        np.testing.assert_array_equal(scores, [[0.0, NO_HYPOTHESIS]] * 2)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -364,7 +510,7 @@ def test_a_row_of_padding_alone_has_the_empty_translation_of_score_0(
     options = {"alpha": alpha, "plain_length_penalty": plain_length_penalty, "extra_length": 3}
     ids, scores = all_found(model, {**options, "beam_size": 2, "n_best": 2})
     assert np.all(ids[1] == PAD)
-    np.testing.assert_array_equal(scores[1], [0.0, -np.inf])
+    np.testing.assert_array_equal(scores[1], [0.0, NO_HYPOTHESIS])
     empty = score(model, SOURCES, ids[:, 0], SearchOptions(**options))
     np.testing.assert_allclose(empty, scores[:, 0], rtol=1e-4)
 

@@ -18,13 +18,15 @@ from keras_transformer import PRESETS, Transformer, TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
-from keras_transformer.marian import import_marian
+from keras_transformer.importers.marian import import_marian
+from keras_transformer.precision import in_precision
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 from keras_transformer.export import export_ctranslate2  # noqa: E402 (it needs ctranslate2)
+from keras_transformer.export.ctranslate2 import model_spec  # noqa: E402
 
 VOCAB_SIZE = 340
 SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp, because it is dear."]
@@ -36,21 +38,21 @@ VARIANTS = {
     "untied": {"tie_output": False},
     "unshared": {"share_embeddings": False},
     "unshared_untied": {"share_embeddings": False, "tie_output": False},
-    "learned_positions": {"learned_positions": True, "max_positions": 64},
-    "fewer_positions_than_tokens": {"learned_positions": True, "max_positions": 8},
+    "learned_positions": {"positions": "learned", "max_positions": 64},
+    "fewer_positions_than_tokens": {"positions": "learned", "max_positions": 8},
     "one_head": {"num_heads": 1},
     "narrow_keys": {"d_k": 3},
     "narrow_values": {"d_v": 3},
     "heads_narrower_than_the_model": {"num_heads": 3, "d_k": 4, "d_v": 2},
     "heads_wider_than_the_model": {"d_k": 12, "d_v": 20},
     "uneven_stacks": {"num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 7},
-    "odd_width": {"learned_positions": True, "d_model": 15, "d_k": 4, "d_v": 4},
+    "odd_width": {"positions": "learned", "d_model": 15, "d_k": 4, "d_v": 4},
     "swish": {"activation": "swish"},
     "gelu": {"activation": "gelu"},
     "attention_bias": {"attention_bias": True, "d_k": 3},
     "output_bias": {"output_bias": True},
     "untied_output_bias": {"output_bias": True, "tie_output": False},
-    "sinusoids_in_halves": {"interleave_sinusoids": False},
+    "sinusoids_in_halves": {"positions": "sinusoidal_split"},
     "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }
@@ -144,6 +146,13 @@ def test_layers_that_ctranslate2_lacks_are_refused(fields, tokenizer, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
+def test_positions_that_are_added_to_no_embedding_are_refused(tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE, positions="rotary")
+    with pytest.raises(UserError, match=r"added to embeddings: found positions=rotary$"):
+        export_ctranslate2(model, tokenizer, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
 def one_layer(name):
     """A preset with one small layer a side: its heads, width and positions are left."""
     small = dict(vocab_size=VOCAB_SIZE, num_encoder_layers=1, num_decoder_layers=1, d_ff=16)
@@ -219,6 +228,25 @@ def test_quantized_models_score_about_the_same(quantization, name, export, proce
     assert 0 < mean_difference(model, exported, processor) < 0.1
     for weight, unchanged in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, unchanged)
+
+
+@pytest.mark.parametrize("name", ["attention_bias", "heads_wider_than_the_model", "untied"])
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_a_model_in_int8_is_exported_with_its_scales(quantization, name, export, processor):
+    model = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    same = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    exported = export(in_precision(same, "int8"), quantization=quantization)
+    assert 0 < mean_difference(model, exported, processor) < 0.1
+
+
+def test_weights_in_int8_are_exported_as_they_were_rounded(tokenizer):
+    def weight(model):
+        return model_spec(model, tokenizer.pieces, 3).encoder.layer[0].ffn.linear_0.weight
+
+    before = weight(small_model(vocab_size=VOCAB_SIZE))
+    after = weight(in_precision(small_model(vocab_size=VOCAB_SIZE), "int8"))
+    step = np.abs(before).max(axis=1, keepdims=True) / 127
+    assert 0.2 < np.abs((after - before) / step).max() < 0.51
 
 
 def test_quantized_models_are_smaller(tokenizer, tmp_path):
@@ -342,23 +370,23 @@ def options(model_dir, tmp_path):
 
 def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
     output = tmp_path / "runs" / "export"
-    process = run_process("export.py", **{**options, "output": output, "quantization": "int8"})
+    process = run_process("export", **{**options, "output": output, "quantization": "int8"})
     assert (process.returncode, process.stderr) == (0, b"")
     exported = ctranslate2.Translator(str(output), intra_threads=1)
     assert 0 < mean_difference(lively, exported, processor) < 0.1
 
 
 def test_command_line_refuses_in_one_line(options, tmp_path):
-    message = refused("export.py", **options)
+    message = refused("export", **options)
     assert message == f"{tmp_path}: expected a new folder, found one that exists"
 
 
 WITHOUT_CTRANSLATE2 = """
-import runpy, sys
+import sys
 
 sys.modules["ctranslate2"] = None
-sys.argv[0] = "export.py"
-runpy.run_path("export.py", run_name="__main__")
+from keras_transformer.cli.main import main
+main(["export", *sys.argv[1:]])
 """
 
 

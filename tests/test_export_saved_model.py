@@ -1,11 +1,13 @@
 """A SavedModel gives the strings of the Translator it came from, where neither it nor Keras is."""
 
+import functools
 import json
 import re
 import sys
 from concurrent import futures
 
 import grpc
+import keras
 import pytest
 import tensorflow as tf
 from command_lines import refused, run_process
@@ -18,6 +20,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -117,7 +120,7 @@ def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatur
             assert len(set(row)) == 3 and sorted(row_scores, reverse=True) == list(row_scores)
         else:
             assert row.tolist() == [b"", b"", b""]
-            assert row_scores.tolist() == [0.0, float("-inf"), float("-inf")]
+            assert row_scores.tolist() == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
 
 
 def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):
@@ -125,6 +128,16 @@ def test_given_translations_are_scored_as_the_translator_scores_them(signatures,
     inputs = {"text": tf.constant(SENTENCES), "translation": tf.constant(translations)}
     found = signatures["score"](**inputs)["score"].numpy()
     assert found.tolist() == pytest.approx(translator.score(SENTENCES, translations), rel=1e-4)
+
+
+def test_scores_are_numbers_of_strict_json_where_there_is_no_hypothesis_too(signatures):
+    found = [
+        signatures["nbest"](text=tf.constant(["", "Yes"]))["scores"],
+        signatures["score"](text=tf.constant([""]), translation=tf.constant(["Ja"]))["score"],
+    ]
+    scores = json.loads(json.dumps([scores.numpy().tolist() for scores in found], allow_nan=False))
+    assert scores[0][0] == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
+    assert scores[1] == [NO_HYPOTHESIS]
 
 
 def test_a_translation_must_be_given_for_each_text(signatures):
@@ -148,11 +161,9 @@ def test_white_space_of_every_script_is_one_space():
 
 
 WITHOUT_KERAS = """
-import importlib.util, json, os, sys
+import importlib.util, json, sys
 from pathlib import Path
 
-# On two cores, the thread pool of oneDNN stalls a session now and then, for a minute or more.
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 folder, texts = sys.argv[1], json.loads(sys.argv[2])
 text_package = Path(importlib.util.find_spec("tensorflow_text").origin).parent
 # TensorFlow Text's Python imports Keras for layers of its own: only its operations are loaded.
@@ -238,6 +249,64 @@ def test_warm_up_requests_can_be_made_of_every_signature(exported, predict, tran
     assert translator([text]) == [translation.decode()] != [""]
 
 
+# A translator that draws at random.
+
+
+@pytest.fixture(scope="module")
+def sampling(translator):
+    options = dict(sample=True, beam_size=2, n_best=2, extra_length=5, tokens_per_batch=60)
+    return functools.partial(
+        Translator, translator.models[0], translator.tokenizer, max_source_length=30, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def exported_sampling(sampling, tmp_path_factory):
+    keras.utils.set_random_seed(1)  # must not be what the export draws by
+    return sampling().export(tmp_path_factory.mktemp("export") / "sampling")
+
+
+def test_without_a_seed_each_load_and_each_call_draws_anew(exported_sampling):
+    loads = [tf.saved_model.load(str(exported_sampling)).signatures for _ in range(2)]
+    draws = []
+    for signatures in loads:
+        tf.random.set_seed(1)
+        draws += [[one["text"] for one in translate(signatures, SENTENCES)] for _ in range(2)]
+    assert len({tuple(texts) for texts in draws}) == 4
+
+
+def test_a_seed_for_each_text_draws_as_the_translator_of_that_seed(exported_sampling, sampling):
+    sample = tf.saved_model.load(str(exported_sampling)).signatures["sample"]
+    texts, seeds = [*SENTENCES, SENTENCES[0], SENTENCES[0]], [*range(len(SENTENCES)), 0, 2**31 - 1]
+    found = sample(text=tf.constant(texts), seed=tf.constant(seeds))
+    found = [found[name].numpy().tolist() for name in ("translations", "scores")]
+    assert found[0][0] == found[0][-2] != found[0][-1]  # whatever else is in the request
+    for index in (0, 3, -1):
+        [expected] = sampling(seed=seeds[index]).translate_n([texts[index]])
+        assert [text.decode() for text in found[0][index]] == [text for text, _ in expected]
+        assert found[1][index] == pytest.approx([score for _, score in expected], rel=1e-4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a seed for each text"):
+        sample(text=tf.constant(texts), seed=tf.constant([1]))
+
+
+@pytest.mark.slow
+def test_an_exported_seed_draws_as_the_translator_does_at_each_call(sampling, tmp_path):
+    exported = sampling(seed=5).export(tmp_path / "export")
+    signatures = tf.saved_model.load(str(exported)).signatures
+    expected = sampling(seed=5)(SENTENCES)
+    for _ in range(2):
+        assert [one["text"] for one in translate(signatures, SENTENCES)] == expected
+
+
+def test_a_translator_that_samples_is_warmed_up_by_every_signature(exported_sampling):
+    path = exported_sampling / "assets.extra" / "tf_serving_warmup_requests"
+    logs = [PredictionLog.FromString(x.numpy()) for x in tf.data.TFRecordDataset(str(path))]
+    requests = {log.predict_log.request.model_spec.signature_name: log for log in logs}
+    assert requests.keys() == {"serving_default", "nbest", "score", "sample"}
+    inputs = requests["sample"].predict_log.request.inputs
+    assert tf.make_ndarray(inputs["seed"]).dtype == "int32"
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Leaves out what takes the time: these tests look at folders only."""
@@ -261,7 +330,7 @@ def test_versions_count_on_from_the_highest(quick, translator, tmp_path):
 
 
 def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):
-    def disk_is_full(path):
+    def disk_is_full(*arguments):
         raise OSError("No space left on device")
 
     first = export_saved_model(translator, tmp_path)
@@ -293,7 +362,7 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
     options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
     output = tmp_path / "export"
     flags = {"model_dir": model_dir.path, "format": "saved_model", "output": output, **options}
-    process = run_process("export.py", **flags)
+    process = run_process("export", **flags)
     assert (process.returncode, process.stdout.decode()) == (0, f"{output}/1\n")
     assert process.stderr == b""
     exported = tf.saved_model.load(str(output / "1")).signatures
@@ -305,7 +374,5 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
 
 def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
     options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
-    assert (
-        refused("export.py", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
-    )
+    assert refused("export", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     assert list(tmp_path.iterdir()) == []

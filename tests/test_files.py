@@ -1,9 +1,23 @@
 """Files that appear whole or not at all."""
 
+import errno
+import itertools
+import os
+import shutil
+import sys
+from pathlib import Path
+
 import pytest
+from file_faults import Fault
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import whole_file, whole_folder
+from keras_transformer.files import (
+    is_partial,
+    recover_folder,
+    remove_folder,
+    whole_file,
+    whole_folder,
+)
 
 
 def contents(folder):
@@ -64,3 +78,151 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         whole_folder(tmp_path / "file" / "export"),
     ):
         pass
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+    for name in ("kept", ".hidden", "half.partial", ".log.jsonl.12.partial"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".step.7.partial").mkdir()
+    (tmp_path / ".step.7.partial" / "state").write_text("")
+    assert {path.name for path in tmp_path.iterdir() if is_partial(path)} == {
+        ".log.jsonl.12.partial",
+        ".step.7.partial",
+    }
+    recover_folder(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", ".hidden", "half.partial"}
+
+
+def test_no_descriptor_stays_open(tmp_path):
+    before = os.listdir("/dev/fd")
+    write_folder(tmp_path / "step", "")
+    assert os.listdir("/dev/fd") == before
+
+
+def write_folder(path, text, **options):
+    with whole_folder(str(path), **options) as partial:
+        (partial / "config.json").write_text(text)
+
+
+def test_a_folder_gives_way_to_a_new_one_when_that_is_wanted(tmp_path):
+    write_folder(tmp_path / "step", "old")
+    write_folder(tmp_path / "step", "new", replace=True)
+    assert contents(tmp_path / "step") == {"config.json": "new"}
+    assert os.listdir(tmp_path) == ["step"]
+
+
+def test_a_replacement_that_was_killed_anywhere_leaves_the_old_folder_or_the_new(tmp_path):
+    found = []
+    for number in itertools.count(1):
+        folder = tmp_path / str(number)
+        write_folder(folder / "step", "old")
+        with Fault(number) as killed:
+            write_folder(folder / "step", "new", replace=True)
+        recover_folder(folder)
+        assert os.listdir(folder) == ["step"]
+        found.append(contents(folder / "step")["config.json"])
+        if not killed.happened:
+            break
+    assert found == sorted(found, reverse=True)
+    assert {*found} == {"old", "new"}
+
+
+@pytest.mark.parametrize("names", [[".step.replaced"], ["step", ".step.replaced"]])
+def test_a_replacement_after_one_that_was_killed_succeeds_without_recovery(tmp_path, names):
+    for name in names:
+        write_folder(tmp_path / name, "old")
+    write_folder(tmp_path / "step", "new", replace=True)
+    assert os.listdir(tmp_path) == ["step"]
+    assert contents(tmp_path / "step") == {"config.json": "new"}
+
+
+def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path, monkeypatch):
+    write_folder(tmp_path / "step", "old")
+    rename = Path.rename
+
+    def fail_for_the_new(path, target):
+        if path.name.endswith(".partial"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_the_new)
+    with pytest.raises(OSError, match="No space left"):
+        write_folder(tmp_path / "step", "new", replace=True)
+    assert os.listdir(tmp_path) == ["step"]
+    assert contents(tmp_path / "step") == {"config.json": "old"}
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    path = tmp_path / "config.json"
+    with pytest.raises(OSError) as error, whole_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert error.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as error, whole_file(path):
+        (tmp_path / "other").read_text()
+    assert error.value.filename == str(tmp_path / "other")
+
+
+# What a power cut leaves: names and files that were brought to the disk, and others by chance.
+
+
+class Disk:
+    """Follows what is on the disk for certain: of `fsync`, in the order of the operations."""
+
+    def __init__(self, monkeypatch):
+        self.synced = []
+        original = os.fsync
+
+        def fsync(descriptor):
+            self.synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+            original(descriptor)
+
+        monkeypatch.setattr("os.fsync", fsync)
+        for owner, name in ((os, "rename"), (os, "replace"), (shutil, "rmtree")):
+            self._follow(monkeypatch, owner, name)
+
+    def _follow(self, monkeypatch, owner, name):
+        original = getattr(owner, name)
+
+        def followed(path, *others, **options):
+            if os.path.exists(path):
+                self.synced.append((name, Path(path).name, *(Path(p).name for p in others)))
+            return original(path, *others, **options)
+
+        monkeypatch.setattr(owner, name, followed)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
+def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    partial = f".{{}}.{os.getpid()}.partial"
+    with whole_file(tmp_path / "file") as path:
+        path.write_text("")
+    assert disk.synced == [
+        tmp_path / partial.format("file"),
+        ("replace", partial.format("file"), "file"),
+        tmp_path,
+    ]
+    disk.synced.clear()
+    write_folder(tmp_path / "runs" / "step", "")
+    inside = tmp_path / "runs" / partial.format("step")
+    assert disk.synced == [
+        inside / "config.json",
+        inside,
+        ("rename", inside.name, "step"),
+        tmp_path / "runs",
+        tmp_path,  # where `runs` is new
+    ]
+    disk.synced.clear()
+    write_folder(tmp_path / "runs" / "step", "", replace=True)
+    assert disk.synced == [
+        inside / "config.json",
+        inside,
+        ("rename", "step", ".step.replaced"),
+        ("rename", inside.name, "step"),
+        tmp_path / "runs",
+        ("rmtree", ".step.replaced"),
+    ]
+    disk.synced.clear()
+    remove_folder(tmp_path / "runs" / "step")
+    removed = partial.format("step.removed")
+    assert disk.synced == [("rename", "step", removed), tmp_path / "runs", ("rmtree", removed)]

@@ -85,11 +85,13 @@ def test_the_feed_forward_network_has_the_gradients_of_its_operations(activation
 
 
 @pytest.mark.parametrize("length", [49, 48])
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_attention_has_the_gradients_of_its_operations(length, is_masked):
+@pytest.mark.parametrize("masked", ["nothing", "what follows", "all that some queries see"])
+def test_attention_has_the_gradients_of_its_operations(length, masked):
     layer = MultiHeadAttention(d_model=64, num_heads=4)
     layer.build(X.shape)
-    mask = causal_mask(length) if is_masked else None
+    mask = None if masked == "nothing" else causal_mask(length)
+    if masked == "all that some queries see":
+        mask = mask & (np.arange(length) % 3 > 0)[:, None]
     x, y = X[:, :length], Y[:, :length]
     for mine, expected in in_training_and_not(layer, x, y, attention_mask=mask):
         np.testing.assert_allclose(mine, expected, atol=2e-5, rtol=1e-4)
@@ -111,16 +113,69 @@ def test_dropout_hits_rows_columns_and_neighbours_alike():
         assert np.corrcoef(flat[:-shift], flat[shift:])[0, 1] == pytest.approx(0, abs=4e-3)
 
 
-def test_each_call_and_each_layer_has_a_mask_of_its_own():
-    layers = [Dropout(0.5, seed=1), Dropout(0.5, seed=2)]
-    masks = [
-        ops.convert_to_numpy(layer(ops.ones((500, 500)), training=True)) == 0
-        for layer in layers
-        for _ in range(3)
-    ]
-    for i, mask in enumerate(masks):
-        for other in masks[:i]:
-            assert np.corrcoef(mask.ravel(), other.ravel())[0, 1] == pytest.approx(0, abs=1e-2)
+def masks(layer, calls, size):
+    ones = ops.ones((size,))
+    return [ops.convert_to_numpy(layer(ones, training=True)) == 0 for _ in range(calls)]
+
+
+def correlations(a, b):
+    """Of two masks at every cyclic shift, in standard deviations of independent ones."""
+    a, b = (np.fft.rfft((x - x.mean()) / x.std()) for x in (a, b))
+    return np.fft.irfft(a * np.conj(b)) / np.sqrt(2 * len(a) - 2)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_masks_of_calls_and_layers_are_as_independent_as_numpys_at_every_shift(rate):
+    size = 2**16
+    ours = [mask for seed in (0, 1, 2) for mask in masks(Dropout(rate, seed=seed), 4, size)]
+    numpys = list(np.random.default_rng(0).random((12, size)) < rate)
+    pairs = [(i, j) for i in range(12) for j in range(i)]
+    found, expected = (
+        np.array([correlations(x[i], x[j]) for i, j in pairs]) for x in (ours, numpys)
+    )
+    assert np.abs(found).max() < 1.1 * np.abs(expected).max()
+    np.testing.assert_allclose(np.square(found).mean(-1), 1, atol=0.02)
+    np.testing.assert_allclose(np.square(expected).mean(-1), 1, atol=0.02)
+
+
+def test_no_two_masks_share_a_stretch_of_64_elements():
+    """As two would that are windows of one long sequence, 2**32 elements in a circle."""
+    stretches = []
+    for mask in masks(Dropout(0.5, seed=3), 256, 2**17):
+        bits = mask.astype("uint64")
+        for width in (1, 2, 4, 8, 16, 32):  # bits[i] has `width` elements from i on
+            bits = bits[:-width] | bits[width:] << np.uint64(width)
+        # The same sample of all stretches, wherever they are.
+        stretches.append(np.unique(bits[bits % 16 == 0]))
+    together = np.concatenate(stretches)
+    assert len(together) > 2**20
+    assert len(np.unique(together)) == len(together)
+
+
+def test_replicas_have_masks_of_their_own_that_repeat():
+    run_python("""
+import numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_transformer.layers import Dropout
+
+def masks(strategy, compiled):
+    with strategy.scope():
+        layer = Dropout(0.5, seed=1)
+    call = lambda: layer(tf.ones((10_000,)), training=True)
+    run = lambda: strategy.experimental_local_results(strategy.run(call))
+    run = tf.function(run) if compiled else run
+    return np.array([[x.numpy() for x in run()] for _ in range(3)]) == 0
+
+for compiled in (False, True):
+    one = masks(tf.distribute.get_strategy(), compiled)
+    two = masks(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), compiled)
+    np.testing.assert_array_equal(two[:, 0], one[:, 0])
+    every = two.reshape(6, -1)
+    np.testing.assert_allclose(np.corrcoef(every), np.eye(6), atol=0.05)
+    again = masks(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), compiled)
+    np.testing.assert_array_equal(again, two)
+""")
 
 
 def test_a_seed_repeats_its_masks():
@@ -139,15 +194,23 @@ def test_the_gradient_of_dropout_has_the_mask_of_its_output():
     np.testing.assert_allclose(output, X * scale, rtol=1e-6)
 
 
+def test_dropout_of_a_functional_model_adds_and_drops_in_training():
+    x, residual = keras.Input((4,)), keras.Input((4,))
+    model = keras.Model([x, residual], Dropout(0.5, seed=1)(x, residual=residual))
+    inputs = [np.ones((100, 4), "float32"), np.full((100, 4), 3, "float32")]
+    np.testing.assert_array_equal(model(inputs), np.full((100, 4), 4))
+    assert set(np.unique(model(inputs, training=True))) == {3, 5}
+
+
 def test_adding_is_a_sum_with_what_is_left():
     assert_same = np.testing.assert_allclose
-    added = Dropout(0.5, seed=1).add(X, Y, training=True)
+    added = Dropout(0.5, seed=1)(Y, residual=X, training=True)
     assert_same(added, X + Dropout(0.5, seed=1)(Y, training=True), atol=1e-6)
-    together = gradients(lambda x, y: Dropout(0.5, seed=1).add(x, y, training=True), X, Y)
+    together = gradients(lambda x, y: Dropout(0.5, seed=1)(y, residual=x, training=True), X, Y)
     apart = gradients(lambda x, y: x + Dropout(0.5, seed=1)(y, training=True), X, Y)
     for mine, expected in zip(together, apart, strict=True):
         assert_same(mine, expected, atol=1e-6)
-    np.testing.assert_array_equal(Dropout(0.5).add(X, Y), X + Y)
+    np.testing.assert_array_equal(Dropout(0.5)(Y, residual=X), X + Y)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])

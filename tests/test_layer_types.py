@@ -33,6 +33,12 @@ SEPARABLE = [f"convolution/{name}" for name in ("depthwise_kernel", "pointwise_k
 LAYERS = {
     "attention": (SelfAttention, WIDTHS, ATTENTION),
     "restricted": (RestrictedSelfAttention, {**WIDTHS, "radius": 2}, ATTENTION),
+    "rotary": (SelfAttention, {**WIDTHS, "d_k": 4, "rotary": True}, ATTENTION),
+    "restricted, rotary": (
+        RestrictedSelfAttention,
+        {**WIDTHS, "d_k": 4, "radius": 2, "rotary": True},
+        ATTENTION,
+    ),
     "recurrent": (
         Recurrence,
         {"d_model": 8},
@@ -46,6 +52,8 @@ LAYERS = {
 LAYER_TYPES = {
     "attention": {},
     "restricted": {"layer_type": "restricted", "radius": 2},
+    "rotary": {"positions": "rotary"},
+    "restricted, rotary": {"layer_type": "restricted", "radius": 2, "positions": "rotary"},
     "recurrent": {"layer_type": "recurrent"},
     "convolutional": {"layer_type": "convolutional", "kernel_size": 3},
     "separable": {"layer_type": "separable", "kernel_size": 3},
@@ -290,6 +298,8 @@ def masked_by_a_band(self, x, attention_mask=None, training=None):
     [
         pytest.param("attention", marks=pytest.mark.slow),
         "restricted",
+        "rotary",
+        pytest.param("restricted, rotary", marks=pytest.mark.slow),
         "recurrent",
         "convolutional",
         "separable",
@@ -300,7 +310,7 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     options = SearchOptions(beam_size=4, n_best=4, extra_length=5, no_repeat_ngram=2)
     found = search(model, SOURCES, options)
     monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
-    in_turn = search(model, SOURCES, options, places=2)
+    in_turn = search(model, SOURCES, options, num_slots=2)
     np.testing.assert_array_equal(in_turn.ids, found.ids)
     limits = {"max_lengths": options.longest(np.array([7, 2, 4])), "buffer_length": 12}
     wanted = beam_search(WholePasses(model), np.ones(3, "int32"), options, **limits)

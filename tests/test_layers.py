@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from helpers import randomise
 from keras import ops
+from keras.src.backend import get_keras_mask
 from layer_checks import run_layer_test, run_saving_test
 
+from keras_transformer import LabelSmoothedCrossEntropy
 from keras_transformer.layers import (
     Decoder,
     DecoderLayer,
@@ -192,10 +194,12 @@ def test_masked_values_change_nothing():
     )
 
 
-def test_attention_with_everything_masked_is_finite():
+def test_a_query_that_may_look_nowhere_gets_the_mean_of_all_values():
     layer = built(MultiHeadAttention, **WIDTHS)
     output = layer(X, MEMORY, attention_mask=np.zeros((2, 1, 1, 7), bool))
-    assert np.all(np.isfinite(output))
+    _, _, v, o = (w.numpy().astype("float64") for w in layer.weights)
+    mean = (MEMORY @ v).mean(axis=1, keepdims=True) @ o
+    np.testing.assert_allclose(output, np.repeat(mean, 5, axis=1), atol=1e-5)
 
 
 def test_a_decoder_layer_does_not_look_ahead():
@@ -295,12 +299,69 @@ def test_embeddings_are_rows_times_the_root_of_the_width_and_logits_are_not_scal
     np.testing.assert_allclose(layer.logits(X), X @ matrix.T, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32"])  # Keras's default for an input is float32
+def test_an_embedding_masks_zeros_where_asked_to_and_logits_carry_the_mask(dtype):
+    ids = ops.convert_to_tensor([[3, 0, 5], [2, 0, 0]], dtype)
+    assert get_keras_mask(TokenEmbedding(11, 8)(ids)) is None
+    embedding = TokenEmbedding.from_config(TokenEmbedding(11, 8, mask_zero=True).get_config())
+    x = embedding(ids)
+    np.testing.assert_array_equal(get_keras_mask(x), np.asarray(ids) != 0)
+    np.testing.assert_array_equal(get_keras_mask(embedding(x, reverse=True)), np.asarray(ids) != 0)
+    assert get_keras_mask(embedding(np.ones((2, 3, 8), dtype), reverse=True)) is None
+
+
 def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():
     layer = built(TokenEmbedding, vocab_size=11, d_model=8, scale=False, logits_bias=True)
     matrix, bias = layer.get_weights()
     np.testing.assert_allclose(layer(IDS), matrix[IDS], atol=1e-6)
     np.testing.assert_allclose(layer.logits(X), X @ matrix.T + bias, atol=1e-5)
     assert TokenEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("logits_bias", [False, True])
+def test_a_functional_model_trains_and_saves_the_matrix_that_its_logits_come_from(
+    logits_bias, tmp_path
+):
+    embedding = TokenEmbedding(11, 8, logits_bias=logits_bias)
+    ids, x = keras.Input((None,), dtype="int32"), keras.Input((None, 8))
+    by_method = keras.Model([ids, x], [embedding(ids), embedding.logits(x)])
+    by_argument = keras.Model([ids, x], [embedding(ids), embedding(x, reverse=True)])
+    for model in (by_method, by_argument):
+        assert [output.shape for output in model.outputs] == [(None, None, 8), (None, None, 11)]
+        assert len(model.trainable_weights) == 1 + logits_bias
+        randomise(model)
+        matrix = embedding.embeddings.numpy()
+        bias = embedding.bias.numpy() if logits_bias else 0
+        np.testing.assert_allclose(model([IDS, X])[1], X @ matrix.T + bias, atol=1e-5)
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        loaded.compile(keras.optimizers.SGD(0.5), [None, LabelSmoothedCrossEntropy(0.1)])
+        before = loaded([IDS, X])[1]
+        loaded.fit([IDS, X], [np.zeros((2, 5, 8)), IDS], verbose=0)
+        assert np.all(np.abs(loaded([IDS, X])[1] - before) > 0)
+
+
+def test_logits_alone_build_the_layer():
+    embedding = TokenEmbedding(11, 8)
+    assert embedding(X, reverse=True).shape == (2, 5, 11)
+    np.testing.assert_allclose(embedding.logits(X), X @ embedding.get_weights()[0].T, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_in_mixed_precision_rows_are_rounded_and_not_the_whole_matrix(dtype):
+    tf = pytest.importorskip("tensorflow")
+    embedding = TokenEmbedding(10_000, 8, dtype=dtype)
+    embedding(IDS)
+    graph = tf.function(embedding).get_concrete_function(tf.TensorSpec((2, 5), "int32")).graph
+    low = [tensor for op in graph.get_operations() for tensor in op.outputs]
+    low = [tensor.shape for tensor in low if tensor.dtype == embedding.compute_dtype]
+    assert low and (10_000, 8) not in low
+
+
+@pytest.mark.parametrize("part", ["queries", "keys_and_values"])
+def test_parts_of_attention_refuse_symbolic_tensors(part):
+    with pytest.raises(ValueError, match="call the layer itself: found the symbolic"):
+        getattr(MultiHeadAttention(8, 2), part)(keras.Input((None, 8)))
 
 
 def test_feed_forward_is_the_formula():

@@ -24,9 +24,9 @@ from keras_transformer import TransformerConfig
 from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
-from keras_transformer.marian import import_marian
-from keras_transformer.marian_tokenizer import MarianTokenizer
-from keras_transformer.safetensors import read_safetensors
+from keras_transformer.importers.marian import import_marian
+from keras_transformer.importers.safetensors import read_safetensors
+from keras_transformer.tokenizers.marian import MarianTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
@@ -300,7 +300,7 @@ def test_batches_have_each_side_by_its_own_model_and_begin_with_padding(
     (tmp_path / "en").write_text(SOURCE_TEXT[0] + "\n")
     (tmp_path / "fr").write_text(TARGET_TEXT[0] + "\n")
     pairs = TextPairs(tmp_path / "en", tmp_path / "fr")
-    [(inputs, labels)] = Batches(Corpus.build(pairs, tokenizer)).epochs()
+    [(inputs, labels)] = Batches(Corpus.build(pairs, tokenizer)).epoch()
     source, target = (
         ids_by_hand(folder, *side)
         for side in (("source", SOURCE_TEXT[0]), ("target", TARGET_TEXT[0]))
@@ -322,7 +322,7 @@ def test_an_imported_model_dir_translates_and_is_judged(
     folder, imported, tmp_path, monkeypatch, capfd
 ):
     model_dir = tmp_path / "runs" / "en-fr"
-    run("import_marian.py", source=folder, model_dir=model_dir)
+    run("import-marian", source=folder, model_dir=model_dir)
     assert sorted(path.name for path in model_dir.iterdir()) == [
         "checkpoints",
         "config.json",
@@ -340,12 +340,12 @@ def test_an_imported_model_dir_translates_and_is_judged(
     text = "\n".join(SOURCE) + "\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     capfd.readouterr()
-    run("translate.py", model_dir=model_dir, beam_size=2)
+    run("translate", model_dir=model_dir, beam_size=2)
     assert capfd.readouterr().out.splitlines() == expected
     files = {"source": tmp_path / "en", "reference": tmp_path / "fr", "json": tmp_path / "json"}
     files["source"].write_text("\n".join(SOURCE_TEXT))
     files["reference"].write_text("\n".join(TARGET_TEXT))
-    run("evaluate.py", model_dir=model_dir, beam_size=2, **files)
+    run("evaluate", model_dir=model_dir, beam_size=2, **files)
 
     figures = json.loads((tmp_path / "json").read_text())
     reference = NumpyMarian(
@@ -369,7 +369,7 @@ def perplexity_by_hand(reference, folder):
 
 def test_a_model_dir_in_use_is_left_alone(folder, imported, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    message = refused("import_marian.py", source=folder, model_dir=tmp_path)
+    message = refused("import-marian", source=folder, model_dir=tmp_path)
     assert "expected a model, or an empty or new folder" in message
     model_dir = ModelDir(tmp_path / "new")
     model_dir.create_trained(*imported, target_lang="fr", command="import")
@@ -482,6 +482,80 @@ def test_wrong_weights_are_refused_with_all_reasons(copy):
         "positions that are no sinusoids: model.encoder.embed_positions.weight",
     ):
         assert reason in message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize(
+    "name", ["model.shared.weight", "model.encoder.layers.1.fc1.bias", "final_logits_bias"]
+)
+def test_weights_that_are_no_numbers_are_refused(copy, name, value):
+    arrays = read_safetensors(copy / "model.safetensors")
+    arrays[name] = arrays[name].astype("float64")
+    arrays[name].flat[3] = value
+    write_safetensors(copy / "model.safetensors", arrays, "F64")
+    assert f"{name} must be finite numbers of float32: found " in one_line(copy)
+
+
+def test_the_bias_of_padding_may_be_anything(copy, imported):
+    arrays = read_safetensors(copy / "model.safetensors")
+    arrays["final_logits_bias"] = arrays["final_logits_bias"].copy()
+    arrays["final_logits_bias"][:, -1] = -np.inf
+    write_safetensors(copy / "model.safetensors", arrays)
+    for ours, other in zip(import_marian(copy)[0].weights, imported[0].weights, strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "message"),
+    [
+        ({}, "lm_head.weight", "lm_head.weight must be model.shared.weight, as config.json says"),
+        (
+            {},
+            "model.decoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.weight must be model.shared.weight, as config.json says",
+        ),
+        (
+            {"share_encoder_decoder_embeddings": False},
+            "lm_head.weight",
+            "lm_head.weight must be model.decoder.embed_tokens.weight, as config.json says",
+        ),
+        (
+            {"share_encoder_decoder_embeddings": False},
+            "model.shared.weight",
+            "1 unknown weights: model.shared.weight",
+        ),
+    ],
+)
+def test_matrices_that_contradict_the_configuration_are_refused(tmp_path, fields, name, message):
+    config, weights = write_folder(tmp_path, **fields)
+    shape = config["vocab_size"], config["d_model"]
+    weights[name] = np.random.default_rng(5).normal(size=shape).astype("float32")
+    write_safetensors(tmp_path / "model.safetensors", weights)
+    assert message in one_line(tmp_path)
+
+
+def test_matrices_that_agree_with_the_configuration_may_be_there_twice(copy, imported):
+    arrays = read_safetensors(copy / "model.safetensors")
+    for name in ("lm_head.weight", "model.decoder.embed_tokens.weight"):
+        arrays[name] = arrays["model.shared.weight"]
+    write_safetensors(copy / "model.safetensors", arrays)
+    for ours, other in zip(import_marian(copy)[0].weights, imported[0].weights, strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
+def test_ids_of_their_own_for_the_target_are_refused(copy):
+    vocabulary = json.loads((copy / "vocab.json").read_text())
+    pieces = list(vocabulary)
+    pieces[4:-1] = pieces[-2:3:-1]  # as many, in another order
+    other = {piece: id_ for id_, piece in enumerate(pieces)}
+    (copy / "target_vocab.json").write_text(json.dumps(other))
+    expected = f"{copy}/target_vocab.json: expected the ids of vocab.json, which both sides share"
+    assert one_line(copy) == expected
+    (copy / "target_vocab.json").write_text(json.dumps(vocabulary))
+    (copy / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    import_marian(copy)
+    (copy / "target_vocab.json").unlink()
+    assert "tokenizer_config.json: separate_vocabs must be false" in one_line(copy)
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json"])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers import run_python, small_model
 from keras import ops
+from layer_checks import check_weights_moved
 from numpy_transformer import logits_of
 
 import keras_transformer as kt
@@ -22,8 +23,8 @@ VARIANTS = {
     "own projection": {"tie_output": False},
     "own embeddings": {"share_embeddings": False},
     "nothing shared, pre-norm": {"share_embeddings": False, "tie_output": False, "pre_norm": True},
-    "learned positions": {"learned_positions": True},
-    "learned positions, pre-norm": {"learned_positions": True, "pre_norm": True},
+    "learned positions": {"positions": "learned"},
+    "learned positions, pre-norm": {"positions": "learned", "pre_norm": True},
     "stacks apart": {"num_encoder_layers": 1, "num_decoder_layers": 3},
     "coarse epsilon": {"layer_norm_epsilon": 0.1},
     "biases of attention": {"attention_bias": True, "num_heads": 3, "d_k": 5, "d_v": 7},
@@ -32,13 +33,15 @@ VARIANTS = {
     "bias of its own projection": {"output_bias": True, "tie_output": False},
     "swish": {"activation": "swish"},
     "gelu": {"activation": "gelu"},
-    "sines first": {"interleave_sinusoids": False},
+    "rotary positions": {"positions": "rotary", "num_heads": 2, "d_k": 6, "d_v": 5},
+    "sines first": {"positions": "sinusoidal_split"},
     "embeddings as they are": {"scale_embeddings": False},
 }
 
 # Other layers in the place of self-attention (Table 1), which the formulas do not cover.
 LAYER_TYPES = {
     "restricted": {"layer_type": "restricted", "radius": 2},
+    "restricted, rotary": {"layer_type": "restricted", "radius": 2, "positions": "rotary"},
     "restricted, radius over length": {"layer_type": "restricted", "radius": 20},
     "recurrent": {"layer_type": "recurrent"},
     "convolutional": {"layer_type": "convolutional", "kernel_size": 3},
@@ -218,8 +221,7 @@ def test_a_step_of_training_moves_every_weight():
     model = compiled(small_model(**ONE_LAYER, **VARIANTS["nothing shared, pre-norm"]))
     before = model.get_weights()
     model.fit(inputs(), LABELS, verbose=0)
-    for weight, old in zip(model.weights, before, strict=True):
-        assert np.any(weight.numpy() != old), weight.path
+    check_weights_moved(model, before)
 
 
 @pytest.mark.parametrize("name", EVERY_VARIANT)

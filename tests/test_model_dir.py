@@ -11,12 +11,14 @@ from helpers import small_model
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
+from keras_transformer.training.model_dir import vocabulary_digest
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 TRAINING = {
     "options": dataclasses.asdict(TrainingOptions(average_checkpoints=2)),
     "data": {"kept": 300},
     "vocab_type": "bpe",
+    "linearization": None,
     "target_lang": None,
     "commands": [],
 }
@@ -72,6 +74,47 @@ def test_failure_before_the_configuration_leaves_no_model(tmp_path, tokenizer, m
     with pytest.raises(OSError, match="No space left"):
         model_dir.create(new_model().config, tokenizer, TRAINING)
     assert not (tmp_path / "config.json").exists()
+
+
+def test_a_vocabulary_of_the_user_is_not_written_over(tmp_path, tokenizer):
+    path = tmp_path / "vocabulary.model"
+    for content in (b"mine", tokenizer.to_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"found vocabulary\.model; --vocabulary takes one"):
+            ModelDir(tmp_path).exists()
+        with pytest.raises(UserError, match=r"found vocabulary\.model"):
+            ModelDir(tmp_path).create_trained(new_model(), tokenizer, None, "")
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {path.name: content}
+
+
+def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_does_not(
+    tmp_path, tokenizer
+):
+    training = {**TRAINING, "data": {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}}
+    model_dir = ModelDir(tmp_path)
+    with model_dir.locked():  # which leaves its file
+        pass
+    model_dir.save_training(training)
+    assert not model_dir.exists()
+    (tmp_path / ".vocabulary.model.1.partial").write_bytes(b"half")
+    tokenizer.save(tmp_path / tokenizer.file_name)
+    assert not model_dir.exists()
+    model_dir.create(new_model().config, tokenizer, training)
+    assert model_dir.exists()
+
+    (tmp_path / "config.json").unlink()
+    (tmp_path / tokenizer.file_name).write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"found vocabulary\.model"):
+        model_dir.exists()
+    tokenizer.save(tmp_path / tokenizer.file_name)
+    (tmp_path / "training.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match=r"found training\.json"):
+        model_dir.exists()
+
+
+def test_a_folder_without_a_name_is_none():
+    with pytest.raises(UserError, match="expected --model_dir to name something, found nothing"):
+        ModelDir("")
 
 
 def test_difference_of_configuration_is_named(model_dir):
@@ -153,8 +196,8 @@ def test_damaged_file_is_named(model_dir, name, read):
 
 
 def test_training_is_recorded_anew(model_dir):
-    model_dir.save_training({**TRAINING, "commands": ["train.py"]})
-    assert json.loads((model_dir.path / "training.json").read_text())["commands"] == ["train.py"]
+    model_dir.save_training({**TRAINING, "commands": ["train"]})
+    assert json.loads((model_dir.path / "training.json").read_text())["commands"] == ["train"]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +228,70 @@ def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path)
     model_dir.check_same_run(TRAINING["options"], TRAINING["data"], "bpe")
     with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\)$"):
         model_dir.check_same_run({**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"options": None}, "options: found None"),
+        ({"options": {"steps": "many"}}, "steps must be int: found 'many'"),
+        (
+            {"options": {"average_checkpoints": 0}},
+            "average_checkpoints must be at least 1: found 0",
+        ),
+        ({"data": []}, "data: found []"),
+        ({"commands": None}, "commands: found None"),
+        ({"target_lang": 1}, "target_lang: found 1"),
+    ],
+)
+def test_a_training_record_of_other_values_is_refused(tmp_path, changed, message):
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training({**TRAINING, **changed})
+    with pytest.raises(UserError) as error:
+        model_dir.load_training()
+    assert str(error.value) == f"{tmp_path / 'training.json'}: {message}"
+
+
+def test_the_record_of_a_parser_is_read_as_version_0_1_wrote_it(tmp_path):
+    options = {**TRAINING["options"], "bpe_dropout": 0.9}
+    del options["word_dropout"]
+    old = {**TRAINING, "options": options, "vocab_type": "words"}
+    del old["linearization"]
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training(old)
+
+    found = model_dir.load_training()
+    assert (found["vocab_type"], found["linearization"]) == (None, "words")
+    assert (found["options"]["bpe_dropout"], found["options"]["word_dropout"]) == (0.0, 0.9)
+    assert (found["data"], found["commands"]) == (TRAINING["data"], TRAINING["commands"])
+    model_dir.check_same_run(found["options"], TRAINING["data"], None, "words")
+    with pytest.raises(
+        UserError, match=r"word_dropout=0.9 \(now 0.5\), linearization=words \(now b"
+    ):
+        changed = {**found["options"], "word_dropout": 0.5}
+        model_dir.check_same_run(changed, TRAINING["data"], None, "brackets")
+
+
+def test_the_record_of_a_translator_is_read_as_version_0_1_wrote_it(tmp_path):
+    options = {**TRAINING["options"], "bpe_dropout": 0.1}
+    del options["word_dropout"]
+    old = {**TRAINING, "options": options, "vocab_type": "unigram"}
+    del old["linearization"]
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training(old)
+    assert model_dir.load_training() == {
+        **{**TRAINING, "vocab_type": "unigram"},
+        "options": {**options, "word_dropout": 0.0},
+    }
+
+
+def test_an_option_of_a_later_version_does_not_keep_a_model_from_use(tmp_path):
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training({**TRAINING, "options": {**TRAINING["options"], "later": 1}})
+    assert (
+        model_dir.load_training()["options"]
+        == TrainingOptions(average_checkpoints=2, parallel_parts=None).__dict__
+    )
 
 
 def test_a_training_record_without_its_fields_is_refused(tmp_path):

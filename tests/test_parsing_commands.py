@@ -2,12 +2,15 @@
 
 import io
 import json
+import shutil
 
 import pytest
 from command_lines import refused, run
-from helpers import ROOT
+from helpers import ROOT, small_model
 
+from keras_transformer.data import BuiltinPairs
 from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
+from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
 TREES = """
@@ -40,14 +43,14 @@ def treebank(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(treebank, tmp_path_factory):
-    """A model_dir, and what `train.py` said."""
+    """A model_dir, and what `train` said."""
     model_dir = tmp_path_factory.mktemp("runs") / "parser"
     lines = []
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
         patch.setattr("builtins.print", lambda text="", **_: lines.append(text))
         run(
-            "train.py",
+            "train",
             **TINY_PARSER,
             train_source=treebank,
             valid_source=treebank,
@@ -71,7 +74,7 @@ def test_training_makes_a_parser_and_says_how_good_it_is(trained):
 
 def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, capfd):
     files = {"output": tmp_path / "out.mrg", "json": tmp_path / "scores.json"}
-    run("evaluate.py", task="parsing", model_dir=trained[0], source=treebank, **files)
+    run("evaluate", task="parsing", model_dir=trained[0], source=treebank, **files)
     printed = capfd.readouterr().out
     figures = json.loads(files["json"].read_text())
     assert f"{figures['f1']:6.2f}" in printed
@@ -87,7 +90,7 @@ def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, ca
 def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, capfdbinary):
     lines = [b"The dogs go .", b"", b"caf\xe9 ( \xff )", b" \t", b"\r", "é \u2028 \x85".encode()]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines))))
-    run("parse.py", model_dir=trained[0], beam_size=2, lines_at_once=4)
+    run("parse", model_dir=trained[0], beam_size=2, lines_at_once=4)
     out = capfdbinary.readouterr().out.split(b"\n")
     assert len(out) == len(lines) + 1 and out[-1] == b""
     assert out[1] == out[3] == out[4] == b""
@@ -96,13 +99,101 @@ def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, c
         assert word in out[2]
 
 
-def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """The model_dir of a model that translates, of the same configuration as the parser's."""
+    sizes = {"vocab_size": 340, "d_model": 16, "d_ff": 16, "num_heads": 2}
+    model = small_model(**sizes, num_encoder_layers=1, num_decoder_layers=1)
+    tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 200).sentences(), 340)
+    path = tmp_path_factory.mktemp("runs") / "en-de"
+    ModelDir(path).create_trained(model, tokenizer, None, "")
+    return path
+
+
+@pytest.fixture
+def commands(treebank, tmp_path, monkeypatch):
+    """Commands for models of each task, with the flags that they need beside --model_dir."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
-    assert "parse.py makes trees with it" in refused("translate.py", model_dir=trained[0])
-    message = refused("evaluate.py", model_dir=trained[0], source=treebank, reference=treebank)
-    assert "expected no parser without --task=parsing" in message
-    export = {"model_dir": trained[0], "format": "saved_model", "output": treebank.parent / "out"}
-    assert "expected a model that translates text, found a parser" in refused("export.py", **export)
+    return {
+        "translation": {
+            "translate": {},
+            "evaluate": {"source": treebank, "reference": treebank},
+            "export": {"format": "saved_model", "output": tmp_path / "out"},
+        },
+        "parsing": {"parse": {}, "evaluate": {"task": "parsing", "source": treebank}},
+    }
+
+
+def test_commands_for_translation_refuse_a_parser(trained, commands):
+    for command, options in commands["translation"].items():
+        message = refused(command, model_dir=trained[0], **options)
+        assert message == (
+            f"{trained[0]}: expected a model for translation, found one for parsing; "
+            "use `keras-transformer parse`, or `evaluate` with --task=parsing"
+        )
+
+
+def test_commands_for_parsing_refuse_a_translator(translator, commands):
+    for command, options in commands["parsing"].items():
+        message = refused(command, model_dir=translator, **options)
+        assert message == (
+            f"{translator}: expected a model for parsing, found one for translation; "
+            "use `keras-transformer translate`, or `evaluate` without --task=parsing"
+        )
+
+
+def test_training_refuses_a_model_of_the_other_task(trained, translator, treebank, tmp_path):
+    text = {"train_source": treebank, "train_target": treebank}  # lines of it will do
+    trees = {"task": "parsing", "train_source": treebank}
+    new = tmp_path / "runs"
+    message = "expected a model for translation, found one for parsing"
+    assert refused("train", **text, start_from=trained[0], model_dir=new) == (
+        f"start_from={trained[0]}: {message}"
+    )
+    assert refused("train", **text, model_dir=trained[0]) == f"model_dir {trained[0]}: {message}"
+    assert refused("train", **trees, start_from=translator, model_dir=new) == (
+        f"start_from={translator}: expected a model for parsing, found one for translation"
+    )
+    assert not new.exists()
+
+
+def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank, tmp_path):
+    flags = {"task": "parsing", "train_source": treebank, "model_dir": tmp_path / "runs"}
+    message = refused("train", **flags, start_from=trained[0], linearization="brackets")
+    assert message == (
+        f"start_from={trained[0]}: expected a parser of linearization=brackets, found one of words"
+    )
+
+
+def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
+    trained, treebank, tmp_path, capfd
+):
+    """Then `vocab_type` and `bpe_dropout` had to do for what are other names now."""
+    model_dir = ModelDir(shutil.copytree(trained[0], tmp_path / "parser"))
+    now = json.loads((model_dir.path / "training.json").read_text())
+    assert (now["linearization"], now["options"]["word_dropout"]) == ("words", 0.9)
+    old = {**now, "vocab_type": now["linearization"], "options": dict(now["options"])}
+    del old["linearization"]
+    old["options"]["bpe_dropout"] = old["options"].pop("word_dropout")
+    (model_dir.path / "training.json").write_text(json.dumps(old))
+
+    run("evaluate", task="parsing", model_dir=model_dir.path, source=treebank)
+    assert "2 sentences" in capfd.readouterr().out
+    same = {
+        **{**TINY_PARSER, "train_source": treebank, "valid_source": treebank, "steps": 3},
+        **{"extra_source": treebank, "extra_weight": 2, "substituted": 1},
+    }
+    assert "word_dropout=0.9 (now 0.5)" in refused(
+        "train", **same, model_dir=model_dir.path, word_dropout=0.5
+    )
+    run("train", **same, model_dir=model_dir.path, bpe_dropout=0.9)
+    output = capfd.readouterr()
+    assert "Resuming from step 2\n" in output.out
+    assert "--bpe_dropout is now --word_dropout=0.9\n" in output.err
+    assert model_dir.checkpoints.steps()[-1] == 3
+    again = json.loads((model_dir.path / "training.json").read_text())
+    assert again["options"] == {**now["options"], "steps": 3}
+    assert (again["vocab_type"], again["linearization"]) == (None, "words")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +202,7 @@ def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
         ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
         ({"lowercase": True}, "lowercase: expected False of a parser, found True"),
+        ({"bpe_dropout": 0.1, "word_dropout": 0.1}, "expected no --bpe_dropout, found with --word"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),
         ({"substituted": 0, "substituted_share": 0.5}, "expected no --substituted_share, found"),
@@ -121,7 +213,7 @@ def test_scripts_for_text_refuse_a_parser(trained, treebank, monkeypatch):
 )
 def test_flags_that_make_no_parser_are_refused(treebank, tmp_path, options, message):
     flags = {**TINY_PARSER, "train_source": treebank, "model_dir": tmp_path / "runs", **options}
-    assert message in refused("train.py", **flags)
+    assert message in refused("train", **flags)
     assert not (tmp_path / "runs").exists()
 
 
@@ -129,16 +221,23 @@ def test_a_tree_that_is_none_is_refused_with_its_line(treebank, tmp_path):
     broken = tmp_path / "broken.mrg"
     broken.write_text(f"{TREES}\n(S (NP))\n")
     flags = {**TINY_PARSER, "train_source": broken, "model_dir": tmp_path / "runs"}
-    assert refused("train.py", **flags).startswith(f"{broken}:5: expected a word or a bracket")
+    assert refused("train", **flags).startswith(f"{broken}:5: expected a word or a bracket")
 
 
 def test_flags_of_parsing_are_refused_without_it(tmp_path):
-    for name, value in (("linearization", "words"), ("extra_source", "a.mrg")):
-        message = refused("train.py", model_dir=tmp_path / "runs", **{name: value})
+    for name, value in (("linearization", "words"), ("extra_source", "a.mrg"), ("word_dropout", 0)):
+        message = refused("train", model_dir=tmp_path / "runs", **{name: value})
         assert f"expected no --{name}, found without --task=parsing" in message
 
 
 def test_evaluate_refuses_what_a_parser_does_not_use(trained, treebank):
     flags = {"task": "parsing", "model_dir": trained[0], "source": treebank}
-    message = refused("evaluate.py", **flags, reference=treebank)
+    message = refused("evaluate", **flags, reference=treebank)
     assert "expected no --reference, found with --task=parsing" in message
+
+
+def test_several_trees_of_a_sentence_are_refused(trained, treebank):
+    message = refused("parse", model_dir=trained[0], n_best=2)
+    assert message == "expected no --n_best, found 2: parse writes the best tree of each sentence"
+    flags = {"task": "parsing", "model_dir": trained[0], "source": treebank}
+    assert "expected no --n_best, found 2" in refused("evaluate", **flags, n_best=2)

@@ -81,6 +81,7 @@ def test_what_is_well_formed_stays_as_it_is(tree):
         ("(S (NP (PP XX NP) XX S)", "a b", "(S (NP (PP (XX a))) (XX b))"),
         ("(S (NP XX VP) XX NP) S)", "a b", "(S (NP (XX a) (XX b)))"),
         ("(S (NP XX ) XX )", "a b", "(S (NP (XX a)) (XX b))"),
+        ("(S (NP XX S) XX", "a b", "(S (NP (XX a)) (XX b))"),
         # Several roots.
         ("(NP XX NP) (VP XX VP)", "a b", "(NP (XX a) (VP (XX b)))"),
         ("XX (NP XX NP)", "a b", "(TOP (XX a) (NP (XX b)))"),

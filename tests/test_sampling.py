@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import (
+    NO_HYPOTHESIS,
     DecoderSteps,
     SearchOptions,
     beam_search,
@@ -18,7 +19,7 @@ from keras_transformer.decoding import (
     score,
     search,
 )
-from keras_transformer.decoding.sampling import choose, keep_likely
+from keras_transformer.decoding.sampling import choose, keep_likely, uniform
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
 
@@ -51,7 +52,17 @@ def without(logits, *symbols):
 
 
 def drawn(
-    logits, *, n=DRAWS, rows=1, length=2, seed=1, prefixes=None, jit=False, places=None, **options
+    logits,
+    *,
+    n=DRAWS,
+    rows=1,
+    length=2,
+    seed=1,
+    sentence_ids=None,
+    prefixes=None,
+    jit=False,
+    num_slots=None,
+    **options,
 ):
     """All that was drawn for `rows` sentences: ids (rows, n, length) and scores."""
     options = SearchOptions(sample=True, beam_size=n, n_best=n, seed=seed, **options)
@@ -66,8 +77,9 @@ def drawn(
             prefix_ids=prefixes,
             end_id=END,
             pad_id=PAD,
-            places=places,
+            num_slots=num_slots,
             seed=options.seed,
+            sentence_ids=sentence_ids,
         )
 
     compiled = tf.function(run, jit_compile=True, autograph=False)
@@ -191,6 +203,22 @@ def test_choose_takes_the_symbol_whose_share_holds_the_number():
     assert choose(probabilities, chances).numpy().tolist() == [0, 0, 2, 2, 3, 3]
 
 
+def test_choose_takes_the_next_symbol_where_the_share_of_one_ends():
+    probabilities = ops.array([[0.5, 0.25, 0.25]] * 3)
+    assert choose(probabilities, ops.array([0.25, 0.5, 0.75])).numpy().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_without_room_one_empty_sequence_is_drawn(logits, n):
+    ids, scores = drawn(logits, n=n, length=0)
+    assert ids.shape == (1, n, 0)
+    assert scores.tolist() == [[0.0] + [NO_HYPOTHESIS] * (n - 1)]
+
+
+def test_without_a_seed_each_call_draws_anew(logits):
+    assert np.any(drawn(logits, n=50, seed=None)[0] != drawn(logits, n=50, seed=None)[0])
+
+
 def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
     options = {"n": 8, "rows": 2, "length": 12}
     ids, _ = drawn(logits, seed=3, **options)
@@ -203,9 +231,53 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
 
 def test_what_is_drawn_does_not_depend_on_what_is_drawn_at_the_same_time(logits):
     options = {"n": 3, "rows": 7, "length": 12}
-    np.testing.assert_array_equal(
-        drawn(logits, places=2, **options)[0], drawn(logits, **options)[0]
+    ids, _ = drawn(logits, **options)
+    np.testing.assert_array_equal(drawn(logits, num_slots=2, **options)[0], ids)
+    chosen = [5, 0, 6]
+    some, _ = drawn(logits, sentence_ids=chosen, **{**options, "rows": 3})
+    np.testing.assert_array_equal(some, ids[chosen])
+    longer, _ = drawn(logits, **{**options, "length": 20})
+    short = ids[..., -1] == PAD  # ended before its limit
+    assert short.any()
+    np.testing.assert_array_equal(longer[..., :12][short], ids[short])
+
+
+def test_random_numbers_are_uniform_and_of_every_counter():
+    """Of seeds, sentences, beams and positions that follow each other, as they do."""
+    shape = (8, 16, 4, 64)
+    counters = np.meshgrid(
+        *(np.arange(n, dtype="int32") for n in shape), indexing="ij", sparse=True
     )
+    found = ops.convert_to_numpy(uniform(*map(ops.convert_to_tensor, counters)))
+    assert found.shape == shape and found.dtype == "float32"
+    assert found.min() >= 0 and found.max() < 1
+    assert len(np.unique(found)) > 0.99 * found.size
+    counts, _ = np.histogram(found, bins=64, range=(0, 1))
+    assert_drawn_from(np.full(64, 1 / 64), np.repeat(np.arange(64), counts))
+    for axis in range(4):  # neighbours have nothing to do with each other
+        one, other = (
+            np.moveaxis(found, axis, 0)[:-1].ravel(),
+            np.moveaxis(found, axis, 0)[1:].ravel(),
+        )
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(one.size)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_random_numbers_are_those_of_the_hash_in_python(jit):
+    def hashed(x):
+        for multiplier in (0x21F0AAAD, 0x735A2D97):
+            x = (x ^ x >> 16) * multiplier % 2**32
+        return x ^ x >> 16
+
+    def number(*counters):
+        bits = 0
+        for counter in counters:
+            bits = hashed((bits + counter + 0x9E3779B9) % 2**32)
+        return (bits >> 8) / 2**24
+
+    counters = np.random.default_rng(0).integers(0, 2**31, size=(4, 20)).astype("int32")
+    found = tf.function(uniform, jit_compile=jit)(*map(tf.constant, counters))
+    assert found.numpy().tolist() == [number(*map(int, row)) for row in counters.T]
 
 
 def test_scores_are_those_of_the_model_whatever_was_left_out(logits):
@@ -266,7 +338,7 @@ def test_where_nothing_may_follow_there_is_no_translation_as_in_a_search(logits)
     )
     np.testing.assert_array_equal(scores, searched.scores)
     np.testing.assert_array_equal(ids, searched.ids)
-    assert np.all(np.isneginf(scores))
+    assert np.all(scores == NO_HYPOTHESIS)
 
 
 # A Transformer, and a translator.
@@ -300,7 +372,7 @@ def test_what_a_transformer_draws_has_the_score_of_its_ids(model, compiled):
         given = score(model, SOURCES[rows], ids[rows, n], options)
         np.testing.assert_allclose(given, scores[rows, n], rtol=1e-4)
     assert np.all(ids[1] == PAD)
-    np.testing.assert_array_equal(scores[1], [0.0, -np.inf, -np.inf, -np.inf])
+    np.testing.assert_array_equal(scores[1], [0.0, *3 * [NO_HYPOTHESIS]])
 
 
 SENTENCES = ["The girls sleep.", "A horse!", "", "The old man sees two birds."]
@@ -331,6 +403,34 @@ def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
     assert first[2] == second[2] == ""
     assert all(a != b for a, b in zip(first, second, strict=True) if a)
     assert translations() == [first, second]
+
+
+MANY = [f"{sentence} {word}" for word in ("Yes", "A horse.", "No") for sentence in SENTENCES]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 3},
+        {"tokens_per_batch": 1},
+        {"tokens_per_batch": 60, "workers": 2},
+        {"jit_compile": True, "workers": 2, "tokens_per_batch": 256},
+    ],
+    ids=str,
+)
+def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenizer, options):
+    def translator(**options):
+        sampling = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
+        return Translator(speaker, tokenizer, **sampling, **options)
+
+    expected = translator()(MANY)
+    assert len(set(expected)) == len(MANY)
+    assert translator(**options)(MANY) == expected
+    # In company of others, or in several calls, each sentence has the same index.
+    others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
+    assert translator(**options)(others)[::3] == expected[::3]
+    in_calls = translator(**options)
+    assert [*in_calls(MANY[:5]), *in_calls([]), *in_calls(MANY[5:])] == expected
 
 
 def test_without_a_seed_no_translator_draws_like_another(speaker, tokenizer):

@@ -63,6 +63,7 @@ def test_configuration_gives_back_the_same_schedule_within_its_optimizer():
     [
         ((0, 4000, 1.0), "d_model must be positive: found 0"),
         ((512, 0, 1.0), "warmup_steps must be positive: found 0"),
+        ((512, 4000, 0.0), "factor must be positive: found 0.0"),
         ((512, 4000, -1.0), "factor must be positive: found -1.0"),
     ],
 )

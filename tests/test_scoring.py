@@ -6,7 +6,7 @@ import pytest
 from helpers import small_model
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, score, search
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
@@ -72,6 +72,20 @@ def test_hypotheses_that_no_end_symbol_closed_are_among_those(model):
     assert ends.any() and not ends.all()
 
 
+def test_a_target_without_a_probability_scores_as_no_hypothesis_does(model):
+    impossible = small_model(1, tie_output=False)
+    impossible.output_projection.kernel.assign(np.full((16, 13), np.nan))
+    scores = keras.ops.convert_to_numpy(score(impossible, SOURCES, TARGETS))
+    assert scores.tolist() == [NO_HYPOTHESIS] * 3
+
+
+def test_scores_are_of_the_model_without_dropout():
+    with_dropout, without = small_model(1, dropout=0.5), small_model(1)
+    without.set_weights(with_dropout.get_weights())
+    expected = keras.ops.convert_to_numpy(score(without, SOURCES, TARGETS))
+    np.testing.assert_allclose(score(with_dropout, SOURCES, TARGETS), expected, rtol=1e-6)
+
+
 def test_padding_changes_no_score(model):
     padded = score(model, np.pad(SOURCES, [(0, 0), (0, 5)]), np.pad(TARGETS, [(0, 0), (0, 3)]))
     np.testing.assert_allclose(padded, score(model, SOURCES, TARGETS), rtol=1e-5)
@@ -109,7 +123,7 @@ def test_scores_do_not_depend_on_how_sentences_are_batched(translator, tokens_pe
 def test_a_sentence_without_a_word_has_one_translation(translator):
     sentences, translations = ["", SENTENCES[0], " ", ""], ["", TRANSLATIONS[0], "Pferd", "\t"]
     [alone] = translator.score(SENTENCES[:1], TRANSLATIONS[:1])
-    expected = [0.0, pytest.approx(alone, rel=1e-5), -np.inf, 0.0]
+    expected = [0.0, pytest.approx(alone, rel=1e-5), NO_HYPOTHESIS, 0.0]
     assert translator.score(sentences, translations) == expected
 
 
@@ -129,5 +143,5 @@ def test_endless_sentences_are_scored_up_to_the_limit(translator):
 def test_what_does_not_match_is_refused_in_one_line(translator):
     with pytest.raises(UserError, match="as many translations as sentences, 2, found 1"):
         translator.score(["Yes", "No"], ["Ja"])
-    with pytest.raises(UserError, match="found a single one"):
+    with pytest.raises(UserError, match="found a single string"):
         translator.score("Yes", "Ja")

@@ -1,6 +1,7 @@
 """Sources of sentence pairs: what is read, and what is refused before training starts."""
 
 import gzip
+import sys
 
 import pytest
 import tensorflow as tf
@@ -175,6 +176,12 @@ def test_tfds_does_not_download_unasked(tmp_path):
     builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path)
     with pytest.raises(UserError, match=r"expected prepared data in .*download"):
         TfdsPairs(builder, "train", "en", "de").check()
+
+
+def test_without_tfds_the_error_names_the_extra(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(UserError, match=r"pip install 'keras-transformer\[datasets\]'$"):
+        TfdsPairs(folder, "train", "en", "de")
 
 
 def test_unknown_data_set_language_or_split_is_refused(folder):

@@ -256,6 +256,25 @@ def test_mixed_precision_keeps_float32_weights_and_trains_as_float32_does(plain,
     assert logs[-1]["skipped_updates"] == 0
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_reports_the_loss_of_a_real_vocabulary(policy):
+    config = dataclasses.replace(CONFIG, vocab_size=37_000, output_bias=True)
+    model = new_model(config=config, dtype=policy)
+    bias = model.source_embedding.bias
+    bias.assign(np.random.default_rng(0).normal(3.0, 1.0, size=bias.shape))
+    ((inputs, labels),) = batches = ragged_batches(1)
+    logits = keras.ops.convert_to_numpy(keras.ops.cast(model(inputs), "float32")).astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    nll = -np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
+    share = 0.1 / (37_000 - 1)
+    smoothed = (0.9 - share) * nll - share * log_probs.sum(-1)
+    (logs,) = fit(model, batches)
+    assert logs["loss"] == pytest.approx(smoothed[labels > 0].mean(), rel=2e-3)
+    assert np.log(logs["perplexity"]) == pytest.approx(nll[labels > 0].mean(), rel=2e-3)
+    assert logs["skipped_updates"] == 0
+
+
 def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeypatch):
     monkeypatch.setattr("keras_transformer.training.step._UPDATES_UNTIL_GROWTH", 3)
     model = new_model(dtype="mixed_float16")
@@ -280,8 +299,55 @@ def test_an_optimizer_that_does_more_than_its_update_step_is_refused():
 
 
 def test_rows_are_filled_up_with_padding():
-    parts = split_rows(tf.constant([[3, 4], [5, 6], [7, 8]]), 2, pad_id=9).numpy().tolist()
-    assert parts == [[[3, 4], [5, 6]], [[7, 8], [9, 9]]]
+    batch = tf.constant([[3, 4], [5, 6], [7, 8]]), tf.constant([0.5, 0.6, 0.7])
+    ids, weights = split_rows(batch, 2, pad_id=9)
+    assert ids.numpy().tolist() == [[[3, 4], [5, 6]], [[7, 8], [9, 9]]]
+    np.testing.assert_array_equal(weights, np.float32([[0.5, 0.6], [0.7, 9.0]]))
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 6)])
+def test_weights_make_the_updates_of_plain_keras(shape):
+    ((inputs, labels),) = ragged_batches(1)
+    weights = np.random.default_rng(0).uniform(0, 2, shape).astype("float32")
+    model = new_model(num_microbatches=2, parallel_parts=2)
+    plain = Transformer(CONFIG)
+    plain.build()
+    plain.set_weights(model.get_weights())
+    plain.compile(adam(), loss=LabelSmoothedCrossEntropy(CONFIG.label_smoothing))
+    for each in (model, plain):
+        each.fit(inputs, labels, sample_weight=weights, batch_size=7, epochs=3, verbose=0)
+    assert_same(model.get_weights(), plain.get_weights())
+    losses = [
+        each.evaluate(inputs, labels, sample_weight=weights, verbose=0, return_dict=True)["loss"]
+        for each in (model, plain)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_model_goes_on_from_its_file_as_it_would_have(tmp_path):
+    """A `.keras` file holds the average of the weights and the count of skipped updates too."""
+    first, second = ragged_batches(2)
+    keras.utils.set_random_seed(1)
+    model = TrainableTransformer(CONFIG, ema_decay=0.9)
+    model.compile(adam())  # builds it
+    fit(model, [first])
+    model.update_state.skipped_updates.assign(5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        (logs,) = fit(each, [second])
+        assert logs["skipped_updates"] == 5
+    assert_same(loaded.get_weights(), model.get_weights(), atol=0)
+    averages = ([a.numpy() for a in m.update_state.average] for m in (loaded, model))
+    assert_same(*averages, atol=0)
+
+    plain = Transformer(CONFIG)
+    plain.build()
+    model.save_weights(tmp_path / "model.weights.h5")
+    plain.load_weights(tmp_path / "model.weights.h5")
+    assert_same(plain.get_weights(), model.get_weights(), atol=0)
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    loaded.load_weights(tmp_path / "plain.weights.h5")
 
 
 def test_configuration_gives_back_the_same_model():

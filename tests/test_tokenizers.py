@@ -3,7 +3,7 @@
 import gzip
 
 import keras
-import keras_nlp
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SubwordTokenizer
+from keras_transformer.tokenizers.subword import sample
 
 SENTENCES = [
     "A man rides a brown horse.",
@@ -143,6 +144,44 @@ def test_training_again_gives_the_same_vocabulary(tokenizer):
     assert SubwordTokenizer.train_from_sentences(SENTENCES, 350).model == tokenizer.model
 
 
+def test_a_vocabulary_of_a_sample_follows_from_the_seed_alone(tokenizer):
+    many = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 10)]
+
+    def learned(sentences, **options):
+        return SubwordTokenizer.train_from_sentences(sentences, 350, **options).model
+
+    first, second = (learned(many, max_sentences=50, seed=seed) for seed in (1, 2))
+    assert first != second
+    # In another process too: SentencePiece, which would draw others there, gets those drawn alone.
+    assert first == learned(list(sample(many, 50, seed=1)))
+    assert list(sample(range(100), 5, seed=1)) == [29, 17, 32, 66, 51]
+    # Sentences that SentencePiece would leave out are never drawn.
+    unusable = ["", "long " * 4000]
+    assert learned(unusable * 20 + many, max_sentences=200) == learned(many) != first
+
+
+def test_a_sample_is_uniform():
+    seeds, size, items = 2000, 10, 100
+    counts = np.zeros(items)
+    for seed in range(seeds):
+        drawn = list(sample(range(items), size, seed))
+        assert len(drawn) == len(set(drawn)) == size
+        counts[drawn] += 1
+    expected = seeds * size / items
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < 149.4  # 99 degrees of freedom: one in a thousand is larger
+    assert list(sample(range(items), items, 1)) == list(sample(range(items), 200, 1))
+
+
+def test_an_interrupted_training_is_not_mistaken_for_one_that_failed():
+    def interrupted():
+        yield "A man rides a horse."
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SubwordTokenizer.train_from_sentences(interrupted(), 300)
+
+
 def test_files_plain_or_compressed_give_the_vocabulary_of_their_sentences(tokenizer, tmp_path):
     half = len(SENTENCES) // 2
     plain, compressed = tmp_path / "a.txt", tmp_path / "b.txt.gz"
@@ -183,12 +222,3 @@ def test_missing_damaged_or_foreign_vocabulary_is_refused(tokenizer, tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"vocabulary\.model: expected a SentencePiece model"):
             SubwordTokenizer.load(path)
-
-
-def test_keras_nlp_reads_the_vocabulary_and_agrees(tokenizer):
-    theirs = keras_nlp.tokenizers.SentencePieceTokenizer(proto=tokenizer.model)
-    ids = tokenizer.tokenize(SENTENCES)
-    assert [list(row) for row in theirs.tokenize(SENTENCES)] == ids.to_list()
-    assert list(theirs.detokenize(ids.to_list())) == [
-        text.decode() for text in tokenizer.detokenize(ids).numpy()
-    ]

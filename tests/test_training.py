@@ -1,12 +1,15 @@
-"""Training: what a model_dir holds after it, what it says, and how it goes on."""
+"""Training: what a model_dir holds after it, what it says, and how it is resumed."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import re
 import shutil
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from helpers import run_python, small_model
 from quick_run import CONFIG, OPTIONS
@@ -22,7 +25,8 @@ from keras_transformer.data import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
-from keras_transformer.training import ModelDir, TrainingOptions, train
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -35,13 +39,9 @@ def run(path, options=OPTIONS, train_pairs=TRAIN, **arguments):
 def trained(tmp_path_factory):
     """A model_dir of 6 steps, what training printed, and the model that it returned."""
     path = tmp_path_factory.mktemp("runs") / "trained"
-    with pytest.MonkeyPatch.context() as patch:
-        lines = []
-        patch.setattr(
-            "builtins.print", lambda text, **_: lines.extend(text.strip("\n").split("\n"))
-        )
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         model = run(path, valid_pairs=VALID, target_lang="de", command="train.py --steps=6")
-    return ModelDir(path), lines, model
+    return ModelDir(path), printed.getvalue().splitlines(), model
 
 
 def scalars(folder):
@@ -76,6 +76,7 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         "options": dataclasses.asdict(OPTIONS),
         "data": training["data"],
         "vocab_type": "bpe",
+        "linearization": None,
         "target_lang": "de",
         "commands": ["train.py --steps=6"],
     }
@@ -118,7 +119,7 @@ def test_pairs_left_out_are_counted(trained):
     first, second, third = np.flatnonzero(is_too_long)[:3] + 1
     assert 0 < too_long < 300
     assert lines[1] == (
-        f"Left out of {TRAIN.description}: 0 pairs with an empty side, {too_long} with a side of "
+        f"Dropped from {TRAIN.description}: 0 pairs with an empty side, {too_long} with a side of "
         f"more than 60 tokens (pair {first}, pair {second}, pair {third}, ...)"
     )
     assert counts_of(model_dir).kept == 300 - too_long
@@ -146,7 +147,7 @@ def test_figures_are_written_for_tensorboard(trained):
 
 def test_validation_is_that_of_the_model_at_its_step(trained):
     model_dir, _, _ = trained
-    batches = Batches(corpus_of(model_dir, VALID), shuffle=False).epochs()
+    batches = Batches(corpus_of(model_dir, VALID), shuffle=False).epoch()
     expected = ReferenceLoss(model_dir.load_model(average=1), batches)()
     figures = scalars(model_dir.logs)
     for name in ("loss", "perplexity"):
@@ -180,7 +181,7 @@ def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path, ca
         options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
         arguments = {"data_cache": tmp_path / "cache", "command": f"train.py --steps={steps}"}
         train(tmp_path / folder, config, options, TRAIN, **arguments)
-    assert "Going on from step 3" in capsys.readouterr().out.splitlines()
+    assert "Resuming from step 3" in capsys.readouterr().out.splitlines()
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
     stopped = ModelDir(tmp_path / "stopped")
@@ -198,10 +199,10 @@ def test_a_run_stopped_and_not_validated_ends_as_one_that_was_validated(trained,
 
 
 def assert_same_end(found, expected):
-    """The last checkpoints of two model_dirs hold the same weights."""
+    """The last checkpoints of two model_dirs hold the same weights, bit by bit."""
     weights = [model_dir.load_model(average=1).weights for model_dir in (found, expected)]
     for left, right in zip(*weights, strict=True):
-        np.testing.assert_allclose(left.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
 
 
 def test_a_finished_run_is_not_trained_again(trained, tmp_path, capsys):
@@ -273,6 +274,86 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     assert tuned.checkpoints.steps() == [1, 2]
 
 
+def test_a_run_goes_on_without_the_folder_that_it_started_from(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained[0].path, "own")
+    options = dataclasses.replace(OPTIONS, steps=1)
+    run("tuned", options, start_from="own")
+    with pytest.raises(UserError, match=r"start_from=own \(now other\)"):
+        run("tuned", options, start_from="other")
+    shutil.rmtree("own")
+    run("tuned", dataclasses.replace(options, steps=2), start_from="./own")
+    assert ModelDir("tuned").checkpoints.steps() == [1, 2]
+    assert ModelDir("tuned").load_training()["data"]["start_from"] == "own"
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """The file of a vocabulary that somebody has learned elsewhere, from other text."""
+    path = tmp_path_factory.mktemp("vocabularies") / "ours.model"
+    SubwordTokenizer.train_from_sentences(TRAIN.sentences(), 340, "unigram").save(path)
+    return path
+
+
+def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
+    options = dataclasses.replace(OPTIONS, steps=1)
+    copy = shutil.copy(vocabulary, tmp_path / "copy.model")
+    run(tmp_path / "runs", options, vocabulary=copy)
+    model_dir = ModelDir(tmp_path / "runs")
+    assert model_dir.load_tokenizer().to_bytes() == vocabulary.read_bytes()
+    assert model_dir.load_training()["vocab_type"] == "unigram"
+
+    other = SubwordTokenizer.train_from_sentences(VALID.sentences(), 340)
+    other.save(copy)
+    with pytest.raises(UserError, match=r"runs: expected the vocabulary .*copy\.model, found ano"):
+        run(tmp_path / "runs", options, vocabulary=copy)
+    copy.unlink()  # it is in the model_dir
+    run(tmp_path / "runs", dataclasses.replace(options, steps=2), vocabulary=copy)
+    assert model_dir.checkpoints.steps() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "options", "message"),
+    [
+        (None, {}, {}, "ours.model: expected a vocabulary file: No such file or directory"),
+        (b"text", {}, {}, "ours.model: expected a SentencePiece model, found something else"),
+        ("valid", {"vocab_size": 350}, {}, "expected a model with vocab_size=340"),
+        ("valid", {}, {"lowercase": True}, "expected a vocabulary of lowercase=True, found one of"),
+        ("ids", {}, {}, "spm_train makes one with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"),
+    ],
+)
+def test_a_vocabulary_of_no_use_is_refused(vocabulary, tmp_path, content, config, options, message):
+    path = tmp_path / "ours.model"
+    if content == "ids":
+        with open(path, "wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=TRAIN.sentences(), model_writer=file, vocab_size=340,
+                byte_fallback=True, minloglevel=2,
+            )  # fmt: skip
+    elif content is not None:
+        path.write_bytes(vocabulary.read_bytes() if content == "valid" else content)
+    arguments = dataclasses.replace(CONFIG, **config), dataclasses.replace(OPTIONS, **options)
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        train(tmp_path / "runs", *arguments, TRAIN, vocabulary=path)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp_path):
+    imported = ModelDir(tmp_path / "imported")
+    imported.create_trained(trained[2], trained[0].load_tokenizer(), "de", "import-marian")
+    assert parallel_parts(imported.path, CONFIG, TrainingOptions()) >= 1
+    before = files_of(imported.path)
+    with pytest.raises(UserError, match=r"found an imported one: .* start_from=") as error:
+        run(imported.path)
+    assert "\n" not in str(error.value)
+    assert {**files_of(imported.path), imported.path / ".lock": b""} == {
+        **before,
+        imported.path / ".lock": b"",
+    }
+    run(tmp_path / "tuned", dataclasses.replace(OPTIONS, steps=1), start_from=imported.path)
+
+
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
@@ -335,7 +416,7 @@ def test_a_model_of_lower_case_is_judged_without_case_and_stays_one(tmp_path, ca
 
 
 def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
-    config = dataclasses.replace(CONFIG, learned_positions=True, max_positions=20)
+    config = dataclasses.replace(CONFIG, positions="learned", max_positions=20)
     with pytest.raises(UserError, match="at most the 20 learned positions: found 60"):
         train(tmp_path / "runs", config, OPTIONS, TRAIN)
     assert not (tmp_path / "runs").exists()
@@ -352,6 +433,48 @@ def test_option_out_of_range_is_refused(field, value):
 
 def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
+
+
+def test_a_processor_that_must_emulate_bfloat16_is_found_out():
+    script = """
+import os
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE"  # at most, and so without bfloat16
+from keras_transformer.backend.product_speed import slowdown
+print(slowdown("bfloat16"))
+"""
+    assert float(run_python(script)) > 1.2
+
+
+@pytest.mark.parametrize(
+    ("policy", "slowdowns", "line"),
+    [
+        ("float32", {}, None),  # nothing is measured
+        ("mixed_bfloat16", {"bfloat16": 0.6}, None),
+        ("mixed_bfloat16", {"bfloat16": 1.34}, "bfloat16 takes 1.3 .* dtype_policy=float32$"),
+        ("mixed_float16", {"float16": 0.7}, None),
+        (
+            "mixed_float16",
+            {"float16": 1.1, "bfloat16": 0.6},
+            "float16 takes 1.1 .* dtype_policy=mixed_bfloat16$",
+        ),
+        (
+            "mixed_float16",
+            {"float16": 1.1, "bfloat16": 1.2},
+            "float16 takes 1.1 .* dtype_policy=float32$",
+        ),
+    ],
+)
+def test_a_precision_that_is_slower_than_float32_is_told(
+    policy, slowdowns, line, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr("keras_transformer.training.preparation.slowdown", slowdowns.__getitem__)
+    options = dataclasses.replace(OPTIONS, dtype_policy=policy)
+    nothing = TextPairs(*(lines_of(tmp_path / "empty"),) * 2)
+    with pytest.raises(UserError, match="found none"):  # before anything is trained
+        run(tmp_path / "runs", options, valid_pairs=nothing)
+    warnings = [text for text in capsys.readouterr().out.splitlines() if "Warning" in text]
+    assert len(warnings) == (line is not None)
+    assert not warnings or re.search(line, warnings[0])
 
 
 @pytest.mark.slow  # what it may wait for at its ends is told in docs/training.md
@@ -380,7 +503,7 @@ for steps in (15, 30):
 """
     lines = run_python(script, tmp_path / "run").splitlines()
     assert any(line.endswith("2 devices") for line in lines)
-    assert "Going on from step 15" in lines
+    assert "Resuming from step 15" in lines
     perplexity = [
         float(line.split("perplexity ")[1].split(",")[0]) for line in lines if "loss" in line
     ]

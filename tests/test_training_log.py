@@ -1,9 +1,13 @@
 """The log that programs read, and TensorBoard's: whole lines, and none twice."""
 
 import json
+import re
+import resource
 
+import pytest
 import tensorflow as tf
 
+from keras_transformer.errors import UserError
 from keras_transformer.training.log import TrainingLog
 
 
@@ -70,3 +74,70 @@ def test_a_bar_stays_in_its_cell(tmp_path):
     write(tmp_path)
     (events,) = tmp_path.glob("events.*")
     assert b"| a\\|b | c |" in events.read_bytes()
+
+
+# A disk that is full.
+
+
+def files_grow_to(size):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+
+
+@pytest.fixture
+def unlimited():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def rows(words):
+    return [{"source": "a " * words, "translation": "b"}]
+
+
+@pytest.mark.usefixtures("unlimited")
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(lambda log: log.record(400, "train", {"loss": 1.0}), id="log.jsonl"),
+        pytest.param(lambda log: log.table(400, "validation", "samples", rows(300)), id="events"),
+    ],
+)
+def test_a_report_on_a_full_disk_is_an_error_of_one_line(tmp_path, report):
+    write(tmp_path)
+    log = TrainingLog(tmp_path, {"train": 300, "validation": 200})
+    before = entries(tmp_path), tags(tmp_path)
+    files_grow_to((tmp_path / "log.jsonl").stat().st_size + 10)
+    message = f"{re.escape(str(tmp_path))}: the log cannot be written: File too large"
+    with pytest.raises(UserError, match=f"^{message}$"):
+        report(log)
+    files_grow_to(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    TrainingLog(tmp_path, {"train": 300, "validation": 200})  # once there is room again
+    assert (entries(tmp_path), tags(tmp_path)) == before
+
+
+@pytest.mark.usefixtures("unlimited")
+@pytest.mark.parametrize("cut", [300, 100])
+def test_a_log_that_cannot_be_begun_is_an_error_of_one_line(tmp_path, cut):
+    write(tmp_path)
+    log = (tmp_path / "log.jsonl").read_bytes()
+    files_grow_to(20)
+    with pytest.raises(UserError, match=r"the log cannot be written: File too large$"):
+        TrainingLog(tmp_path, {"train": cut, "validation": 200})
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+
+
+def test_a_line_that_the_disk_takes_in_parts_is_whole(tmp_path):
+    log = TrainingLog(tmp_path)
+
+    class SlowFile:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            return self.file.write(data[:7])
+
+    log._lines = SlowFile(log._lines)
+    log.record(1, "train", {"loss": 1.0})
+    log.record(2, "train", {"loss": 1.0})
+    assert [entry["step"] for entry in entries(tmp_path)] == [1, 2]

@@ -1,4 +1,4 @@
-"""`translate.py`'s options: what it writes for each of them, and what it refuses in one line."""
+"""The options of `translate`: what it writes for each of them, and what it refuses in one line."""
 
 import io
 
@@ -6,7 +6,9 @@ import pytest
 from command_lines import refused, run, run_process
 from helpers import small_model
 
+from keras_transformer import Transformer
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.precision import in_precision
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
@@ -48,11 +50,11 @@ def translator(models, tokenizer):
 
 @pytest.fixture
 def translate(model_dirs, monkeypatch, capfd):
-    """The lines that `translate.py` writes, in this process, with the first model by default."""
+    """The lines that `translate` writes, in this process, with the first model by default."""
 
     def translated(stdin=STDIN, **options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        run("translate.py", **{"model_dir": model_dirs[0], **limited(options)})
+        run("translate", **{"model_dir": model_dirs[0], **limited(options)})
         out = capfd.readouterr().out
         assert out.endswith("\n")
         return out.split("\n")[:-1]
@@ -62,11 +64,11 @@ def translate(model_dirs, monkeypatch, capfd):
 
 @pytest.fixture
 def refusal(model_dirs, monkeypatch):
-    """The one line with which `translate.py` refuses its flags or its input."""
+    """The one line with which `translate` refuses its flags or its input."""
 
     def message(**options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
-        return refused("translate.py", **{"model_dir": model_dirs[0], **limited(options)})
+        return refused("translate", **{"model_dir": model_dirs[0], **limited(options)})
 
     return message
 
@@ -162,8 +164,10 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"score": "x", "prefix": "y"}, "--score excludes --prefix"),
-        ({"score": "x", "n_best": 2}, "--score excludes --n_best"),
+        ({"score": "x", "prefix": "y"}, "expected no --prefix, found with --score"),
+        ({"score": "x", "n_best": 2}, "expected no --n_best, found with --score"),
+        ({"score": "x", "workers": 2}, "expected no --workers, found with --score"),
+        ({"score": "x", "jit_compile": True}, "expected no --jit_compile, found with --score"),
         ({"precision": "int8"}, "--precision=int8 needs --jit_compile"),
         ({"seed": 1}, "seed must be"),
         ({"top_p": 0.5}, "top_p must be"),
@@ -193,26 +197,34 @@ def test_models_of_two_vocabularies_are_no_ensemble(refusal, model_dirs, models,
 # A process of its own each: what a person sees.
 
 
-def test_int8_writes_translations_and_nothing_else(model_dirs):
+def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
+    model_dirs, models, tokenizer
+):
+    lines, options = ["Yes", "", "A horse!"], {"beam_size": 2, "n_best": 2, **SHORT}
     process = run_process(
-        "translate.py",
+        "translate",
         model_dir=model_dirs[0],
         precision="int8",
         jit_compile=True,
-        beam_size=1,
-        stdin=b"Yes\n\nNo\n",
-        **SHORT,
+        stdin="".join(f"{line}\n" for line in lines).encode(),
+        **options,
     )
     assert process.returncode == 0
     assert process.stderr == b""
-    lines = process.stdout.decode().split("\n")
-    assert [bool(line) for line in lines] == [True, False, True, False]
+    model = Transformer(models[0].config)
+    model.build()
+    model.set_weights(models[0].get_weights())
+    rounded = Translator(in_precision(model, "int8"), tokenizer, jit_compile=True, **options)
+    expected = rounded.translate_n(lines)
+    assert_records(process.stdout.decode().split("\n")[:-1], expected)
+    exact = Translator(models[0], tokenizer, **options).translate_n(lines)
+    assert abs(expected[0][0].score - exact[0][0].score) > 1e-3  # they were rounded
 
 
 def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, capfd):
     (tmp_path / "given").write_text("Ja\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
-    message = refused("translate.py", model_dir=model_dirs[0], score=tmp_path / "given")
+    message = refused("translate", model_dir=model_dirs[0], score=tmp_path / "given")
     expected = "expected a line for each line of input, found 1"
     assert message == f"{tmp_path / 'given'}: {expected}"
     assert capfd.readouterr().out == ""

@@ -1,12 +1,18 @@
 """Strings in, strings out: as many, in order, whatever is in them."""
 
+import functools
+import json
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import lively_model, small_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import SearchOptions, search
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, search
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
@@ -34,6 +40,13 @@ def model(tokenizer):
 @pytest.fixture(scope="module")
 def translator(model, tokenizer):
     return Translator(model, tokenizer, extra_length=5)
+
+
+def test_the_model_of_these_tests_has_no_ties(model):
+    rng = np.random.default_rng(0)
+    inputs = {side: rng.integers(260, 340, (8, 10)) for side in ("source_ids", "target_ids")}
+    logits = np.sort(model(inputs), axis=-1)
+    assert np.diff(logits[..., -20:]).min() > 1e-6
 
 
 def test_translations_are_in_the_order_of_the_sentences(translator):
@@ -142,9 +155,130 @@ def test_vocabulary_of_another_size_is_refused(tokenizer):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"beam_size": 0}, "beam_size must be at least 1: found 0"), ({"alpha": -1.0}, "alpha")],
+    [({"beam_size": 0}, r"beam_size must be in \[1, 10000\]: found 0"), ({"alpha": -1.0}, "alpha")],
 )
 def test_option_out_of_range_is_refused_in_one_line(model, tokenizer, options, message):
     with pytest.raises(UserError, match=message) as error:
         Translator(model, tokenizer, **options)(SENTENCES)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0, -5, 1.5, None])
+@pytest.mark.parametrize(
+    ("argument", "least"), [("max_source_length", 2), ("tokens_per_batch", 1), ("workers", 1)]
+)
+def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument, value, least):
+    expected = f"{argument} must be an integer of at least {least}: found {value}"
+    with pytest.raises(UserError, match=expected):
+        Translator(model, tokenizer, **{argument: value})
+
+
+def test_of_the_shortest_source_a_token_is_translated(model, tokenizer):
+    with pytest.raises(UserError, match="at least 2: found 1"):
+        Translator(model, tokenizer, max_source_length=1)
+    first = tokenizer.tokenize(tf.constant(SENTENCES[:1])).to_tensor()[:, :1]
+    ids = search(model, tf.concat([first, [[2]]], axis=1), SearchOptions(extra_length=5)).ids
+    [expected] = tokenizer.detokenize(ids[:, 0]).numpy()
+    short = Translator(model, tokenizer, extra_length=5, max_source_length=2)
+    assert short(SENTENCES[:1]) == [expected.decode()] != [""]
+
+
+def test_where_constraints_leave_no_translation_the_empty_one_has_a_score_of_json(model, tokenizer):
+    impossible = {"no_repeat_ngram": 1, "min_length": 400, "extra_length": 390}
+    [translation] = Translator(model, tokenizer, beam_size=1, **impossible).translate(["Yes"])
+    assert translation == ("", NO_HYPOTHESIS)
+    assert json.loads(json.dumps(translation.score, allow_nan=False)) == NO_HYPOTHESIS
+
+
+class Echo(Translator):
+    """Says what it is given, so that compiling is quick."""
+
+    def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
+        return source_ids[:, None], tf.zeros([source_ids.shape[0], 1])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_compiling_warns_of_nothing(model, tokenizer, workers):
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    tf.get_logger().addHandler(handler)
+    try:
+        echo = Echo(model, tokenizer, jit_compile=True, workers=workers, tokens_per_batch=1)
+        sentences = ["house " * n for n in (1, 5, 10, 15, 25, 40, 60, 90)]
+        assert echo(sentences) == [sentence.strip() for sentence in sentences]
+    finally:
+        tf.get_logger().removeHandler(handler)
+    # Those of other functions come from the many translators of these tests.
+    assert [record for record in records if "_search" in record.getMessage()] == []
+
+
+# Whatever is translated together, against one sentence at a time.
+
+ANY_TEXT = st.one_of(
+    st.sampled_from([*SENTENCES, "", " ", "\t \r\n", "\u3000", "\0", "a\0b", "house " * 2000]),
+    st.text(st.characters(), max_size=12),  # of all of Unicode, halves of characters too
+    st.binary(max_size=6),
+)
+PREFIXES = st.sampled_from(["", "", "Yes", "house", "\0", "Die Mädchen"])
+TOGETHER = settings(max_examples=15, deadline=None, derandomize=True)
+LIMITS = dict(beam_size=3, n_best=3, extra_length=4, max_source_length=8)
+
+
+@pytest.fixture(scope="module")
+def alone(model, tokenizer):
+    """The translations of a sentence, translated alone."""
+    translator = Translator(model, tokenizer, **LIMITS)
+
+    @functools.cache
+    def alone(sentence, prefix):
+        prefixes = None if prefix is None else [prefix]
+        [translations] = translator.translate_n([sentence], prefixes)
+        return translations
+
+    return alone
+
+
+def assert_each_as_alone(found, sentences, prefixes, alone):
+    for translations, *one in zip(found, sentences, prefixes, strict=True):
+        expected = alone(*one)
+        assert [text for text, _ in translations] == [text for text, _ in expected]
+        scores = [score for _, score in expected]
+        assert [score for _, score in translations] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def together(model, tokenizer):
+    return Translator(model, tokenizer, **LIMITS)
+
+
+@TOGETHER
+@given(
+    pairs=st.lists(st.tuples(ANY_TEXT, PREFIXES), max_size=6),
+    with_prefixes=st.booleans(),
+    workers=st.integers(1, 3),
+    tokens_per_batch=st.integers(1, 100),
+)
+def test_any_sentences_together_are_translated_as_each_alone(
+    together, alone, pairs, with_prefixes, workers, tokens_per_batch
+):
+    together.workers, together.tokens_per_batch = workers, tokens_per_batch
+    sentences = [sentence for sentence, _ in pairs]
+    prefixes = [prefix if with_prefixes else None for _, prefix in pairs]
+    found = together.translate_n(sentences, prefixes if with_prefixes else None)
+    assert_each_as_alone(found, sentences, prefixes, alone)
+
+
+@pytest.fixture(scope="module")
+def compiled(model, tokenizer):
+    """Compiled for one length of source, and a few sizes of batch."""
+    return Translator(model, tokenizer, jit_compile=True, tokens_per_batch=32, **LIMITS)
+
+
+@TOGETHER
+@given(pairs=st.lists(st.tuples(ANY_TEXT, PREFIXES), max_size=6), workers=st.integers(1, 3))
+def test_any_sentences_compiled_are_translated_as_each_alone(compiled, alone, pairs, workers):
+    compiled.workers = workers
+    sentences, prefixes = map(list, zip(*pairs, strict=True)) if pairs else ([], [])
+    found = compiled.translate_n(sentences, prefixes)
+    assert_each_as_alone(found, sentences, prefixes, alone)

@@ -95,14 +95,48 @@ def test_bytes_that_spell_nothing_stay_as_they_are():
     assert readable(pieces) == ["<0xC3>", "é 1/2", "é 2/2", "<0x0A>", "<0xFF>"]
 
 
-def test_a_word_is_found_with_all_its_subwords():
-    words = ["a", "rid", "·ing", "horse", "rid", "."]
-    attention = WordAttention("encoder self-attention", words, words, np.zeros((1, 1, 6, 6)))
-    assert attention.find("riding") == [1, 2]
-    assert attention.find("rid") == [1]
-    assert attention.find(".") == [5]
-    with pytest.raises(UserError, match=r"among a rid ·ing horse rid \., found 'cow'"):
-        attention.find("cow")
+# Two horses, or a riding café-owner's été rid. .
+WORDS = ["▁T wo ▁h or ses , ▁or ▁a ▁rid ing ▁caf <0xC3> <0xA9> - owner ' s"]
+WORDS += ["▁ <0xC3> <0xA9> t <0xC3> <0xA9> ▁rid . ▁. </s>"]
+SENTENCE = " ".join(WORDS).split()
+
+
+@pytest.mark.parametrize(
+    ("word", "pieces"),
+    [
+        ("or", ["▁or"]),
+        ("horses", ["▁h", "or", "ses"]),
+        ("riding", ["▁rid", "ing"]),
+        ("rid", ["▁rid"]),
+        ("café", ["▁caf", "<0xC3>", "<0xA9>"]),
+        ("café-owner", ["▁caf", "<0xC3>", "<0xA9>", "-", "owner"]),
+        ("owner's", ["owner", "'", "s"]),
+        ("été", ["<0xC3>", "<0xA9>", "t", "<0xC3>", "<0xA9>"]),
+        (",", [","]),
+        (".", ["."]),
+        ("a riding", ["▁a", "▁rid", "ing"]),
+        ("</s>", ["</s>"]),
+    ],
+)
+def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
+    labels = readable(SENTENCE)
+    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    found = attention.find(word)
+    assert [SENTENCE[position] for position in found] == pieces
+    assert found == list(range(found[0], found[-1] + 1))
+    if word == "rid":  # not the one within "riding"
+        assert found[0] > SENTENCE.index("ing")
+
+
+@pytest.mark.parametrize(
+    "word", ["cow", "ors", "wo", "é", "ca", "caf", "tw", "S", "/s", "", " ", "*"]
+)
+def test_a_word_that_is_not_there_is_refused(word):
+    labels = readable(SENTENCE)
+    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    with pytest.raises(UserError, match=re.escape("among T ·wo h ·or ·ses , or a")) as error:
+        attention.find(word)
+    assert str(error.value).endswith(f"found {word!r}")
 
 
 @pytest.mark.parametrize("sentence", ["", "  ", "house " * 500])
@@ -142,6 +176,25 @@ def test_lines_of_one_word_and_one_head(maps):
     assert len(starts) == 1
 
 
+@pytest.mark.parametrize("figure", [line_figure, heat_figure])
+@pytest.mark.parametrize(
+    ("heads", "title"),
+    [
+        ([0, 0], "head 1"),
+        ([1, 1, 0, 1], "all heads"),
+        ([0], "head 1"),
+        (None, "all heads"),
+    ],
+)
+def test_a_head_that_is_named_twice_is_drawn_once(maps, figure, heads, title):
+    page = figure(maps["memory"], 0, heads).axes[0]
+    assert page.texts[0].get_text().removesuffix(title).endswith((", ", ", mean of "))
+    once = figure(maps["memory"], 0, heads and sorted(set(heads))).axes[-1]
+    twice = figure(maps["memory"], 0, heads).axes[-1]
+    assert len(twice.collections) == len(once.collections)
+    assert len(twice.patches) == len(once.patches)
+
+
 def words_drawn(figure):
     """Each text and its box in pixels, of texts inside of the axes."""
     FigureCanvasAgg(figure).draw()
@@ -152,7 +205,7 @@ def words_drawn(figure):
 def test_words_neither_overlap_nor_leave_the_page(maps, words):
     long = [f"{word}{'n' * (place % 23)}" for place, word in enumerate(["längste"] * 60)]
     weights = np.full((1, 16, 60, 60), 1 / 60)
-    attention = WordAttention("encoder self-attention", long, long, weights)
+    attention = WordAttention("encoder self-attention", long, long, weights, long)
     for drawn in (attention, maps["memory"]):
         figure = line_figure(drawn, layer=0, words=words)
         texts = words_drawn(figure)
@@ -366,7 +419,7 @@ def model_dir(model, tokenizer, tmp_path_factory):
 
 def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_path, capsys):
     options = {"model_dir": model_dir, "average": 1, "source": SOURCE, "output": tmp_path / "new"}
-    run("visualize.py", **options)
+    run("visualize", **options)
     pictures = [f"{a}-{k}.png" for a in ("encoder", "decoder", "memory") for k in KINDS]
     files = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     assert sorted(files) == sorted(["attention.html", *pictures])
@@ -374,12 +427,12 @@ def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_
     printed = capsys.readouterr().out
     assert f"source  {SOURCE}\ntarget  " in printed
     assert str(tmp_path / "new" / "memory-grid.png") in printed
-    message = refused("visualize.py", **options, kind="grid")
+    message = refused("visualize", **options, kind="grid")
     assert message.endswith(
         "encoder-grid.png: expected no file, found one; --overwrite replaces it"
     )
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
-    run("visualize.py", **options, kind="html", target="Ja", overwrite=True)
+    run("visualize", **options, kind="html", target="Ja", overwrite=True)
     page = (tmp_path / "new" / "attention.html").read_text()
     words = json.loads(Scripts(page).found[0])["kinds"][2]["queries"]
     assert re.sub("[▁·]", "", "".join(words)) == "Ja</s>"
@@ -389,8 +442,8 @@ KINDS = ("lines", "heatmap", "grid")
 
 
 def test_visualize_draws_a_recipe(model_dir, tmp_path):
-    run("visualize.py", preset="C-d256", output=tmp_path, format="svg")
-    run("visualize.py", model_dir=model_dir, kind="positions,schedule", output=tmp_path)
+    run("visualize", preset="C-d256", output=tmp_path, format="svg")
+    run("visualize", model_dir=model_dir, kind="positions,schedule", output=tmp_path)
     names = ["positions.png", "positions.svg", "schedule.png", "schedule.svg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
@@ -429,6 +482,13 @@ def test_visualize_draws_a_recipe(model_dir, tmp_path):
 )
 def test_visualize_refuses(model_dir, tmp_path, options, message):
     output = tmp_path / "new"
-    said = refused("visualize.py", **{"model_dir": model_dir, "output": output, **options})
+    said = refused("visualize", **{"model_dir": model_dir, "output": output, **options})
     assert message in said
     assert not output.exists()
+
+
+def test_visualize_refuses_to_write_into_a_file(model_dir, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    output = tmp_path / "file"
+    message = refused("visualize", model_dir=model_dir, source="Yes", output=output)
+    assert message == f"{output}: expected a folder to write to, found a file"

@@ -1,18 +1,23 @@
-"""Training on several workers: equal steps, rows shared out, one that writes, a lost one."""
+"""Training on several workers: equal steps, rows shared out, one that writes, a lost one, and
+one run or none: the same vocabulary, data, options and weights on all of them."""
 
 import time
 
 import numpy as np
 import pytest
-from helpers import run_python
+from helpers import run_python, small_model
 from workers import outputs, start_workers
 
+from keras_transformer import TransformerConfig
+from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import ModelDir
+from keras_transformer.training.tasks import learn_vocabulary
 
 FIT = """
 import os, sys
 sys.path.insert(0, "tests")
-import quiet_tensorflow
+from keras_transformer.cli import quiet
+quiet.import_tensorflow()
 from keras_transformer.training import make_strategy, replica_batches, worker_of
 from keras_transformer.training.strategies import split_rows
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
@@ -91,7 +96,7 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
     restarted = start_workers(2, TRAIN, tmp_path / "run")
     texts = outputs(restarted)
     assert [worker.returncode for worker in restarted] == [0, 0], texts
-    assert all("Going on from step" in text for text in texts)
+    assert all("Resuming from step" in text for text in texts)
     assert checkpoints.steps() == [5, 10, 15, 20]
     logs = list((tmp_path / "run" / "logs").glob("events.*"))
     assert len(logs) == 2  # of the chief, of each of its runs
@@ -99,3 +104,80 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
         *(ModelDir(tmp_path / name).load_model(1).weights for name in ("run", "alone")), strict=True
     ):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-5)
+
+
+ENDS = """
+import dataclasses, os, sys
+from pathlib import Path
+from keras_transformer.training import TrainingOptions, make_strategy, preparation, train, worker_of
+strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
+from keras_transformer import ModelDir, TransformerConfig, UserError
+from keras_transformer.data import BuiltinPairs, TextPairs
+
+_, worker = worker_of(strategy)
+if worker:
+    del preparation.learn_vocabulary  # the chief learns it
+folder = Path(sys.argv[1])
+config = ModelDir(folder / "start-0").load_config()
+options = TrainingOptions(steps=2, tokens_per_batch=256, max_length=60)
+pairs = BuiltinPairs("train", 200)
+
+def end(name, pairs=pairs, options=options, **arguments):
+    try:
+        train(folder / name, config, options, pairs, strategy=strategy, **arguments)
+        print("end: trained")
+    except UserError as error:
+        print("end:", error)
+
+end("other-corpus", BuiltinPairs("train", 200 + worker))
+end("other-options", options=dataclasses.replace(options, beta_1=0.5 + worker / 4))
+end("no-corpus", TextPairs("no.en", "no.de") if worker else pairs)
+lowercase = dataclasses.replace(options, lowercase=True)
+end("lowercase", options=lowercase, start_from=folder / "start-0")
+end("other-start", start_from=folder / f"start-{worker}")
+end("same")
+if worker:
+    sys.exit()
+end("lost")
+"""
+
+
+@pytest.mark.slow
+def test_workers_train_the_same_or_end_alike(tmp_path):
+    config = TransformerConfig(
+        vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2
+    )
+    tokenizer = learn_vocabulary(BuiltinPairs("train", 200), config, "bpe")
+    for seed in (0, 1):
+        model = small_model(seed, **config.to_dict())
+        ModelDir(tmp_path / f"start-{seed}").create_trained(model, tokenizer, None, "")
+
+    workers = start_workers(2, ENDS, tmp_path)
+    texts = outputs(workers)
+    ends = [
+        [line.removeprefix("end: ") for line in text.splitlines() if line.startswith("end: ")]
+        for text in texts
+    ]
+    assert [worker.returncode for worker in workers] == [0, 0], texts
+    *both, lost = ends[0]
+    corpus, options, no_corpus, lowercase, weights, same = both
+    differ = "expected the same run on all workers, found "
+    assert corpus.startswith(f"{differ}kept=") and ", fingerprint=" in corpus
+    assert options == f"{differ}beta_1=0.5 on worker 0 and 0.75 on worker 1"
+    assert no_corpus == "worker 1: no.en: expected a readable file: No such file or directory"
+    assert lowercase.endswith(
+        "expected a vocabulary of lowercase=True, found one of lowercase=False"
+    )
+    assert weights.startswith(f"{differ}weights=")
+    assert same == "trained"
+    assert lost.startswith("a worker was lost")
+    # The second says the same, and whose mistake it is.
+    assert ends[1] == [
+        corpus,
+        options,
+        no_corpus.removeprefix("worker 1: "),
+        f"worker 0: {lowercase}",
+        weights,
+        same,
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["same", "start-0", "start-1"]

@@ -1,5 +1,5 @@
-"""What a trained model does inside."""
+"""Views of a trained model: its attention, as numbers and pictures, and its cost."""
 
-from keras_transformer.analysis.attention import AttentionMaps, attention_maps
+import lazy_loader
 
-__all__ = ["AttentionMaps", "attention_maps"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

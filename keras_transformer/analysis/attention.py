@@ -29,7 +29,7 @@ class AttentionMaps(NamedTuple):
 
 
 def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
-    """What every head of every layer attends to.
+    """The attention weights of every head of every layer.
 
     Args:
         model: a built `Transformer`.

@@ -1,6 +1,7 @@
 """Attention drawn as in the paper (figures 3 to 5), and as heat maps, with matplotlib."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -26,7 +27,8 @@ def head_colours(num_heads: int) -> list[str]:
     for head in range(num_heads):
         colour = np.array(to_rgb(_COLOURS[head % len(_COLOURS)]))
         lighter = 1 - 0.6 ** (head // len(_COLOURS))
-        colours.append(to_hex(colour + (1 - colour) * lighter))
+        red, green, blue = colour + (1 - colour) * lighter
+        colours.append(to_hex((red, green, blue)))
     return colours
 
 
@@ -49,11 +51,11 @@ def line_figure(
 
     Example:
         >>> maps = pair_attention(model, tokenizer, "Two dogs.", "Zwei Hunde.")
-        >>> line_figure(maps["encoder"], layer=4, words=[1]).savefig("dogs.svg")
+        >>> line_figure(maps["encoder"], layer=0, words=[1]).savefig("dogs.svg")
     """
     weights = attention.weights[layer]
-    heads = list(range(len(weights)) if heads is None else heads)
-    words = None if words is None else list(words)
+    heads = _each_once(range(len(weights)) if heads is None else heads)
+    words = None if words is None else _each_once(words)
     drawn = range(len(attention.queries)) if words is None else words
     colours = head_colours(len(weights))
 
@@ -103,7 +105,7 @@ def line_figure(
 def heat_figure(attention: WordAttention, layer: int, heads: Sequence[int] | None = None) -> Figure:
     """The weights of a layer as a heat map, the mean of some heads; arguments of `line_figure`."""
     weights = attention.weights[layer]
-    heads = list(range(len(weights)) if heads is None else heads)
+    heads = _each_once(range(len(weights)) if heads is None else heads)
     mean = weights[heads].mean(axis=0)
     left, below = (_text_width(labels) for labels in (attention.queries, attention.keys))
     width, height = _ROW * len(attention.keys), _ROW * len(attention.queries)
@@ -125,7 +127,7 @@ def grid_figure(attention: WordAttention) -> Figure:
     side = max(1.3, 0.11 * longest) if is_labelled else 2.0
     figure = Figure(figsize=(side * heads + 1.3, side * layers + 1.5), layout="constrained")
     figure.suptitle(_capitalised(attention.title), weight="bold")
-    plots = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    plots: Any = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     for layer, head in np.ndindex(layers, heads):
         plot = plots[layer, head]
         weights = attention.weights[layer, head]
@@ -177,6 +179,10 @@ def _title(attention, layer, heads, before=""):
         which += ", ".join(str(head + 1) for head in heads)
         before = before if len(heads) > 1 else ""
     return _capitalised(f"{attention.title}, layer {layer + 1} of {layers}, {before}{which}")
+
+
+def _each_once(indices):
+    return list(dict.fromkeys(indices))
 
 
 def _capitalised(title):

@@ -1,10 +1,12 @@
 """What a model costs to train, in floating-point operations (paper, section 6.1 and Table 2)."""
 
+import dataclasses
+import math
 from typing import NamedTuple
 
+import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.model import Transformer
 
 # Sustained single-precision operations a second, by which the paper estimates (its footnote 5).
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
@@ -53,7 +55,9 @@ def forward_flops(
         raise UserError(f"expected layer_type=attention to count, found {config.layer_type}")
     source, target = batch * source_length, batch * target_length
     encoders, decoders = config.num_encoder_layers, config.num_decoder_layers
-    heads_width = config.num_heads * (config.d_k + config.d_v)
+    d_k, d_v = config.d_k, config.d_v
+    assert d_k and d_v  # the configuration fills them in
+    heads_width = config.num_heads * (d_k + d_v)
 
     # A layer projects twice d_model x heads_width: of queries and outputs, of keys and values.
     projected = encoders * 2 * source + decoders * (2 * target + target + source)
@@ -125,7 +129,7 @@ def cost_report(
     devices: int = 8,
     seconds_per_step: float | None = None,
 ) -> str:
-    """What training costs, in lines to print.
+    """A report of the cost of training, as lines to print.
 
     Args:
         config: the model.
@@ -137,19 +141,28 @@ def cost_report(
         seconds_per_step: as measured; without it the report has the time at the full rate only.
 
     Raises:
-        UserError: a number is not positive, or a batch has no room for a sentence.
+        UserError: a number is not positive and finite, or a batch has no room for a sentence.
 
     Example:
-        >>> print(cost_report(config, 100_000, 25_000, 25, 25, seconds_per_step=0.4))
+        >>> print(cost_report(TransformerConfig(), 100_000, 25_000, 25, 25, seconds_per_step=0.4))
+        parameters              63.0 million
+        ...
+        time                    11.1 hours at 0.4 s a step
+        ...
     """
     rate = sustained_flops(hardware)
-    numbers = {"steps": steps, "source_length": source_length, "target_length": target_length}
-    numbers |= {"devices": devices, "seconds_per_step": seconds_per_step}
+    numbers: dict[str, float | None] = {
+        "steps": steps,
+        "source_length": source_length,
+        "target_length": target_length,
+        "devices": devices,
+        "seconds_per_step": seconds_per_step,
+    }
     for name, value in numbers.items():
-        if value is not None and not value > 0:
-            raise UserError(f"{name} must be positive: found {value}")
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"{name} must be positive and finite: found {value}")
     batch = tokens_per_batch // max(source_length, target_length)
-    if not batch:
+    if batch < 1:
         raise UserError(
             f"tokens_per_batch must have room for a sentence of "
             f"{max(source_length, target_length)} tokens: found {tokens_per_batch}"
@@ -182,10 +195,24 @@ def cost_report(
 
 
 def parameter_count(config: TransformerConfig) -> int:
-    """The trained numbers of a model, which is built for that."""
-    model = Transformer(config)
-    model.build()
-    return model.count_params()
+    """The number of trained parameters.
+
+    Layers are alike, so models of one or two of them tell what each layer adds.
+    """
+
+    def count(encoders, decoders):
+        layers = {"num_encoder_layers": encoders, "num_decoder_layers": decoders}
+        model = kt.Transformer(dataclasses.replace(config, **layers))
+        model.build()
+        return model.count_params()
+
+    smallest = count(1, 1)
+    encoder_layer, decoder_layer = count(2, 1) - smallest, count(1, 2) - smallest
+    return (
+        smallest
+        + (config.num_encoder_layers - 1) * encoder_layer
+        + (config.num_decoder_layers - 1) * decoder_layer
+    )
 
 
 def _time(seconds: float) -> str:

@@ -26,24 +26,32 @@ class WordAttention(NamedTuple):
         queries: the words that look, as `readable` writes them.
         keys: the words that are looked at.
         weights: float32 (layers, num_heads, queries, keys); each row sums to one.
+        pieces: the subwords of the queries, as the vocabulary has them.
     """
 
     title: str
     queries: list[str]
     keys: list[str]
     weights: np.ndarray
+    pieces: list[str]
 
     def find(self, word: str) -> list[int]:
         """The positions among the queries of a word's first occurrence: of all its subwords.
 
+        A word is found as a whole: "or" is not found in "horse". Several words with blanks between
+        them are found too.
+
         Raises:
             UserError: it is not there.
         """
-        plain = [label.removeprefix(JOINED) for label in self.queries]
-        for start in range(len(plain)):
-            for end in range(start + 1, len(plain) + 1):
-                if "".join(plain[start:end]) == word:
-                    return list(range(start, end))
+        text, owners = _spelled(self.pieces)
+        # A letter at either end of the word must have no letter beside it; a sign may.
+        pattern = rf"(?<!\w(?=\w)){re.escape(word)}(?!(?<=\w)\w)"
+        for match in re.finditer(pattern, text):
+            inside = set().union(*owners[match.start() : match.end()])
+            outside = set().union(*owners[: match.start()], *owners[match.end() :])
+            if inside and not inside & outside:
+                return sorted(inside)
         raise UserError(
             f"{self.title}: expected a word among {' '.join(self.queries)}, found {word!r}"
         )
@@ -72,31 +80,36 @@ def pair_attention(
 
     Example:
         >>> maps = pair_attention(model, tokenizer, "Two dogs.", "Zwei Hunde.")
-        >>> maps["memory"].queries, maps["memory"].keys
-        (['Zwei', 'Hunde', '.', '</s>'], ['Two', 'dogs', '.', '</s>'])
+        >>> memory = maps["memory"]
+        >>> memory.weights[0].shape == (config.num_heads, len(memory.queries), len(memory.keys))
+        True
+        >>> memory.queries[-1], memory.keys[-1]
+        ('</s>', '</s>')
     """
     source_ids = _ids("source", source, tokenizer.tokenize)
     target_ids = _ids("target", target, tokenizer.tokenize_target)
     start, end = [tokenizer.start_id], [tokenizer.end_id]
     maps = attention_maps(model, [source_ids + end], [start + target_ids])
 
-    def labels(ids):
-        return readable([tokenizer.pieces[id_] for id_ in ids])
+    def pieces(ids):
+        return [tokenizer.pieces[id_] for id_ in ids]
 
-    read, written = labels(start + target_ids), labels(target_ids + end)
-    words = labels(source_ids + end)
+    read, written, words = start + target_ids, target_ids + end, source_ids + end
     of_words = {
         "encoder": ("encoder self-attention", words, words),
         "decoder": ("decoder self-attention", read, read),
         "memory": ("encoder-decoder attention", written, words),
     }
-    return {
-        name: WordAttention(
-            *of_words[name], np.concatenate([np.asarray(layer, "float32") for layer in layers])
-        )
-        for name, layers in maps._asdict().items()
-        if layers
-    }
+    attentions = {}
+    for name, layers in maps._asdict().items():
+        if layers:
+            title, queries, keys = of_words[name]
+            weights = np.concatenate([np.asarray(layer, "float32") for layer in layers])
+            queries, keys = pieces(queries), pieces(keys)
+            attentions[name] = WordAttention(
+                title, readable(queries), readable(keys), weights, queries
+            )
+    return attentions
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
@@ -137,7 +150,29 @@ def _characters(pieces):
     return labels
 
 
+def _spelled(pieces):
+    """The text that pieces spell, and for each of its characters which pieces it comes from.
+
+    Example: ["▁caf", "<0xC3>", "<0xA9>"] is " café", from [set(), {0}, {0}, {0}, {1, 2}]: a blank
+    belongs to no piece.
+    """
+    content, piece_of_byte = b"", []
+    for index, piece in enumerate(pieces):
+        is_byte = _BYTE.fullmatch(piece)
+        spelled = bytes([int(piece[3:5], 16)]) if is_byte else piece.replace("▁", " ").encode()
+        content += spelled
+        piece_of_byte += [index] * len(spelled)
+    text, owners, place = content.decode("utf-8", "surrogateescape"), [], 0
+    for character in text:
+        size = len(character.encode("utf-8", "surrogateescape"))
+        owners.append(set() if character == " " else {*piece_of_byte[place : place + size]})
+        place += size
+    return text, owners
+
+
 def _ids(side, sentence, tokenize):
+    if not isinstance(sentence, str):
+        raise UserError(f"{side}: expected one sentence, found {type(sentence).__name__}")
     ids = tokenize(tf.constant([sentence.encode("utf-8", "replace")])).to_list()[0]
     if not 1 <= len(ids) <= MAX_LENGTH:
         raise UserError(

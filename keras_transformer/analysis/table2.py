@@ -53,13 +53,13 @@ def table2() -> str:
     ]
     for row in TABLE_2:
         preset = _PRESETS.get(row.model)
-        estimate = preset and estimated_flops(_HOURS[preset] * 3600, 8, "P100")
+        estimate = estimated_flops(_HOURS[preset] * 3600, 8, "P100") if preset else None
         lines.append(
             _line(
                 row.model,
                 *(f"{bleu:.2f}" if bleu else "" for bleu in (row.bleu_de, row.bleu_fr)),
                 *(_flops(flops) for flops in (row.flops_de, row.flops_fr, estimate)),
-                _flops(preset and counted_flops(preset)),
+                _flops(counted_flops(preset) if preset else None),
             )
         )
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from keras_transformer.data.batches import (
     padding_share,
     translation_dataset,
 )
-from keras_transformer.data.corpus import Corpus, PairCounts
+from keras_transformer.data.corpus import Corpus, PairCounts, usable_corpus
 from keras_transformer.data.sources import (
     Block,
     BuiltinPairs,
@@ -31,4 +31,5 @@ __all__ = [
     "bucket_boundaries",
     "padding_share",
     "translation_dataset",
+    "usable_corpus",
 ]

@@ -60,12 +60,20 @@ def longest_first(buckets: np.ndarray) -> np.ndarray:
     return np.argsort(np.uint8(255) - buckets, kind="stable").astype(np.uint32)
 
 
-def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Cuts pairs in the order `longest_first` into as few batches as can be.
+def plan_batches(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Splits pairs in the order `longest_first` into as few batches as possible.
 
-    A batch is of the bucket of its first pair. Where a bucket's last batch has room left, it goes
-    to pairs of the next shorter ones, so that only the very last batch would not be full: it shares
-    with the one before, as a gradient, a mean over tokens, is far from all others if it is of few.
+    A batch has the bucket of its first pair. If the last batch of a bucket has room left, pairs of
+    the next shorter buckets fill it, so that only the very last batch is not full. The last
+    two batches share their pairs evenly, because the gradient of a batch of few tokens, a mean, is
+    far from all others.
+
+    Example: buckets 0 and 1 have 5 and 3 pairs, and batches of 4 and 2 rows:
+
+        >>> plan_batches(np.array([5, 3]), np.array([4, 2]))
+        array([[0, 2, 1],
+               [2, 4, 1],
+               [4, 8, 0]])
 
     Args:
         counts: pairs of each bucket.
@@ -75,14 +83,14 @@ def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         `BatchPlan.batches`.
     """
     total = counts.sum()
-    batches, first, end = [], 0, 0
+    parts, first, end = [], 0, 0
     for bucket in reversed(range(len(counts))):
         end += counts[bucket]
         starts = np.arange(first, end, rows[bucket])
         ends = np.minimum(starts + rows[bucket], total)
-        batches.append(np.stack([starts, ends, np.full_like(starts, bucket)], axis=1))
+        parts.append(np.stack([starts, ends, np.full_like(starts, bucket)], axis=1))
         first += len(starts) * rows[bucket]
-    batches = np.concatenate(batches)
+    batches = np.concatenate(parts)
     if len(batches) > 1:
         (start, _, bucket), (_, end, _) = batches[-2:]
         middle = (start + end + 1) // 2
@@ -94,14 +102,14 @@ def cut(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def split_to(batches: np.ndarray, count: int) -> np.ndarray:
     """Halves batches until there are `count`, which are not more than there are pairs."""
-    batches = batches.tolist()
-    while len(batches) < count:
-        largest = max(range(len(batches)), key=lambda n: batches[n][1] - batches[n][0])
-        first, last, bucket = batches[largest]
+    halves = batches.tolist()
+    while len(halves) < count:
+        largest = max(range(len(halves)), key=lambda n: halves[n][1] - halves[n][0])
+        first, last, bucket = halves[largest]
         middle = (first + last) // 2
-        batches[largest] = [first, middle, bucket]
-        batches.append([middle, last, bucket])
-    return np.array(batches)
+        halves[largest] = [first, middle, bucket]
+        halves.append([middle, last, bucket])
+    return np.array(halves)
 
 
 def random_of(*numbers: int) -> np.random.RandomState:
@@ -131,15 +139,15 @@ class EpochPlans:
         pairs: PairIds,
         boundaries: list[int],
         rows: np.ndarray,
-        seed: int = 0,
-        shuffle: bool = True,
+        seed: int,
+        shuffle: bool,
     ):
         self.pairs, self.boundaries, self.rows = pairs, boundaries, rows
         self.seed, self.shuffle = seed, shuffle
         buckets = buckets_of(pairs, boundaries)
         self.counts = np.bincount(buckets, minlength=len(boundaries))
         self._longest_first = longest_first(buckets)
-        self.batches_per_plan = len(cut(self.counts, rows))
+        self.batches_per_plan = len(plan_batches(self.counts, rows))
 
     def order(self, epoch: int) -> np.ndarray:
         """`BatchPlan.order` of an epoch."""
@@ -152,18 +160,19 @@ class EpochPlans:
 
     def plan(self, epoch: int) -> BatchPlan:
         """The plan of an epoch, from 0 on."""
-        batches = cut(self.counts, self.rows)
+        batches = plan_batches(self.counts, self.rows)
         if self.shuffle:
             batches = batches[random_of(self.seed, epoch, 1).permutation(len(batches))]
         return BatchPlan(self.pairs, self.order(epoch), batches)
 
 
-class Ahead:
-    """`make(n)` for rising n, once each; the next one is made in the background meanwhile.
+class Prefetcher:
+    """Calls `make(n)` once for each n asked for, and for n + 1 in the background.
 
     Example:
-        >>> plans = Ahead(EpochPlans(pairs, boundaries, rows).plan)
-        >>> plans[0]
+            >>> squares = Prefetcher(lambda n: n * n)
+        >>> squares[3]  # 16 is computed meanwhile
+        9
     """
 
     def __init__(self, make: Callable[[int], Any]):

@@ -1,16 +1,15 @@
 """From a corpus to batches of ids, from any step on."""
 
-import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.batch_plan import Ahead, EpochPlans, bucket_boundaries
+from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, bucket_boundaries
 from keras_transformer.data.bpe_dropout import DropoutPlans
-from keras_transformer.data.corpus import Corpus, PairIds
+from keras_transformer.data.corpus import Corpus, PairIds, usable_corpus
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.ragged import ranges
@@ -26,9 +25,17 @@ def translation_dataset(
     tokenizer: Tokenizer,
     max_length: int = 256,
     data_cache: str | os.PathLike | None = None,
-    **options,
+    tokens_per_batch: int = 4096,
+    seed: int = 0,
+    shuffle: bool = True,
+    batch_multiple: int = 1,
+    bpe_dropout: float = 0.0,
+    say: Callable[[str], None] = print,
 ) -> tf.data.Dataset:
-    """Batches of two parallel text files, ready for `model.fit`.
+    """Batches of two parallel text files, ready for `model.fit`, on one device or on several.
+
+    Each complete iteration is the next epoch, in another order. An iteration that ends before its
+    last batch does not count: the next one repeats its epoch.
 
     Args:
         source, target: UTF-8 text files, plain or `.gz`, or lists of them; line n of one side
@@ -36,20 +43,31 @@ def translation_dataset(
         tokenizer: the vocabulary of both sides.
         max_length: pairs with a side of more tokens, end symbol included, are left out.
         data_cache: a folder to keep the tokenised text in, see `Corpus.build`.
-        **options: those of `Batches`.
+        tokens_per_batch: source tokens, and target tokens, of a batch at most, padding included.
+        seed: seed of the order and of BPE-dropout.
+        shuffle: False for the same order in each epoch, such as for validation.
+        batch_multiple: batches have a multiple of this number of rows. `Transformer` needs none,
+            whatever the strategy. Give the number of replicas (`strategy.num_replicas_in_sync`) to
+            keep all devices equally busy, and for other models under a strategy, where Keras
+            expects equal shapes on all replicas.
+        bpe_dropout: share of merges left out at random, anew in each epoch.
+        say: is given one line for what is left out, and one for what is found in the cache.
 
     Returns:
-        `Batches.epochs`.
+        A dataset of the batches of one epoch, see `Batches.epoch`.
 
     Raises:
-        UserError: files cannot be read or do not match line by line, or an option is wrong.
+        UserError: files cannot be read or do not match line by line, no pair can be used, or an
+            option is wrong.
 
     Example:
-        >>> dataset = translation_dataset("train.en", "train.de", tokenizer, tokens_per_batch=4096)
-        >>> model.fit(dataset, epochs=10)
+        >>> files = "train.en", "train.de"
+        >>> dataset = translation_dataset(*files, tokenizer, tokens_per_batch=25_000)
+        >>> history = model.fit(dataset, epochs=1, verbose=0)
     """
-    corpus = Corpus.build(TextPairs(source, target), tokenizer, max_length, data_cache)
-    return Batches(corpus, **options).epochs()
+    corpus = usable_corpus(TextPairs(source, target), tokenizer, max_length, data_cache, say)
+    batches = Batches(corpus, tokens_per_batch, seed, shuffle, batch_multiple, bpe_dropout)
+    return batches.epoch()
 
 
 class Batch(NamedTuple):
@@ -100,15 +118,18 @@ class Batches:
         batch_multiple: batches have a multiple of this number of rows: that of all replicas.
         bpe_dropout: share of merges left out at random, anew in each epoch (Provilkov et al.,
             2020), which regularises training; 0.1 is usual.
+        word_dropout: share p of a parser's: a word seen n times is unknown with probability
+            p / (p + n), anew in each epoch.
 
     Raises:
-        UserError: an option is out of range, or the vocabulary allows no dropout.
+        UserError: an option is out of range, or not for this vocabulary.
 
     Example:
         >>> batches = Batches(Corpus.build(pairs, tokenizer), tokens_per_batch=4096, seed=1)
-        >>> batches.batch(1000).labels.shape
-        (256, 16)
-        >>> model.fit(batches.dataset(start=1000), steps_per_epoch=500)
+        >>> rows, length = batches.batch(1000).labels.shape
+        >>> rows * length <= 4096
+        True
+        >>> history = model.fit(batches.dataset(start=1000), steps_per_epoch=1, verbose=0)
     """
 
     def __init__(
@@ -119,9 +140,17 @@ class Batches:
         shuffle: bool = True,
         batch_multiple: int = 1,
         bpe_dropout: float = 0.0,
+        word_dropout: float = 0.0,
     ):
-        if not 0 <= bpe_dropout <= 1:
-            raise UserError(f"expected bpe_dropout from 0 to 1, found {bpe_dropout}")
+        of_task = {"translation": ("bpe_dropout", bpe_dropout)}
+        of_task["parsing"] = ("word_dropout", word_dropout)
+        for task, (name, share) in of_task.items():
+            if not 0 <= share <= 1:
+                raise UserError(f"expected {name} from 0 to 1, found {share}")
+            if share and corpus.tokenizer.task != task:
+                raise UserError(
+                    f"{name} is for {task}: expected 0 for {corpus.tokenizer.task}, found {share}"
+                )
         self.corpus, self.batch_multiple = corpus, batch_multiple
         self._boundaries = bucket_boundaries(corpus.max_length)
         self._rows = np.array(
@@ -130,11 +159,11 @@ class Batches:
                 for boundary in self._boundaries
             ]
         )
-        plans = EpochPlans(corpus.pairs, self._boundaries, self._rows, seed, shuffle)
-        if bpe_dropout:
-            plans = DropoutPlans(corpus, plans, bpe_dropout)
+        plain = EpochPlans(corpus.pairs, self._boundaries, self._rows, seed, shuffle)
+        dropout = bpe_dropout or word_dropout
+        plans = DropoutPlans(corpus, plain, dropout) if dropout else plain
         self._batches_per_plan = plans.batches_per_plan
-        self._plans = Ahead(plans.plan)
+        self._plans = Prefetcher(plans.plan)
         self.batches_per_epoch = plans.plans_per_epoch * plans.batches_per_plan
 
     def batch(self, step: int, num_workers: int = 1, worker_index: int = 0) -> Batch:
@@ -187,22 +216,33 @@ class Batches:
             )
         return self._at(tf.data.Dataset.counter(start), num_workers, worker_index)
 
-    def epochs(self) -> tf.data.Dataset:
-        """The batches of one epoch: of the first, and each time it is iterated of the next one."""
-        epochs = itertools.count()
+    def epoch(self) -> tf.data.Dataset:
+        """The batches of one epoch; each complete iteration moves on to the next epoch.
+
+        An epoch is complete when its last batch is taken. So it does not matter how many iterators
+        are made: Keras makes two for an epoch, and may try one batch before the first epoch.
+        """
+        size, complete = self.batches_per_epoch, 0
 
         def first_step():
-            return np.int64(next(epochs) * self.batches_per_epoch)
+            return np.int64(complete * size)
+
+        def completed(step):
+            nonlocal complete
+            complete = int(step) // size + 1
+            return step
+
+        def taken(step, batch):
+            is_last = tf.equal(step % size, size - 1)
+            tf.cond(is_last, lambda: tf.numpy_function(completed, [step], tf.int64), lambda: step)
+            return batch
 
         first = tf.data.Dataset.from_tensors(0).map(
             lambda _: tf.ensure_shape(tf.numpy_function(first_step, [], tf.int64), [])
         )
-        steps = first.flat_map(
-            lambda step: tf.data.Dataset.range(step, step + self.batches_per_epoch)
-        )
-        return self._at(
-            steps.apply(tf.data.experimental.assert_cardinality(self.batches_per_epoch))
-        )
+        steps = first.flat_map(lambda step: tf.data.Dataset.range(step, step + size))
+        batches = self._at(steps, with_step=True).map(taken)
+        return batches.apply(tf.data.experimental.assert_cardinality(size))
 
     def _pairs_of(self, step):
         """The plan that a batch is part of, its pairs, and its bucket."""
@@ -211,14 +251,15 @@ class Batches:
         first, last, bucket = plan.batches[index]
         return plan, plan.order[first:last], bucket
 
-    def _at(self, steps, num_workers=1, worker_index=0):
+    def _at(self, steps, num_workers=1, worker_index=0, with_step=False):
         def batch_at(step):
             return self.batch(step, num_workers, worker_index)
 
         def batch(step):
             arrays = tf.numpy_function(batch_at, [step], [tf.int32] * 3)
             source_ids, target_ids, labels = (tf.ensure_shape(a, [None, None]) for a in arrays)
-            return {"source_ids": source_ids, "target_ids": target_ids}, labels
+            made = {"source_ids": source_ids, "target_ids": target_ids}, labels
+            return (step, made) if with_step else made
 
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

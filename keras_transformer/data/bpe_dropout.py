@@ -10,12 +10,12 @@ import math
 import numpy as np
 
 from keras_transformer.data.batch_plan import (
-    Ahead,
     BatchPlan,
     EpochPlans,
+    Prefetcher,
     buckets_of,
-    cut,
     longest_first,
+    plan_batches,
     random_of,
     split_to,
 )
@@ -32,7 +32,7 @@ class DropoutPlans:
     Args:
         corpus: the pairs.
         epochs: the order of the pairs, and the shapes of batches.
-        bpe_dropout: share of merges left out at random.
+        dropout: of `Tokenizer.resplit`.
 
     Attributes:
         plans_per_epoch: groups in an epoch.
@@ -42,9 +42,9 @@ class DropoutPlans:
         UserError: the vocabulary allows no dropout.
     """
 
-    def __init__(self, corpus: Corpus, epochs: EpochPlans, bpe_dropout: float):
-        self.corpus, self.epochs, self.bpe_dropout = corpus, epochs, bpe_dropout
-        self._orders = Ahead(epochs.order)
+    def __init__(self, corpus: Corpus, epochs: EpochPlans, dropout: float):
+        self.corpus, self.epochs, self.dropout = corpus, epochs, dropout
+        self._orders = Prefetcher(epochs.order)
         self.plans_per_epoch = max(1, epochs.batches_per_plan // _GROUP_BATCHES)
         self.batches_per_plan = self._batches_needed()
         smallest_group = corpus.counts.kept // self.plans_per_epoch
@@ -62,7 +62,7 @@ class DropoutPlans:
         random = random_of(self.epochs.seed, epoch, 2, group)
         chosen = self._orders[epoch][group :: self.plans_per_epoch].copy()
         random.shuffle(chosen)
-        for dropout in (self.bpe_dropout, self.bpe_dropout / 2, self.bpe_dropout / 4, 0.0):
+        for dropout in (self.dropout, self.dropout / 2, self.dropout / 4, 0.0):
             pairs, buckets, batches = self._sampled(chosen, dropout, random)
             if len(batches) <= self.batches_per_plan:
                 break
@@ -72,16 +72,18 @@ class DropoutPlans:
 
     def _batches_needed(self):
         chosen = self._orders[0][:: self.plans_per_epoch]
-        _, _, batches = self._sampled(chosen, self.bpe_dropout, random_of(self.epochs.seed))
+        _, _, batches = self._sampled(chosen, self.dropout, random_of(self.epochs.seed))
         # Of each bucket, before dropout, a group has this many pairs or one less.
         counts = -(-self.epochs.counts // self.plans_per_epoch)
-        return max(math.ceil((1 + _SPARE) * len(batches)) + 1, len(cut(counts, self.epochs.rows)))
+        return max(
+            math.ceil((1 + _SPARE) * len(batches)) + 1, len(plan_batches(counts, self.epochs.rows))
+        )
 
     def _sampled(self, chosen, dropout, random):
         pairs = _split_anew(self.corpus, chosen, dropout, random)
         buckets = buckets_of(pairs, self.epochs.boundaries)
         counts = np.bincount(buckets, minlength=len(self.epochs.boundaries))
-        return pairs, buckets, cut(counts, self.epochs.rows)
+        return pairs, buckets, plan_batches(counts, self.epochs.rows)
 
 
 def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, random) -> PairIds:

@@ -51,7 +51,7 @@ def builtin_pairs(split: str, num_pairs: int, seed: int = 0) -> Iterator[tuple[s
 def _draw_pairs(hundredths: range, num_pairs: int, seed: int) -> Iterator[tuple[str, str]]:
     # Random.random is the one method whose sequence Python promises to keep.
     random = Random(seed).random
-    seen = set()
+    seen: set[int] = set()
     while len(seen) < num_pairs:
         english, german = SENTENCES.draw(random)
         digest = int.from_bytes(blake2b(english.encode(), digest_size=8).digest(), "big")

@@ -44,7 +44,7 @@ class Values:
 
     def __init__(self, values: Sequence[Any]):
         self.values = values
-        self.count = len(values)
+        self.count: int = len(values)
 
     def draw(self, random: Random) -> Any:
         return self.values[int(random() * self.count)]
@@ -56,7 +56,7 @@ class Choice:
     def __init__(self, *options: tuple[float, "Rule"]):
         weights, self.rules = zip(*options, strict=True)
         self.cumulative = list(accumulate(weights))
-        self.count = sum(rule.count for rule in self.rules)
+        self.count: int = sum(rule.count for rule in self.rules)
 
     def draw(self, random: Random) -> Any:
         return self.rules[bisect(self.cumulative, random() * self.cumulative[-1])].draw(random)
@@ -68,7 +68,7 @@ class Build:
     def __init__(self, build: Callable, *parts: "Rule"):
         self.build = build
         self.parts = parts
-        self.count = math.prod(part.count for part in parts)
+        self.count: int = math.prod(part.count for part in parts)
 
     def draw(self, random: Random) -> Any:
         return self.build(*[part.draw(random) for part in self.parts])
@@ -205,14 +205,19 @@ def prepositional(preposition: Pair, noun: NounPhrase) -> Complement:
 # --------------------------------------------------------------------------------------- verbs
 
 
+def each(change: Callable[[str], str], forms: Forms) -> Forms:
+    first, second, third = map(change, forms)
+    return first, second, third
+
+
 def group(auxiliary: Auxiliary, english: str, german: str) -> VerbGroup:
     return VerbGroup(
-        tuple(f"{form} {english}" for form in auxiliary.statement),
+        each(lambda form: f"{form} {english}", auxiliary.statement),
         auxiliary.helper,
         join(auxiliary.rest, english),
         auxiliary.finite,
         german,
-        tuple(f"{german} {form}" for form in auxiliary.finite),
+        each(lambda form: f"{german} {form}", auxiliary.finite),
     )
 
 
@@ -224,7 +229,7 @@ def present(verb: Verb) -> VerbGroup:
         verb.english,
         finite,
         verb.prefix,
-        tuple(verb.prefix + form for form in finite),
+        each(lambda form: verb.prefix + form, finite),
     )
 
 
@@ -292,9 +297,14 @@ def verb_final(clause: Clause) -> str:
     return join(clause.subject.german, middle(clause), final)
 
 
+def relative_pronoun(case: int, head: NounPhrase) -> str:
+    assert head.gender is not None, "a pronoun heads no relative clause"
+    return lexicon.RELATIVE_PRONOUNS[case][head.gender]
+
+
 def subject_relative(head: NounPhrase, predicate: Predicate) -> NounPhrase:
     """A relative clause whose subject is the head: "the man who is tired" / "der Mann, der ..."."""
-    pronoun = lexicon.RELATIVE_PRONOUNS[NOMINATIVE][head.gender]
+    pronoun = relative_pronoun(NOMINATIVE, head)
     clause = Clause(NounPhrase("who", pronoun, head.agreement), predicate)
     return head._replace(
         english=f"{head.english} {statement(clause)}",
@@ -313,7 +323,7 @@ def object_relative(
     return Complement(
         f"{head.english} {pronoun} {statement(clause)}",
         objects=head.german,
-        extraposed=f", {lexicon.RELATIVE_PRONOUNS[case][head.gender]} {verb_final(clause)}",
+        extraposed=f", {relative_pronoun(case, head)} {verb_final(clause)}",
     )
 
 
@@ -578,6 +588,7 @@ def predicates(themes: Callable[[str], list[Theme]], frame: TimeFrame) -> Rule:
 
 def states(frame: TimeFrame) -> Rule:
     """How people are: "is tired" / "ist müde", "was not tired" / "war nicht müde"."""
+    assert frame.state is not None
     groups = Values([group(frame.state, *adjective) for adjective in lexicon.STATES])
     return Choice(
         *[

@@ -8,11 +8,11 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Corpus:
     Example:
         >>> corpus = Corpus.build(TextPairs("train.en", "train.de"), tokenizer)
         >>> corpus.counts.kept
-        29000
+        200
     """
 
     pairs: PairIds
@@ -132,10 +132,10 @@ class Corpus:
                     return cls._open(files, meta, pairs, tokenizer, max_length)
             if folder.exists():
                 if damage := _damage(folder):
-                    say(f"Making {folder} anew: {damage}")
+                    say(f"Rebuilding {folder}: {damage}")
                     shutil.rmtree(folder)
                 else:
-                    say(f"Found the tokenised corpus in {folder}")
+                    say(f"Using the tokenised corpus in {folder}")
             if not folder.exists():
                 _write_folder(folder, pairs, tokenizer, max_length, say)
                 say(f"Wrote the tokenised corpus to {folder}")
@@ -144,9 +144,9 @@ class Corpus:
             raise UserError(
                 f"{place}: expected a folder with room for the tokenised corpus: {error.strerror}"
             ) from error
-        files = {name: folder / name for name in _FILES}
+        paths = {name: folder / name for name in _FILES}
         meta = json.loads((folder / _META).read_text())
-        return cls._open(files, meta, pairs, tokenizer, max_length)
+        return cls._open(paths, meta, pairs, tokenizer, max_length)
 
     @classmethod
     def _open(cls, files, meta, pairs, tokenizer, max_length):
@@ -181,6 +181,30 @@ class Corpus:
         return ", ".join(parts)
 
 
+def usable_corpus(
+    pairs: SentencePairs,
+    tokenizer: Tokenizer,
+    max_length: int = 256,
+    cache: str | os.PathLike | None = None,
+    say: Callable[[str], None] = print,
+) -> Corpus:
+    """`Corpus.build`, which also says what is left out.
+
+    Raises:
+        UserError: as `Corpus.build`, or no pair is left.
+    """
+    corpus = Corpus.build(pairs, tokenizer, max_length, cache, say)
+    counts = corpus.counts
+    if counts.empty or counts.too_long:
+        say(f"Dropped from {pairs.description}: {corpus.left_out()}")
+    if not counts.kept:
+        raise UserError(
+            f"{pairs.description}: expected a pair of 1 to {max_length} tokens a side, "
+            f"found {counts.empty} with an empty side and {counts.too_long} too long"
+        )
+    return corpus
+
+
 class _Encoded(NamedTuple):
     """What is written of a block."""
 
@@ -192,26 +216,36 @@ class _Encoded(NamedTuple):
 
 
 def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Encoded:
+    """Tokenises a block of pairs, and joins the ids of those that are kept.
+
+    Example: the pairs are a b | x, nothing | y, and c | v w (letters stand for ids):
+
+        lengths      2 0 1 | 1 1 2    of the sources | of the targets
+        keep         1 0 1            the second pair has an empty side
+        values kept  a b c | x v w    `values[np.repeat(keep, row_lengths)]` of each side
+        is_source    1 1 0 1 0 0      which of the ids below are of a source
+        ids          a b x c v w      source and target of the first pair, then of the third
+    """
     texts = block.source, block.target
     is_huge = np.array([[len(line) > LONGEST_LINE for line in side] for side in texts])
     tokenized = [
         tokenizer.encode(
             [line.decode("utf-8") if len(line) <= LONGEST_LINE else "" for line in side], is_target
         )
-        for is_target, side in enumerate(texts)
+        for is_target, side in zip((False, True), texts, strict=True)
     ]
-    lengths = np.stack([side.lengths for side in tokenized])
+    lengths = np.stack([side.lengths for side in tokenized])  # (2, pairs)
     is_empty = (lengths == 0) & ~is_huge
     is_long = is_huge | (lengths + 1 > max_length)
-    empty, long = is_empty.any(0), is_long.any(0)
+    empty, long = is_empty.any(0), is_long.any(0)  # (pairs,)
     keep = ~(empty | long)
 
-    source_lengths, target_lengths = lengths[:, keep]
+    source_lengths, target_lengths = lengths[:, keep]  # (kept,) each
     ends = np.cumsum(source_lengths + target_lengths)
     ids = np.empty(ends[-1] if len(ends) else 0, dtype)
     is_source = np.repeat(np.tile([True, False], len(ends)), lengths[:, keep].T.ravel())
-    for (values, row_lengths), place in zip(tokenized, (is_source, ~is_source), strict=True):
-        ids[place] = values[np.repeat(keep, row_lengths)]
+    for (values, row_lengths), is_side in zip(tokenized, (is_source, ~is_source), strict=True):
+        ids[is_side] = values[np.repeat(keep, row_lengths)]
     kinds = {"empty": (empty, is_empty), "too_long": (long & ~empty, is_long)}
     return _Encoded(
         ids,
@@ -228,12 +262,12 @@ def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Enco
     )
 
 
-def _write(files: dict[str, BinaryIO], pairs, tokenizer, max_length, say) -> dict:
+def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) -> dict:
     """Writes all ids to the files as they are made; what is to be known of them."""
     dtypes = _dtypes(tokenizer)
     digests = {name: hashlib.blake2b(digest_size=16) for name in _FILES}
     counts = dict.fromkeys(PairCounts.__dataclass_fields__, 0)
-    examples = {"empty": [], "too_long": []}
+    examples: dict[str, list[str]] = {"empty": [], "too_long": []}
     reported, end = time.monotonic(), 0
 
     def write(name, array):
@@ -305,7 +339,7 @@ def _damage(folder: Path) -> str | None:
 def _in_order(function: Callable, items: Iterable) -> Iterator:
     """Maps on all cores; no more items are in memory than keep these at work."""
     workers = os.cpu_count() or 1
-    waiting = deque()
+    waiting: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -315,7 +349,7 @@ def _in_order(function: Callable, items: Iterable) -> Iterator:
             yield waiting.popleft().result()
 
 
-def _dtypes(tokenizer: Tokenizer) -> dict[str, type]:
+def _dtypes(tokenizer: Tokenizer) -> dict[str, Any]:
     return {**_FILES, "ids": np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32}
 
 

@@ -42,9 +42,11 @@ class SentencePairs(abc.ABC):
     """Sentences and their translations.
 
     Attributes:
+        task: what a model learns from them, "translation" or "parsing".
         description: what they are, as in "train.en, train.de".
     """
 
+    task = "translation"
     description: str
 
     @abc.abstractmethod
@@ -91,7 +93,7 @@ class TextPairs(SentencePairs):
     Example:
         >>> pairs = TextPairs("train.en", ["train.de"])
         >>> pairs.check()
-        29000
+        200
     """
 
     def __init__(
@@ -152,7 +154,8 @@ class TfdsPairs(SentencePairs):
         UserError: there is no such data set or language.
 
     Example:
-        >>> TfdsPairs("wmt14_translate/de-en", "train", "en", "de", download=True)
+        >>> name = "wmt14_translate/de-en"
+        >>> pairs = TfdsPairs(name, "train", "en", "de", download=True)  # doctest: +SKIP
     """
 
     def __init__(
@@ -188,7 +191,8 @@ class TfdsPairs(SentencePairs):
         """
         first = 1
         for sides in self._dataset().batch(_BLOCK_PAIRS).as_numpy_iterator():
-            block = Block(*(side.tolist() for side in sides), first=first)
+            source, target = (side.tolist() for side in sides)
+            block = Block(source, target, first=first)
             for row, pair in enumerate(zip(block.source, block.target, strict=True)):
                 if not is_utf8(list(pair)):
                     raise UserError(f"{self.description}: pair {first + row}: expected UTF-8 text")
@@ -240,13 +244,18 @@ class BuiltinPairs(SentencePairs):
 def _blocks_of(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[Block]:
     pairs, first = iter(pairs), 1
     while block := list(itertools.islice(pairs, _BLOCK_PAIRS)):
-        yield Block(*map(list, zip(*block, strict=True)), first=first)
+        source, target = map(list, zip(*block, strict=True))
+        yield Block(source, target, first=first)
         first += len(block)
 
 
 def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
-    import tensorflow_datasets as tfds  # seconds to import, and needed by few
-
+    try:
+        import tensorflow_datasets as tfds  # seconds to import, and needed by few
+    except ImportError as error:
+        raise UserError(
+            f"TFDS cannot be imported ({error}): pip install 'keras-transformer[datasets]'"
+        ) from error
     try:
         if os.path.isdir(name):
             return tfds.folder_dataset.TranslateFolder(os.fspath(name))
@@ -279,10 +288,11 @@ def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[byt
     with open_binary(source) as source_file, open_binary(target) as target_file:
         first = 1
         while lines := source_file.readlines(_BLOCK_BYTES):
-            sides = lines, list(itertools.islice(target_file, len(lines)))
-            if len(sides[1]) < len(lines):
+            translations = list(itertools.islice(target_file, len(lines)))
+            sides = lines, translations
+            if len(translations) < len(lines):
                 break
-            sides = tuple([without_end(line) for line in side] for side in sides)
+            sides = list(map(without_end, lines)), list(map(without_end, translations))
             if not all(map(is_utf8, sides)):
                 raise UnicodeError
             yield first, sides

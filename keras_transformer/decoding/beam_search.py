@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
@@ -16,10 +15,12 @@ from keras_transformer.decoding.steps import (
     take_sentences,
     where_sentence,
 )
+from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
-NO_HYPOTHESIS = float("-inf")
-ROWS = 20  # of a table of logits, whose columns' maxima are looked at before they are
+IMPOSSIBLE = float("-inf")  # the log-probability of a symbol that may not follow
+NO_HYPOTHESIS = -1e9  # the score where there is no hypothesis: finite, so that JSON can hold it
+TABLE_ROWS = 20  # about so many: `_top_k` folds the logits into a table, and scans column maxima
 
 
 class BeamSearchResult(NamedTuple):
@@ -30,12 +31,24 @@ class BeamSearchResult(NamedTuple):
 
     Attributes:
         ids: int32 (batch, n_best, buffer_length), without the start symbol, padded at the right.
-        scores: float32 (batch, n_best), log-probability / length penalty, natural logarithm. A
-            slot that no hypothesis fills scores minus infinity and holds padding only.
+        scores: float32 (batch, n_best), log-probability / length penalty, natural logarithm. Where
+            there are fewer hypotheses, the rest scores `NO_HYPOTHESIS`, -1e9, and holds padding
+            only. No score is lower.
     """
 
     ids: Tensor
     scores: Tensor
+
+
+class BeamState(NamedTuple):
+    """The live beams and the finished hypotheses of each sentence, all from the start symbol on."""
+
+    live_ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
+    live_log_probs: Tensor  # float32 (batch, beam_size), falling; minus infinity: no beam
+    finished_ids: Tensor  # int32 (batch, n_best, buffer_length + 1), with the end symbol
+    finished_scores: Tensor  # float32 (batch, n_best), falling; minus infinity: no hypothesis
+    num_finished: Tensor  # int32 (batch,), hypotheses that have finished, kept or not
+    done: Tensor  # boolean (batch,), whether the sentence's search has ended
 
 
 def beam_search(
@@ -48,7 +61,7 @@ def beam_search(
     prefix_ids: Tensor | None = None,
     end_id: int = 2,
     pad_id: int = 0,
-    places: int | None = None,
+    num_slots: int | None = None,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
@@ -79,8 +92,8 @@ def beam_search(
             the right; None for nothing.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
-        places: number of sentences that are searched at a time: one that is done makes place for
-            the next. None for all.
+        num_slots: number of batch slots: so many sentences are searched at a time, and one that is
+            done leaves its slot to the next. None for one slot a sentence.
 
     Returns:
         A `BeamSearchResult`.
@@ -99,116 +112,125 @@ def beam_search(
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch_size = ops.shape(start_ids)[0]
 
-    def search_step(
-        sentences,
-        position,
-        state,
-        live_ids,
-        live_log_probs,
-        ended_ids,
-        ended_scores,
-        num_ended,
-        done,
-    ):
+    def search_step(sentences, position, decoder_state, beams):
+        """One step of the sentences in the batch slots: here the batch is (slots,)."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id)
-        logits, state = steps.step(at_position(live_ids, position), position, state)
-        log_probs, beams, tokens = _top_continuations(
-            logits, live_log_probs, live_ids, position, constraints
-        )
-        is_end = ops.equal(tokens, end_id) & (log_probs > NO_HYPOTHESIS)
-        length = position + 1
+        last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
+        logits, decoder_state = steps.step(last_ids, position, decoder_state)
+        # (batch, 2 * beam_size) each, best first
+        log_probs, origins, tokens = _top_continuations(logits, beams, position, constraints)
+        is_end = ops.equal(tokens, end_id) & (log_probs > IMPOSSIBLE)
+        length = position + 1  # (batch,)
 
         is_finished = is_end[:, :beam_size]
         scores = log_probs[:, :beam_size] / length_penalty(length, options)[:, None]
-        scores = ops.where(is_finished, scores, NO_HYPOTHESIS)
-        ids = write(gather_beams(live_ids, beams[:, :beam_size]), length, tokens[:, :beam_size])
+        scores = ops.where(is_finished, scores, IMPOSSIBLE)
+        ids = gather_beams(beams.live_ids, origins[:, :beam_size])
+        ids = write(ids, length, tokens[:, :beam_size])
         # The old ones come first, so that of equal scores the shorter hypothesis is kept.
-        scores = ops.concatenate([ended_scores, scores], axis=1)
-        new_ended_scores, best = ops.top_k(scores, n_best)
-        new_ended_ids = gather_beams(ops.concatenate([ended_ids, ids], axis=1), best)
+        scores = ops.concatenate([beams.finished_scores, scores], axis=1)
+        finished_scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
+        finished_ids = gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best)
 
-        log_probs = ops.where(is_end, NO_HYPOTHESIS, log_probs)
-        new_live_log_probs, best = ops.top_k(log_probs, beam_size)
-        beams, tokens = gather_beams(beams, best), gather_beams(tokens, best)
-        new_live_ids = write(gather_beams(live_ids, beams), length, tokens)
-        state = steps.reorder(state, beams)
+        log_probs = ops.where(is_end, IMPOSSIBLE, log_probs)
+        live_log_probs, best = ops.top_k(log_probs, beam_size)  # (batch, beam_size)
+        origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+        live_ids = write(gather_beams(beams.live_ids, origins), length, tokens)
+        decoder_state = steps.reorder(decoder_state, origins)
 
-        # Log-probabilities only fall and penalties only grow, so this bounds all a beam can become.
-        live_bound = new_live_log_probs[:, 0] / length_penalty(longest, options)
-        new_done = (new_ended_scores[:, -1] >= live_bound) | (length >= longest)
+        # Log-probabilities only fall and penalties only grow, so no live beam can score more.
+        live_bound = live_log_probs[:, 0] / length_penalty(longest, options)  # (batch,)
+        done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
         if beam_size == 1:
-            new_done = new_done | is_finished[:, 0]
-        num_ended = num_ended + ops.sum(ops.cast(is_finished, "int32"), axis=1)
+            done = done | is_finished[:, 0]
+        num_finished = beams.num_finished + ops.sum(ops.cast(is_finished, "int32"), axis=1)
         if options.patience is not None:
             enough = max(n_best, math.ceil(options.patience * beam_size))
-            new_done = new_done | (num_ended >= enough)
+            done = done | (num_finished >= enough)
 
-        return (
-            state,
-            where_sentence(done, live_ids, new_live_ids),
-            where_sentence(done, live_log_probs, new_live_log_probs),
-            where_sentence(done, ended_ids, new_ended_ids),
-            where_sentence(done, ended_scores, new_ended_scores),
-            num_ended,
-            done | new_done,
+        # Sentences that were done before keep what they had.
+        return decoder_state, BeamState(
+            live_ids=where_sentence(beams.done, beams.live_ids, live_ids),
+            live_log_probs=where_sentence(beams.done, beams.live_log_probs, live_log_probs),
+            finished_ids=where_sentence(beams.done, beams.finished_ids, finished_ids),
+            finished_scores=where_sentence(beams.done, beams.finished_scores, finished_scores),
+            num_finished=num_finished,
+            done=beams.done | done,
         )
 
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
     # All beams are equal at the start: only the first may have continuations.
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
-    state = steps.initial_state(batch_size, beam_size)
-    found = (
-        write(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
-        ops.where(first_beam, ops.zeros((), dtype="float32"), NO_HYPOTHESIS),
-        empty_ids[:, :n_best],
-        ops.full((batch_size, n_best), NO_HYPOTHESIS, dtype="float32"),
-        ops.zeros((batch_size,), dtype="int32"),
-        limits <= 0,
+    decoder_state = steps.initial_state(batch_size, beam_size)
+    beams = BeamState(
+        live_ids=write(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
+        live_log_probs=ops.where(first_beam, ops.zeros((), dtype="float32"), IMPOSSIBLE),
+        finished_ids=empty_ids[:, :n_best],
+        finished_scores=ops.full((batch_size, n_best), IMPOSSIBLE, dtype="float32"),
+        num_finished=ops.zeros((batch_size,), dtype="int32"),
+        done=limits <= 0,
     )
-    found = step_by_step(steps, search_step, state, found, buffer_length, places)
-    live_ids, live_log_probs, ended_ids, ended_scores, *_ = found
+    beams = step_by_step(steps, search_step, decoder_state, beams, buffer_length, num_slots)
+    return _best_hypotheses(beams, limits, options, pad_id)
 
-    # Beams still live at the limit fill the slots that finished hypotheses left empty: of equal
-    # precedence, the first is taken.
-    live_scores = live_log_probs / length_penalty(limits, options)[:, None]
-    is_ended = ops.cast(ended_scores > NO_HYPOTHESIS, "int32")
-    precedence = ops.concatenate([is_ended, ops.ones_like(live_scores, dtype="int32")], axis=1)
-    _, best = ops.top_k(precedence, n_best)
-    scores = gather_beams(ops.concatenate([ended_scores, live_scores], axis=1), best)
-    ids = gather_beams(ops.concatenate([ended_ids, live_ids], axis=1), best)
+
+def _best_hypotheses(beams, limits, options, pad_id):
+    """The `n_best` hypotheses of each sentence, of all that finished or reached the limit."""
+    # Live beams fill the places that finished hypotheses leave empty: `top_k` of precedence (1 for
+    # finished and live, 0 for empty) takes the first of equals.
+    live_scores = beams.live_log_probs / length_penalty(limits, options)[:, None]
+    is_finished = ops.cast(beams.finished_scores > IMPOSSIBLE, "int32")  # (batch, n_best)
+    precedence = ops.concatenate([is_finished, ops.ones_like(live_scores, dtype="int32")], axis=1)
+    _, best = ops.top_k(precedence, options.n_best)  # (batch, n_best)
+    scores = gather_beams(ops.concatenate([beams.finished_scores, live_scores], axis=1), best)
+    ids = gather_beams(ops.concatenate([beams.finished_ids, beams.live_ids], axis=1), best)
+    scores = finite(scores)
     ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], ids, pad_id)
     return BeamSearchResult(ids[:, :, 1:], scores)
 
 
+def finite(scores: Tensor) -> Tensor:
+    """Replaces scores that are lower than `NO_HYPOTHESIS`, or NaN, by it."""
+    return ops.where(scores > NO_HYPOTHESIS, scores, NO_HYPOTHESIS)
+
+
 def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
-    """What log-probabilities of sequences of `length` symbols are divided by: float32, `length`'s
-    shape; never 0, nothing being as long as one symbol."""
+    """The divisor of the log-probabilities of sequences of `length` symbols (Wu et al., 2016,
+    equation 14): float32, the shape of `length`. Length 0 counts as 1, so that it is never 0."""
     length = ops.maximum(ops.cast(length, "float32"), 1.0)
     if not options.plain_length_penalty:
         length = (5.0 + length) / 6.0
     return ops.power(length, options.alpha)
 
 
-def _top_continuations(logits, live_log_probs, live_ids, position, constraints):
+def _top_continuations(logits, beams, position, constraints):
     """The 2 * beam_size likeliest next symbols of a sentence, over all its beams, best first.
 
+    Args:
+        logits: (batch, beam_size, vocab_size), of any float dtype.
+        beams: a `BeamState`.
+        position: int32 (batch,), of the beams' last symbols.
+        constraints: the rules that the symbols must obey.
+
     Returns:
-        Their log-probabilities, beams and symbols, (batch, 2 * beam_size) each.
+        The log-probability of the hypothesis that each makes, the beam that it continues, and the
+        symbol itself, (batch, 2 * beam_size) each.
     """
-    batch_size, beam_size = ops.shape(live_log_probs)
+    batch_size, beam_size = ops.shape(beams.live_log_probs)
     logits = ops.cast(logits, "float32")
     # Forbidden symbols keep their part of the probability, so that scores remain the model's.
-    log_total = ops.logsumexp(logits, axis=-1, keepdims=True)
-    allowed = constraints.allowed(live_ids, position, logits.shape[-1])
+    log_total = ops.logsumexp(logits, axis=-1, keepdims=True)  # (batch, beam_size, 1)
+    allowed = constraints.allowed(beams.live_ids, position, logits.shape[-1])
     if allowed is not None:
-        logits = ops.where(allowed, logits, NO_HYPOTHESIS)
-    per_beam = min(2 * beam_size + constraints.MOST_EXCLUDED, logits.shape[-1])
-    best_logits, tokens = _top_k(logits, per_beam)
-    log_probs = best_logits - log_total + live_log_probs[:, :, None]
-    # NaN would break the order of the candidates: what has no probability cannot be a hypothesis.
+        logits = ops.where(allowed, logits, IMPOSSIBLE)
+    # Exclusions are checked after the choice, which then needs as many symbols to spare.
+    per_beam = min(2 * beam_size + len(constraints.exclusions), logits.shape[-1])
+    best_logits, tokens = _top_k(logits, per_beam)  # (batch, beam_size, per_beam)
+    log_probs = best_logits - log_total + beams.live_log_probs[:, :, None]
+    # NaN would break the order of the candidates, and cannot be the probability of a hypothesis.
     excluded = constraints.is_excluded(tokens, position) | ops.isnan(log_probs)
-    log_probs = ops.where(excluded, NO_HYPOTHESIS, log_probs)
+    log_probs = ops.where(excluded, IMPOSSIBLE, log_probs)
 
     candidates = (batch_size, beam_size * per_beam)
     log_probs, best = ops.top_k(ops.reshape(log_probs, candidates), 2 * beam_size)
@@ -216,10 +238,13 @@ def _top_continuations(logits, live_log_probs, live_ids, position, constraints):
 
 
 def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """What `ops.top_k` gives, of equal values possibly another one.
+    """Does what `ops.top_k` does, but may choose other ones of equal values.
 
-    In a table of all values the k largest are in the k columns of largest maxima, and maxima of
-    columns are quickly found: a choice among all is not.
+    Values are folded into a table. The k largest values are in the k columns of largest maxima;
+    and maxima of columns are found quickly, unlike the largest of all values.
+
+    Example: k = 1, two rows. The maxima of the columns 3 7 9 | 8 1 2 are 8 7 9, so that only the
+    third column, 9 2, is looked at.
     """
     *outer, width = ops.shape(x)
     rows = _rows_of_table(width)
@@ -228,22 +253,22 @@ def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return ops.top_k(x, k)
     if width % rows:
         room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
-        x = ops.pad(x, room, constant_values=NO_HYPOTHESIS)
+        x = ops.pad(x, room, constant_values=IMPOSSIBLE)
     table = ops.reshape(x, (*outer, rows, columns))
-    _, best = ops.top_k(ops.max(table, axis=-2), k)
+    _, best = ops.top_k(ops.max(table, axis=-2), k)  # (..., k), columns
     best = best[..., None, :]
-    values = ops.take_along_axis(table, best, axis=-1)
-    indices = best + columns * ops.arange(rows, dtype="int32")[:, None]
+    values = ops.take_along_axis(table, best, axis=-1)  # (..., rows, k)
+    indices = best + columns * ops.arange(rows, dtype="int32")[:, None]  # (..., rows, k), into x
     values, best = ops.top_k(ops.reshape(values, (*outer, rows * k)), k)
     indices = ops.take_along_axis(ops.reshape(indices, (*outer, rows * k)), best, axis=-1)
-    # Where less than k are possible, room may have been chosen, which stands for no symbol.
+    # Where less than k are possible, padding may have been chosen, whose index is no symbol's.
     return values, ops.minimum(indices, width - 1)
 
 
 def _rows_of_table(width: int) -> int:
-    """How many rows the table of `_top_k` has: a divisor of the width where one is fit."""
-    fit = (rows for rows in range(ROWS // 2, 2 * ROWS + 1) if width % rows == 0)
-    return min(fit, key=lambda rows: abs(rows - ROWS), default=ROWS)
+    """The number of rows of the table of `_top_k`: near `TABLE_ROWS`, a divisor if possible."""
+    fit = (rows for rows in range(TABLE_ROWS // 2, 2 * TABLE_ROWS + 1) if width % rows == 0)
+    return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
 
 
 def write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:

@@ -1,28 +1,44 @@
 """Which symbols may come next: minimum length, repetitions, a forced prefix."""
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.steps import at_position
+from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
 
 
+class Exclusion(NamedTuple):
+    """A symbol that may not follow, whatever the hypothesis holds so far."""
+
+    symbol: int
+    # From the position of the last symbol, int32 (batch,), to boolean (batch,); None for always.
+    applies: Callable[[Tensor], Tensor] | None = None
+
+
 class Constraints:
-    """What hypotheses may not be, asked step by step by a search.
+    """The rules that hypotheses must obey, asked step by step by a search.
+
+    There are two kinds. An exclusion forbids one symbol and is checked for the likeliest symbols
+    only, which costs next to nothing. A mask (`allowed`) depends on the symbols so far, and costs a
+    pass over the logits of the whole vocabulary.
 
     Args:
-        options: `min_length` and `no_repeat_ngram` are what counts here.
-        limits: int32 (batch,), the longest that a hypothesis of each sentence may be.
-        prefix_ids: int32 (batch, prefix_length), what hypotheses must start with, padded at the
-            right; None for nothing.
+        options: the fields `min_length` and `no_repeat_ngram` are used.
+        limits: int32 (batch,), the maximum length of the hypotheses of each sentence.
+        prefix_ids: int32 (batch, prefix_length), symbols that hypotheses must start with, padded at
+            the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
-    """
 
-    MOST_EXCLUDED = 2  # symbols that `is_excluded` may exclude at one step
+    Attributes:
+        exclusions: all of the exclusions. A search ranks so many more candidates than it needs, so
+            that enough of them are left.
+    """
 
     def __init__(
         self,
@@ -35,16 +51,35 @@ class Constraints:
         self.no_repeat_ngram = options.no_repeat_ngram
         self.min_lengths = ops.minimum(options.min_length, limits)
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-        self.end_id = end_id
         self.pad_id = pad_id
+        self.exclusions = (
+            Exclusion(pad_id),
+            Exclusion(end_id, applies=self._is_too_short),
+        )
 
     def is_excluded(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """Which of the symbols (batch, beam_size, n) may not follow: padding, and an early end."""
-        too_short = (position + 1 < self.min_lengths)[:, None, None]
-        return ops.equal(tokens, self.pad_id) | (ops.equal(tokens, self.end_id) & too_short)
+        """Checks symbols against `exclusions`.
+
+        Args:
+            tokens: int32, broadcastable to (batch, beam_size, n), symbols that might follow.
+            position: int32 (batch,), of the last symbol of each hypothesis.
+
+        Returns:
+            Boolean, the shape of `tokens`, True where a symbol may not follow.
+        """
+        checks = []
+        for symbol, applies in self.exclusions:
+            check = ops.equal(tokens, symbol)
+            if applies is not None:
+                check = check & applies(position)[:, None, None]
+            checks.append(check)
+        return functools.reduce(ops.logical_or, checks)
+
+    def _is_too_short(self, position):
+        return position + 1 < self.min_lengths
 
     def allowed(self, live_ids: Tensor, position: Tensor, vocab_size: int) -> Tensor | None:
-        """Which symbols may follow, as far as that depends on what was there before.
+        """Masks the symbols that the hypotheses so far forbid.
 
         Args:
             live_ids: int32 (batch, beam_size, length), hypotheses from the start symbol on.
@@ -52,28 +87,39 @@ class Constraints:
             vocab_size: number of symbols.
 
         Returns:
-            Boolean, broadcastable to (batch, beam_size, vocab_size); None if all may.
+            Boolean, broadcastable to (batch, beam_size, vocab_size), True where a symbol may
+            follow; None if all may.
         """
         allowed = None
         if self.no_repeat_ngram:
             allowed = self._repeats_nothing(live_ids, position, vocab_size)
         if self.prefix_ids is not None:
             is_free, forced = self._prefix(position, vocab_size)
-            # What is forced may repeat itself.
+            # A prefix may contain repetitions.
             allowed = (is_free if allowed is None else is_free & allowed) | forced
         return allowed
 
     def _prefix(self, position, vocab_size):
-        """Whether the prefixes are over, and the symbols that they force where they are not."""
-        # One column more, of padding: a prefix may have none, and is over behind its last.
+        """Whether a sentence's prefix is over, boolean (batch, 1, 1), and else the symbol that it
+        forces, boolean (batch, 1, vocab_size)."""
+        # One more column of padding: a prefix may be empty, and is over after its last symbol.
         prefix_ids = ops.pad(self.prefix_ids, [(0, 0), (0, 1)], constant_values=self.pad_id)
         position = ops.minimum(position, ops.shape(prefix_ids)[1] - 1)
-        symbols = at_position(prefix_ids[:, None], position)[..., None]
+        symbols = at_position(prefix_ids[:, None], position)[..., None]  # (batch, 1, 1)
         is_free = ops.equal(symbols, self.pad_id)
         is_symbol = ops.equal(ops.arange(vocab_size, dtype="int32"), symbols)
         return is_free, is_symbol & ops.logical_not(is_free)
 
     def _repeats_nothing(self, live_ids, position, vocab_size):
+        """Masks the symbols that would complete an n-gram for the second time.
+
+        Example: n = 3, the start symbol 1, then 7 8 5 7 8, so that `position` is 5:
+
+            live_ids           1  7  8  5  7  8   the last n - 1 symbols are 7 8
+            comes_again        0  1  0  0  0  0   7 8 is at index 1 too, and a symbol after it
+            live_ids rolled    8  5  7  8  1  7   by -(n - 1): the symbol after those two
+            repeated           0  5  0  0  0  0   5 may not follow; 0 is padding, never allowed
+        """
         batch, beam_size, length = ops.shape(live_ids)
         before = self.no_repeat_ngram - 1
         # An n-gram that begins at `starts` has its last symbol `before` symbols later.
@@ -82,13 +128,13 @@ class Constraints:
             (starts >= 1) & (starts + before <= position[:, None, None]), (batch, beam_size, length)
         )
         for i in range(before):
-            # Shifted, with the wrapped end out of the question by the condition above.
-            symbols = ops.roll(live_ids, -i, axis=2)
+            # Rolled symbols come round at the end, where the condition above is False.
+            symbols = ops.roll(live_ids, -i, axis=2)  # (batch, beam_size, length)
             last = at_position(live_ids, ops.maximum(position - before + 1 + i, 0))
             comes_again = comes_again & ops.equal(symbols, last[..., None])
         repeated = ops.where(comes_again, ops.roll(live_ids, -before, axis=2), self.pad_id)
         rows = ops.reshape(ops.arange(batch * beam_size, dtype="int32"), (batch, beam_size, 1))
-        places = ops.reshape(rows * vocab_size + repeated, (-1, 1))
-        flat = ops.ones((batch * beam_size * vocab_size,), "int32")
-        flat = ops.scatter_update(flat, places, ops.zeros_like(places[:, 0]))
-        return ops.reshape(ops.cast(flat, "bool"), (batch, beam_size, vocab_size))
+        indices = ops.reshape(rows * vocab_size + repeated, (-1, 1))
+        allowed = ops.ones((batch * beam_size * vocab_size,), "int32")
+        allowed = ops.scatter_update(allowed, indices, ops.zeros_like(indices[:, 0]))
+        return ops.reshape(ops.cast(allowed, "bool"), (batch, beam_size, vocab_size))

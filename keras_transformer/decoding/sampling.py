@@ -1,18 +1,19 @@
 """Target sequences drawn at random, in core Keras operations only."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_transformer.decoding.beam_search import (
+    IMPOSSIBLE,
     NO_HYPOTHESIS,
     BeamSearchResult,
+    finite,
     length_penalty,
     write,
 )
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
@@ -21,8 +22,21 @@ from keras_transformer.decoding.steps import (
     step_by_step,
     take_sentences,
 )
+from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
+
+# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, and again).
+_STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
+
+
+class SampleState(NamedTuple):
+    """The sequences drawn so far for each sentence; ids begin with the start symbol."""
+
+    ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
+    log_probs: Tensor  # float32 (batch, beam_size), of the model, whatever the temperature
+    lengths: Tensor  # int32 (batch, beam_size), without the start symbol
+    done: Tensor  # boolean (batch, beam_size), whether a sequence is complete
 
 
 def sample(
@@ -35,86 +49,114 @@ def sample(
     prefix_ids: Tensor | None = None,
     end_id: int = 2,
     pad_id: int = 0,
-    places: int | None = None,
-    seed: int | keras.random.SeedGenerator | None = None,
+    num_slots: int | None = None,
+    seed: int | Tensor | keras.random.SeedGenerator | None = None,
+    sentence_ids: Tensor | None = None,
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
 
     Each symbol is drawn from the model's distribution with `logits / temperature`, of which only
     the `top_k` likeliest symbols, and of these only the likeliest of joint probability `top_p`,
-    take part (Holtzman et al., 2020). Scores are what `beam_search` would give the same sequences.
+    take part (Holtzman et al., 2020). Scores are those that `beam_search` gives the same sequences.
+
+    The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`,
+    so what is drawn does not depend on the other sentences in the batch.
 
     Args:
         steps: the decoder, with each sequence as a beam that is never reordered.
         start_ids: int32 (batch,), the symbol each sentence starts with.
-        options: of these, what holds for sampling.
+        options: the options of sampling; those of beam search alone are ignored.
         max_lengths: int32 (batch,), the limit of each sentence in symbols, end symbol included.
         buffer_length: as in `beam_search`.
         prefix_ids: as in `beam_search`.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end, and is never drawn.
-        places: as in `beam_search`.
-        seed: of the random numbers; an integer gives the same ones at each call.
+        num_slots: as in `beam_search`.
+        seed: an integer in [0, 2^31), or an int32 tensor of one seed or of one for each sentence,
+            gives the same random numbers at each call; a generator, or None, others each time.
+        sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
 
     Returns:
         A `BeamSearchResult`.
 
     Example:
+        >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
         >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
         >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
+        >>> result.ids.shape
+        TensorShape([1, 1, 20])
     """
     start_ids = ops.cast(start_ids, "int32")
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
-    # All at once: a loop's body would draw the same numbers over and over.
-    chances = keras.random.uniform((*rows, buffer_length), seed=seed)
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
+        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
+    if sentence_ids is None:
+        sentence_ids = ops.arange(batch, dtype="int32")
+    chances = uniform(
+        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
+        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
+        ops.arange(options.beam_size, dtype="int32")[:, None],
+        ops.arange(buffer_length, dtype="int32"),
+    )  # (batch, beam_size, buffer_length)
 
-    def draw(sentences, position, state, ids, log_probs, lengths, done):
+    def draw(sentences, position, decoder_state, drawn):
+        """Draws a symbol for the sentences in the batch slots: here the batch is (slots,)."""
         constants = (limits, prefix_ids, chances)
-        longest, prefixes, their_chances = take_sentences(constants, sentences)
+        longest, prefixes, slot_chances = take_sentences(constants, sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id)
-        logits, state = steps.step(at_position(ids, position), position, state)
-        logits = ops.cast(logits, "float32")
+        last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
+        logits, decoder_state = steps.step(last_ids, position, decoder_state)
+        logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)
         vocab_size = logits.shape[-1]
         symbols = ops.arange(vocab_size, dtype="int32")[None, None]
         allowed = ops.logical_not(constraints.is_excluded(symbols, position))
-        if (more := constraints.allowed(ids, position, vocab_size)) is not None:
+        if (more := constraints.allowed(drawn.ids, position, vocab_size)) is not None:
             allowed = allowed & more
-        log_total = ops.logsumexp(logits, axis=-1)
-        logits = ops.where(allowed, logits, NO_HYPOTHESIS)
+        log_total = ops.logsumexp(logits, axis=-1)  # (batch, beam_size)
+        logits = ops.where(allowed, logits, IMPOSSIBLE)
         probabilities = ops.softmax(keep_likely(logits, options))
-        tokens = choose(probabilities, at_position(their_chances, position))
+        tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-        new_log_probs = log_probs + token_logits - log_total
-        # What has no probability, or where none may follow, cannot be a hypothesis.
-        new_log_probs = ops.where(ops.isnan(new_log_probs), NO_HYPOTHESIS, new_log_probs)
+        log_probs = drawn.log_probs + token_logits - log_total
+        # NaN, where no symbol may follow, cannot be the probability of a hypothesis.
+        log_probs = ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)
 
-        length = position + 1
-        new_ids = ops.where(done[..., None], ids, write(ids, length, tokens))
-        lengths = ops.where(done, lengths, length[:, None])
-        log_probs = ops.where(done, log_probs, new_log_probs)
-        done = done | ops.equal(tokens, end_id) | (length >= longest)[:, None]
-        return state, new_ids, log_probs, lengths, done
+        length = position + 1  # (batch,)
+        is_end = ops.equal(tokens, end_id)
+        # Sequences that were complete before keep what they had.
+        return decoder_state, SampleState(
+            ids=ops.where(drawn.done[..., None], drawn.ids, write(drawn.ids, length, tokens)),
+            log_probs=ops.where(drawn.done, drawn.log_probs, log_probs),
+            lengths=ops.where(drawn.done, drawn.lengths, length[:, None]),
+            done=drawn.done | is_end | (length >= longest)[:, None],
+        )
 
     ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
-    drawn = (
-        write(ids, ops.zeros_like(limits), start_ids[:, None]),
-        ops.zeros(rows, "float32"),
-        ops.zeros(rows, "int32"),
-        ops.broadcast_to((limits <= 0)[:, None], rows),
+    drawn = SampleState(
+        ids=write(ids, ops.zeros_like(limits), start_ids[:, None]),
+        log_probs=ops.zeros(rows, "float32"),
+        lengths=ops.zeros(rows, "int32"),
+        done=ops.broadcast_to((limits <= 0)[:, None], rows),
     )
-    drawn = step_by_step(steps, draw, steps.initial_state(*rows), drawn, buffer_length, places)
-    ids, log_probs, lengths, _ = drawn
+    decoder_state = steps.initial_state(*rows)
+    drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
+    return _likeliest(drawn, options, end_id, pad_id)
 
-    # Where nothing could be drawn, once is enough.
+
+def _likeliest(drawn, options, end_id, pad_id):
+    """The `n_best` sequences of each sentence that score highest, complete ones first."""
+    # Where a sentence has no room for a symbol, one empty sequence stands for all.
     first = ops.arange(options.beam_size) == 0
-    log_probs = ops.where((lengths > 0) | first, log_probs, NO_HYPOTHESIS)
-    scores, best = ops.top_k(log_probs / length_penalty(lengths, options), options.beam_size)
-    ids = ops.where((scores > NO_HYPOTHESIS)[..., None], gather_beams(ids, best)[..., 1:], pad_id)
-    # Those that ended come first: of equal precedence, the first is taken.
-    ended = ops.any(ops.equal(ids, end_id), axis=-1)
-    _, best = ops.top_k(ops.cast(ended, "int32"), options.n_best)
+    log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
+    scores = finite(log_probs / length_penalty(drawn.lengths, options))
+    scores, best = ops.top_k(scores, options.beam_size)  # (batch, beam_size)
+    ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, beam_size, buffer_length)
+    ids = ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id)
+    # `top_k` takes the first of equals.
+    is_complete = ops.any(ops.equal(ids, end_id), axis=-1)
+    _, best = ops.top_k(ops.cast(is_complete, "int32"), options.n_best)  # (batch, n_best)
     return BeamSearchResult(gather_beams(ids, best), gather_beams(scores, best))
 
 
@@ -123,14 +165,14 @@ def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
     logits = logits / options.temperature
     if 0 < options.top_k < logits.shape[-1]:
         kept, _ = ops.top_k(logits, options.top_k)
-        logits = ops.where(logits >= kept[..., -1:], logits, NO_HYPOTHESIS)
+        logits = ops.where(logits >= kept[..., -1:], logits, IMPOSSIBLE)
     if options.top_p < 1:
         probabilities = ops.softmax(logits)
         falling = -ops.sort(-probabilities, axis=-1)
-        # Kept is what has less than top_p before it: the likeliest always is.
+        # A symbol is kept if those before it have less than top_p: so the likeliest always is.
         is_kept = ops.cumsum(falling, axis=-1) - falling < options.top_p
         least = ops.min(ops.where(is_kept, falling, 1.0), axis=-1, keepdims=True)
-        logits = ops.where(probabilities >= least, logits, NO_HYPOTHESIS)
+        logits = ops.where(probabilities >= least, logits, IMPOSSIBLE)
     return logits
 
 
@@ -149,3 +191,29 @@ def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
     passed = (sums > chances[..., None] * sums[..., -1:]) & (probabilities > 0)
     first = ops.argmax(ops.cast(passed, "int32"), axis=-1)
     return ops.where(ops.any(passed, axis=-1), first, ops.argmax(probabilities, axis=-1))
+
+
+def uniform(*counters: Tensor) -> Tensor:
+    """Random numbers in [0, 1), each a hash of its counters: equal counters give equal numbers.
+
+    Args:
+        counters: int32 tensors whose shapes broadcast together.
+
+    Returns:
+        float32, multiples of 2^-24.
+    """
+    bits = ops.zeros((), "int32")
+    for counter in counters:
+        bits = _hash(bits + counter + _STRIDE)
+    return ops.cast(_shifted(bits, 8), "float32") / 2**24
+
+
+def _hash(x):
+    for multiplier in (_FIRST, _SECOND):
+        x = (x ^ _shifted(x, 16)) * multiplier
+    return x ^ _shifted(x, 16)
+
+
+def _shifted(x, count):
+    # A shift of a signed integer to the right drags its sign along.
+    return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)

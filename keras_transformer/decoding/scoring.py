@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from keras_transformer.decoding.beam_search import length_penalty
-from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.beam_search import finite, length_penalty
 from keras_transformer.model import Transformer
+from keras_transformer.options.search import SearchOptions
 
 
 def score(
@@ -29,12 +29,12 @@ def score(
         options: the length penalty.
 
     Returns:
-        float32 (batch,).
+        float32 (batch,); -1e9, as of an empty slot of a search, where a target has no probability.
 
     Example:
         >>> found = search(model, [[17, 5, 2]])
-        >>> score(model, [[17, 5, 2]], found.ids[:, 0]) - found.scores[:, 0]
-        <tf.Tensor: shape=(1,), dtype=float32, numpy=array([0.], dtype=float32)>
+        >>> np.allclose(score(model, [[17, 5, 2]], found.ids[:, 0]), found.scores[:, 0], atol=1e-4)
+        True
     """
     models = model if isinstance(model, Sequence) else [model]
     config = models[0].config
@@ -52,7 +52,7 @@ def score(
     real = ops.flip(ops.cumsum(ops.flip(symbols, axis=1), axis=1), axis=1) > 0
     length = ops.sum(ops.cast(real, "int32"), axis=1)
     log_prob = ops.sum(ops.where(real, log_probs, 0.0), axis=1)
-    return log_prob / length_penalty(length, options)
+    return finite(log_prob / length_penalty(length, options))
 
 
 def _log_probs(logits, ids):

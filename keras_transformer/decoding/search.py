@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
-from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.steps import DecoderSteps, gather_beams
 from keras_transformer.model import Transformer
+from keras_transformer.options.search import SearchOptions
 
 
 def search(
@@ -18,7 +18,8 @@ def search(
     options: SearchOptions = SearchOptions(),
     prefix_ids=None,
     seed: int | keras.random.SeedGenerator | None = None,
-    places: int | None = None,
+    num_slots: int | None = None,
+    sentence_ids=None,
 ) -> BeamSearchResult:
     """The translations of highest score (paper, section 6.1), or translations drawn at random.
 
@@ -33,9 +34,12 @@ def search(
         options: what to search for.
         prefix_ids: integer (batch, prefix_length), what each translation must start with, without
             a start symbol, padded at the right; None for nothing.
-        seed: of sampling, where it is not `options.seed`.
-        places: number of sentences that the decoder works on at a time: one that is done makes
-            place for the next, so they had best be of similar length. None for all.
+        seed: of sampling, where it is not `options.seed`; all that `sample` takes.
+        num_slots: number of batch slots: the decoder works on so many sentences at a time, and one
+            that is done leaves its slot to the next. Sentences of similar length waste the least.
+            None for one slot a sentence.
+        sentence_ids: int32 (batch,), the index of each sentence in the whole input, which with the
+            seed determines what is drawn for it; None counts from 0.
 
     Returns:
         A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
@@ -62,19 +66,29 @@ def search(
         "prefix_ids": prefix_ids,
         "end_id": config.end_id,
         "pad_id": config.pad_id,
-        "places": places,
+        "num_slots": num_slots,
     }
     if options.sample:
-        return sample(*arguments, **limits, seed=options.seed if seed is None else seed)
+        seed = options.seed if seed is None else seed
+        return sample(*arguments, **limits, seed=seed, sentence_ids=sentence_ids)
     return beam_search(*arguments, **limits)
 
 
 class TransformerSteps(DecoderSteps):
-    """A Transformer's decoder, step by step, of given sources.
+    """A Transformer's decoder, step by step, for given sources.
 
-    Its state is what the memory was prepared to, which does not change, and a cache of keys and
-    values, which stay where they were written. When beams are reordered, only their paths are:
-    (batch, beam_size, size), at each position the beam whose key and value this one goes on from.
+    Its state has three parts:
+
+    - the keys and values of cross-attention, and the mask of the source, which do not change;
+    - the paths of the beams, int32 (batch, beam_size, size): for each position of a beam, the beam
+      whose entry in the cache belongs to it;
+    - a cache of the keys and values of self-attention, which stay where they were written.
+
+    When beams are reordered, only their paths are. Example: two beams, three positions. After the
+    first position both beams continue beam 0; after the second each continues itself:
+
+        path of beam 0    0 0 0    attends to the entries of beam 0
+        path of beam 1    0 1 1    attends to the first entry of beam 0, then to its own
 
     Args:
         model: a built `Transformer`.
@@ -96,10 +110,10 @@ class TransformerSteps(DecoderSteps):
         paths = ops.pad(paths, [(0, 0), (0, 0), (0, size - ops.shape(paths)[2])])
         return memory, paths, self.model.decoder.grow_cache(cache, size)
 
-    def begin(self, state, fresh, is_new):
-        # What the cache holds of others stays: no beam goes back to it.
-        memory, *rest = state
-        return super().begin(memory, fresh[0], is_new), *rest
+    def refill(self, state, initial, is_new):
+        # Cached keys and values of the sentence before stay: no path leads to them.
+        memory, paths, cache = state
+        return super().refill(memory, initial[0], is_new), paths, cache
 
     def step(self, ids, position, state):
         memory, paths, cache = state
@@ -108,7 +122,8 @@ class TransformerSteps(DecoderSteps):
         positions = ops.arange(size, dtype="int32")
         position_of_each = position[:, None, None]
         paths = ops.where(ops.equal(positions, position_of_each), beams[:, None], paths)
-        is_past = positions <= position_of_each
+        is_past = positions <= position_of_each  # (batch, 1, size)
+        # (batch, beam_size, size, beam_size): query beam, key position, key beam
         visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
         logits, cache = self.model.decode_step(ids, position, cache, visible, *memory)
@@ -135,14 +150,14 @@ class EnsembleSteps(DecoderSteps):
     def grow(self, state, size):
         return tuple(m.grow(s, size) for m, s in zip(self.members, state, strict=True))
 
-    def begin(self, state, fresh, is_new):
-        both = zip(self.members, state, fresh, strict=True)
-        return tuple(m.begin(old, new, is_new) for m, old, new in both)
+    def refill(self, state, initial, is_new):
+        both = zip(self.members, state, initial, strict=True)
+        return tuple(m.refill(old, new, is_new) for m, old, new in both)
 
     def step(self, ids, position, state):
         results = [m.step(ids, position, s) for m, s in zip(self.members, state, strict=True)]
         log_probs = [ops.log_softmax(ops.cast(logits, "float32")) for logits, _ in results]
-        # The mean's constant factor is lost on a search.
+        # The mean's factor 1 / len(members) changes all logits alike, so it is left out.
         return ops.logsumexp(ops.stack(log_probs), axis=0), tuple(state for _, state in results)
 
     def reorder(self, state, beams):

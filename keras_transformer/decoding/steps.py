@@ -1,22 +1,25 @@
-"""How a search asks a decoder, position after position, until all sentences are done."""
+"""The loop of a search: decoder steps until all sentences are done, in batch slots."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops, tree
 
 Tensor = Any
+Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
 
-# A state has room for so many positions, then for the next of these, up to the longest. Attention
-# reads all the room there is, so less is faster; each size is new code to a compiler, so few are.
+# The decoder state first has room for the first of these numbers of positions, then grows to the
+# next, up to the longest hypothesis. Attention reads all of the room, so a small state is faster;
+# but a compiler makes new code for each size, so there are few.
 STATE_SIZES = (16, 32, 128, 512)
 
 
 class DecoderSteps:
-    """How a search asks a decoder, position after position, for all beams at once.
+    """A decoder as a search sees it: one position at a time, all beams at once.
 
-    The state is a nested structure of tensors (batch, ...). It holds all that belongs to single
-    sentences: those that are done leave it, and others take their place. This class does for
-    decoders with a state of (batch, beam_size, ...) tensors.
+    The state is a nested structure of tensors (batch, ...). It holds everything that belongs to
+    single sentences, because a sentence that is done leaves its batch slot to another one. The
+    methods here serve decoders whose state consists of (batch, beam_size, ...) tensors.
     """
 
     def initial_state(self, batch: Tensor, beam_size: int) -> Any:
@@ -27,18 +30,19 @@ class DecoderSteps:
         """The state with room for `size` positions."""
         return state
 
-    def begin(self, state: Any, fresh: Any, is_new: Tensor) -> Any:
-        """The state in which some sentences have taken the place of others.
+    def refill(self, state: Any, initial: Any, is_new: Tensor) -> Any:
+        """The state after new sentences have moved into some batch slots.
 
         Args:
-            state: of the sentences before.
-            fresh: the initial state of these and of others, with as much room.
-            is_new: boolean (batch,), which sentences begin.
+            state: the state of the sentences that were in the slots.
+            initial: the initial state of the sentences that are in the slots now, with as much
+                room.
+            is_new: boolean (slots,), True where a new sentence has moved in.
         """
-        return tree.map_structure(lambda old, new: where_sentence(is_new, new, old), state, fresh)
+        return tree.map_structure(lambda old, new: where_sentence(is_new, new, old), state, initial)
 
     def step(self, ids: Tensor, position: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """What follows the symbols `ids` at a position.
+        """Decodes one position: computes logits of the symbols that follow `ids`.
 
         Args:
             ids: int32 (batch, beam_size), the last symbol of each beam.
@@ -64,190 +68,233 @@ def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tenso
     return ops.clip(max_lengths, 0, buffer_length), buffer_length
 
 
-def step_by_step(steps, step, state, found, buffer_length, places=None):
-    """What is found once all sentences are done.
+def step_by_step(
+    steps: DecoderSteps,
+    step: Callable,
+    decoder_state: Any,
+    hypotheses: Hypotheses,
+    buffer_length: Tensor,
+    num_slots: Tensor | None = None,
+) -> Hypotheses:
+    """Takes steps until all sentences are done.
 
-    Only so many sentences are searched at a time. One that is done makes place for the next, and
-    where none is left, leaves: so long as few remain, a step costs little. And the state has no
-    more room than positions need.
+    Only `num_slots` sentences are searched at a time, each in a batch slot. A sentence that is done
+    leaves its slot to the next one. Once no sentence waits, slots are closed instead, so that a
+    step for the few that remain costs little. The decoder state has no more room than needed.
 
     Args:
         steps: the decoder, whose state grows.
-        step: one step of some sentences, `(sentences, position, state, *found) -> (state, *found)`,
-            where `sentences`, int32 (some,), are their indices and `position` how far they are.
-        state: the decoder's state of all sentences before the first position.
-        found: tensors (batch, ...), of which the last is boolean: what of a sentence is done.
-        buffer_length: the most steps there can be.
-        places: number of sentences at a time; None for all.
+        step: one step of the sentences in the slots, `(sentences, position, decoder_state,
+            hypotheses) -> (decoder_state, hypotheses)`. `sentences` and `position`, int32
+            (slots,), are the index of each sentence and the position of its last symbol.
+        decoder_state: the initial state of all sentences, tensors (batch, ...).
+        hypotheses: those of all sentences before the first step: a `NamedTuple` of tensors
+            (batch, ...), whose field `done`, boolean (batch, ...), says which of a sentence's are
+            complete.
+        buffer_length: the most steps that a sentence can take.
+        num_slots: number of batch slots; None for one a sentence.
 
     Returns:
-        `found` after the last step.
+        `hypotheses` after the last step of each sentence.
     """
-    batch_size = ops.shape(found[-1])[0]
-    if isinstance(batch_size, int) or isinstance(buffer_length, int):
-        loop = _LoopOfFewShapes
-    else:
-        loop = _LoopOfAnyShape
-    return loop(steps, step, state, found, buffer_length, places).run(list(found))
+    batch_size = ops.shape(hypotheses.done)[0]
+    has_shape = isinstance(batch_size, int) or isinstance(buffer_length, int)
+    loop = _LoopOfFewShapes if has_shape else _LoopOfAnyShape
+    return loop(steps, step, decoder_state, hypotheses, buffer_length, num_slots).run(hypotheses)
 
 
-class _Searched(NamedTuple):
-    """Sentences that are searched at the same time, each in a place.
+class _Slots(NamedTuple):
+    """The sentences that are searched at the same time, each in a batch slot."""
 
-    Attributes:
-        sentences: int32 (places,), which they are.
-        position: int32 (places,), of the last symbol of each.
-        state: of the decoder.
-        found: as `step_by_step` has it, of these sentences.
-    """
-
-    sentences: Tensor
-    position: Tensor
-    state: Any
-    found: list
+    sentences: Tensor  # int32 (slots,), the index of each sentence in the whole batch
+    position: Tensor  # int32 (slots,), of the last symbol of each
+    decoder_state: Any  # nested, (slots, ...)
+    hypotheses: Hypotheses  # (slots, ...)
 
     @property
     def is_open(self):
-        return _is_open(self.found[-1])
+        """Whether the sentence in a slot is not done, boolean (slots,)."""
+        return _is_open(self.hypotheses.done)
 
     @property
     def num_open(self):
         return _count(self.is_open)
 
     def have_room(self, size):
-        """Whether all that are not done can take a step in a state of a size."""
+        """Whether all sentences that are not done can take a step in a state of a size."""
         return ops.all(ops.logical_not(self.is_open) | (self.position < size))
 
     def remaining(self, count):
-        """Of these the `count` that are not done, and where there are fewer, some others."""
-        _, left = ops.top_k(ops.cast(self.is_open, "int32"), count)
+        """The `count` sentences that are not done; done ones fill up where there are fewer."""
+        _, left = ops.top_k(ops.cast(self.is_open, "int32"), count)  # (count,)
         return take_sentences(self, left)
 
 
+class _Search(NamedTuple):
+    """How far a search has come."""
+
+    num_started: Tensor  # int32 (), sentences that have got a slot so far
+    slots: _Slots
+    results: Hypotheses  # (batch, ...), of all sentences, as of when slots were last refilled
+
+
 class _Loop:
-    """What both kinds of loops share. Arguments are those of `step_by_step`."""
+    """The parts that both kinds of loops share. Arguments are those of `step_by_step`."""
 
-    def __init__(self, steps, step, state, found, buffer_length, places):
-        self.steps, self.step, self.state = steps, step, state
+    def __init__(self, steps, step, decoder_state, hypotheses, buffer_length, num_slots):
+        self.steps, self.step, self.decoder_state = steps, step, decoder_state
         self.buffer_length = buffer_length
-        is_open = ops.cast(_is_open(found[-1]), "int32")
+        is_open = ops.cast(_is_open(hypotheses.done), "int32")  # (batch,)
         batch_size = ops.shape(is_open)[0]
-        self.places = batch_size if places is None else _smaller(batch_size, places)
-        # Sentences begin in this order: those that are done before need no place.
-        self.num_open = ops.sum(is_open)
-        _, self.order = ops.top_k(is_open, batch_size)
+        self.num_slots = batch_size if num_slots is None else _smaller(batch_size, num_slots)
+        # Sentences start in this order. Those that are done from the outset need no slot.
+        self.num_sentences = ops.sum(is_open)
+        _, self.order = ops.top_k(is_open, batch_size)  # (batch,)
 
-    def first(self, found, size):
-        """How many sentences have begun, and these."""
-        sentences = self.order[: self.places]
-        state = self.steps.grow(take_sentences(self.state, sentences), size)
-        begun = ops.cast(self.places, "int32")
-        found = take_sentences(found, sentences)
-        return begun, _Searched(sentences, ops.zeros_like(sentences), state, found)
-
-    def all_begun(self, begun):
-        return begun >= self.num_open
-
-    def one_step(self, now):
-        state, *found = self.step(*now[:3], *now.found)
-        # What is done stays where it is, within its room.
-        position = now.position + ops.cast(_is_open(found[-1]), "int32")
-        return _Searched(now.sentences, position, state, found)
-
-    def steps_until(self, num_open, size, begun, now):
-        """Steps until so few are not done, or there is place for others, or no more room."""
-        refill = _larger(self.places // 8, 1)
-
-        def goes_on(now):
-            wait = ops.where(self.all_begun(begun), num_open, self.places - refill)
-            return (now.num_open > wait) & now.have_room(size)
-
-        [now] = ops.while_loop(goes_on, lambda now: (self.one_step(now),), (now,))
-        return now
-
-    def refilled(self, size, begun, now, found):
-        """What is found so far is kept, and others begin in the places of those that are done."""
-        found = [
-            ops.scatter_update(x, now.sentences[:, None], y)
-            for x, y in zip(found, now.found, strict=True)
-        ]
-        is_free = ops.logical_not(now.is_open)
-        following = begun + ops.cumsum(ops.cast(is_free, "int32")) - 1
-        is_new = is_free & (following < self.num_open)
-        following = ops.take(self.order, ops.where(is_new, following, 0), axis=0)
-        sentences = ops.where(is_new, following, now.sentences)
-        state, fresh = take_sentences((self.state, found), sentences)
-        now = _Searched(
-            sentences,
-            ops.where(is_new, 0, now.position),
-            self.steps.begin(now.state, self.steps.grow(state, size), is_new),
-            [where_sentence(is_new, *both) for both in zip(fresh, now.found, strict=True)],
+    def first(self, hypotheses, size):
+        """The search before its first step: a sentence in each slot."""
+        sentences = self.order[: self.num_slots]  # (slots,)
+        decoder_state = self.steps.grow(take_sentences(self.decoder_state, sentences), size)
+        num_started = ops.cast(self.num_slots, "int32")
+        slots = _Slots(
+            sentences=sentences,
+            position=ops.zeros_like(sentences),
+            decoder_state=decoder_state,
+            hypotheses=take_sentences(hypotheses, sentences),
         )
-        return begun + _count(is_new), now, found
+        return _Search(num_started, slots, hypotheses)
+
+    def all_started(self, search):
+        return search.num_started >= self.num_sentences
+
+    def one_step(self, slots):
+        decoder_state, hypotheses = self.step(
+            slots.sentences, slots.position, slots.decoder_state, slots.hypotheses
+        )
+        # A sentence that is done stays at its position, within its room.
+        position = slots.position + ops.cast(_is_open(hypotheses.done), "int32")
+        return _Slots(slots.sentences, position, decoder_state, hypotheses)
+
+    def steps_until(self, num_open, size, search):
+        """Steps until only `num_open` sentences are not done, or some slots can be refilled, or
+        the room of the state is full."""
+        refill_at = _larger(self.num_slots // 8, 1)
+
+        def goes_on(slots):
+            wait = ops.where(self.all_started(search), num_open, self.num_slots - refill_at)
+            return (slots.num_open > wait) & slots.have_room(size)
+
+        [slots] = ops.while_loop(goes_on, lambda slots: (self.one_step(slots),), (search.slots,))
+        return search._replace(slots=slots)
+
+    def refilled(self, size, search):
+        """Keeps the results so far, and lets waiting sentences into the slots of done ones.
+
+        Example: 6 sentences, 3 slots, `order` = 0 1 2 3 4 5. Sentences 0 and 2 are done:
+
+            slots.sentences                   0  1  2     num_started = 3
+            is_free                           1  0  1
+            turn = 3 + cumsum(is_free) - 1    3  3  4     index in `order`, if the slot is free
+            is_new = is_free & (turn < 6)     1  0  1     free, and a sentence is waiting
+            sentences                         3  1  4     num_started = 5
+            position                          0  7  0     sentence 1 stays where it was
+        """
+        num_started, slots, results = search
+        results = tree.map_structure(
+            lambda whole, rows: ops.scatter_update(whole, slots.sentences[:, None], rows),
+            results,
+            slots.hypotheses,
+        )
+        is_free = ops.logical_not(slots.is_open)  # (slots,)
+        turn = num_started + ops.cumsum(ops.cast(is_free, "int32")) - 1  # (slots,)
+        is_new = is_free & (turn < self.num_sentences)  # (slots,)
+        next_sentences = ops.take(self.order, ops.where(is_new, turn, 0), axis=0)  # (slots,)
+        sentences = ops.where(is_new, next_sentences, slots.sentences)
+        initial_state, initial_hypotheses = take_sentences((self.decoder_state, results), sentences)
+        slots = _Slots(
+            sentences=sentences,
+            position=ops.where(is_new, 0, slots.position),
+            decoder_state=self.steps.refill(
+                slots.decoder_state, self.steps.grow(initial_state, size), is_new
+            ),
+            # A sentence that has not started has its initial hypotheses among the results.
+            hypotheses=tree.map_structure(
+                lambda new, old: where_sentence(is_new, new, old),
+                initial_hypotheses,
+                slots.hypotheses,
+            ),
+        )
+        return _Search(num_started + _count(is_new), slots, results)
+
+    def with_room(self, size, search):
+        slots = search.slots
+        slots = slots._replace(decoder_state=self.steps.grow(slots.decoder_state, size))
+        return search._replace(slots=slots)
 
 
 class _LoopOfAnyShape(_Loop):
-    """The last sentences leave by halves; the shapes of the state change as they have to."""
+    """Slots are closed by halves, and the state grows, whenever they have to."""
 
-    def run(self, found):
-        def some_steps(size, begun, now, found):
-            farthest = ops.max(ops.where(now.is_open, now.position, 0), initial=0)
+    def run(self, hypotheses):
+        def some_steps(size, search):
+            slots = search.slots
+            farthest = ops.max(ops.where(slots.is_open, slots.position, 0), initial=0)
             needed = ops.min(ops.where(sizes > farthest, sizes, self.buffer_length))
             size = ops.maximum(size, needed)
-            now = now._replace(state=self.steps.grow(now.state, size))
-            now = self.steps_until(now.num_open // 2, size, begun, now)
-            begun, now, found = self.refilled(size, begun, now, found)
-            now = ops.cond(
-                self.all_begun(begun),
-                lambda: now.remaining(now.num_open),
-                lambda: now,
+            search = self.with_room(size, search)
+            search = self.steps_until(search.slots.num_open // 2, size, search)
+            search = self.refilled(size, search)
+            slots = ops.cond(
+                self.all_started(search),
+                lambda: search.slots.remaining(search.slots.num_open),
+                lambda: search.slots,
             )
-            return size, begun, now, found
+            return size, search._replace(slots=slots)
 
         sizes = ops.array(sizes_up_to(self.buffer_length))
-        nothing = ops.minimum(0, self.buffer_length)
-        begun, now = self.first(found, nothing)
-        *_, found = ops.while_loop(
-            lambda size, begun, now, found: now.num_open > 0,
+        no_room = ops.minimum(0, self.buffer_length)
+        _, search = ops.while_loop(
+            lambda size, search: search.slots.num_open > 0,
             some_steps,
-            (nothing, begun, now, found),
+            (no_room, self.first(hypotheses, no_room)),
         )
-        return found
+        return search.results
 
 
 class _LoopOfFewShapes(_Loop):
-    """Each shape of the state is new code to a compiler: at the end, all but a quarter leave."""
+    """Each shape of the state is new code to a compiler: slots are closed once, to a quarter."""
 
-    def run(self, found):
+    def run(self, hypotheses):
         *sizes, last = sizes_up_to(self.buffer_length)
-        few = self.places // 4
-        begun, now = self.first(found, 0)
+        few = self.num_slots // 4
+        search = self.first(hypotheses, 0)
         for size in sizes:
-            begun, now, found = self._in_room(size, few, begun, now, found)
+            search = self._in_room(size, few, search)
 
         def of_few():
-            return self._in_room(last, 0, begun, now.remaining(few), found)[-1]
+            slots = search.slots.remaining(few)
+            return self._in_room(last, 0, search._replace(slots=slots)).results
 
         def of_all():
-            return self._in_room(last, 0, begun, now, found)[-1]
+            return self._in_room(last, 0, search).results
 
         if isinstance(few, int) and few == 0:
             return of_all()
-        return ops.cond(self.all_begun(begun) & (now.num_open <= few), of_few, of_all)
+        return ops.cond(self.all_started(search) & (search.slots.num_open <= few), of_few, of_all)
 
-    def _in_room(self, size, few, begun, now, found):
-        """Steps until only so few are not done, or the state of one of them, of a size, is full."""
+    def _in_room(self, size, few, search):
+        """Steps in a state of a size, until a sentence fills it or only `few` are not done."""
 
-        def goes_on(begun, now, found):
-            is_over = self.all_begun(begun) & (now.num_open <= few)
-            return ops.logical_not(is_over) & now.have_room(size)
+        def goes_on(search):
+            is_over = self.all_started(search) & (search.slots.num_open <= few)
+            return ops.logical_not(is_over) & search.slots.have_room(size)
 
-        def some_steps(begun, now, found):
-            now = self.steps_until(few, size, begun, now)
-            return self.refilled(size, begun, now, found)
+        def some_steps(search):
+            search = self.steps_until(few, size, search)
+            return (self.refilled(size, search),)
 
-        now = now._replace(state=self.steps.grow(now.state, size))
-        return ops.while_loop(goes_on, some_steps, (begun, now, found))
+        [search] = ops.while_loop(goes_on, some_steps, (self.with_room(size, search),))
+        return search
 
 
 def _is_open(done):
@@ -267,12 +314,12 @@ def _larger(x, y):
 
 
 def take_sentences(nest, sentences):
-    """Of each tensor (batch, ...), the rows int32 (some,); None stays None."""
+    """Picks the rows `sentences`, int32 (some,), of each tensor (batch, ...); None stays None."""
     return tree.map_structure(lambda x: None if x is None else ops.take(x, sentences, axis=0), nest)
 
 
 def where_sentence(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Chooses by sentence, `condition` being boolean (batch,)."""
+    """Chooses `x` or `y`, (batch, ...) both, by sentence; `condition` is boolean (batch,)."""
     condition = ops.reshape(condition, (-1,) + (1,) * (len(x.shape) - 1))
     return ops.where(condition, x, y)
 
@@ -292,5 +339,5 @@ def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def at_position(x: Tensor, position: Tensor) -> Tensor:
-    """What is there, by sentence: (batch, n, length), int32 (batch,) -> (batch, n)."""
+    """Picks along axis 2, by sentence: (batch, n, length), int32 (batch,) -> (batch, n)."""
     return ops.take_along_axis(x, position[:, None, None], axis=2)[..., 0]

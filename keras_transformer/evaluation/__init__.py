@@ -2,10 +2,21 @@
 
 from keras_transformer.evaluation.bleu import (
     Score,
+    check_language,
     format_scores,
     split_compounds,
     translation_scores,
 )
+from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
 from keras_transformer.evaluation.perplexity import ReferenceLoss
 
-__all__ = ["ReferenceLoss", "Score", "format_scores", "split_compounds", "translation_scores"]
+__all__ = [
+    "ReferenceLoss",
+    "Score",
+    "check_language",
+    "format_bracket_scores",
+    "format_scores",
+    "score_trees",
+    "split_compounds",
+    "translation_scores",
+]

@@ -5,13 +5,14 @@ text) stand beside those that older papers report (on tokens), each with its sig
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
+from keras_transformer.sentences import as_text
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Score:
 
 
 def translation_scores(
-    hypotheses: Sequence[str], references: Sequence[str], target_lang: str | None = None
+    hypotheses: Iterable[str], references: Iterable[str], target_lang: str | None = None
 ) -> dict[str, Score]:
     """Scores a corpus of translations against one reference each.
 
@@ -40,7 +41,8 @@ def translation_scores(
     Returns:
         A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU) and, where the Moses
         tokenizer knows `target_lang`, also `bleu_tokenized_lowercased` (comparable with the
-        Multi30k literature) and `bleu_paper` (comparable with Table 2: tokenised, cased,
+        Multi30k literature) and `bleu_paper` (comparable with Table 2: cased, prepared as the
+        authors' `get_ende_bleu.sh` prepares translations: Unicode punctuation replaced, tokenised,
         hyphenated compounds split).
 
     Raises:
@@ -50,8 +52,9 @@ def translation_scores(
     Example:
         >>> scores = translation_scores(["Ein Mann reitet ."], ["Ein Mann reitet."], "de")
         >>> scores["bleu_lowercased"].signature
-        'nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:2.6.0'
+        'nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:...'
     """
+    hypotheses, references = as_text(hypotheses, "hypotheses"), as_text(references, "references")
     if len(hypotheses) != len(references):
         raise UserError(
             f"expected one hypothesis for each reference, found {len(hypotheses)} hypotheses "
@@ -60,12 +63,9 @@ def translation_scores(
     if not references:
         raise UserError("expected at least one sentence to score, found none")
 
+    check_language(target_lang)
     language = target_lang or ""
-    try:
-        bleu = BLEU(trg_lang=language)
-        bleu_lowercased = BLEU(trg_lang=language, lowercase=True)
-    except RuntimeError as error:
-        raise UserError(f"cannot score {language!r}: " + " ".join(str(error).split())) from error
+    bleu, bleu_lowercased = (BLEU(trg_lang=language, lowercase=fold) for fold in (False, True))
     scores = {
         "bleu": _score("sacreBLEU", bleu, hypotheses, references),
         "bleu_lowercased": _score("sacreBLEU, lowercased", bleu_lowercased, hypotheses, references),
@@ -74,6 +74,15 @@ def translation_scores(
     if language:
         scores.update(_scores_on_tokens(hypotheses, references, language))
     return scores
+
+
+def check_language(target_lang: str | None) -> None:
+    """Raises `UserError` if sacreBLEU lacks the word segmenter of a language (Japanese, Korean)."""
+    try:
+        BLEU(trg_lang=target_lang or "")
+    except RuntimeError as error:
+        message = " ".join(str(error).split())
+        raise UserError(f"cannot score {target_lang!r}: {message}") from error
 
 
 def split_compounds(tokens: str) -> str:
@@ -119,15 +128,16 @@ def _scores_on_tokens(
     if language not in moses.LANGUAGES:
         return {}
 
-    def tokens(sentences):
-        return moses.tokenize(sentences, language)
-
     def lowercased_tokens(sentences):
         # Lowercased first, as Multi30k's own preparation does: abbreviations are matched by case.
-        return tokens([sentence.lower() for sentence in sentences])
+        lowercased = [sentence.lower() for sentence in sentences]
+        return moses.tokenize(moses.normalize_punctuation(lowercased, language), language)
 
     def tokens_of_paper(sentences):
-        return [split_compounds(sentence) for sentence in tokens(sentences)]
+        # tensor2tensor's get_ende_bleu.sh. It reads a reference that is already tokenised; ours is
+        # plain text and is prepared as the translations are.
+        replaced = moses.replace_unicode_punctuation(sentences)
+        return [split_compounds(tokens) for tokens in moses.tokenize(replaced, language)]
 
     return {
         "bleu_tokenized_lowercased": _score(
@@ -135,14 +145,14 @@ def _scores_on_tokens(
             BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
             lowercased_tokens(hypotheses),
             lowercased_tokens(references),
-            tokenizer=f"{moses.NAME}-{language}",
+            tokenizer=f"{moses.NAME}-{language}-normalized",
         ),
         "bleu_paper": _score(
             "tokenised BLEU, compounds split, as in the paper",
             BLEU(tokenize="none", force=True, smooth_method="none"),
             tokens_of_paper(hypotheses),
             tokens_of_paper(references),
-            tokenizer=f"{moses.NAME}-{language}-compounds",
+            tokenizer=f"{moses.NAME}-{language}-unicode_replaced-compounds",
         ),
     }
 

@@ -28,7 +28,7 @@ class Brackets(NamedTuple):
 
 
 def brackets(tree: Tree) -> Brackets:
-    """The brackets that are scored of a tree: COLLINS.prm to the letter.
+    """The brackets of a tree that are scored, by the rules of COLLINS.prm.
 
     A deleted tag takes its word along, and a constituent in which no word is left has no bracket.
     A bracket around the sentence without a label, or called ROOT or S1, which EVALB would count,
@@ -36,9 +36,11 @@ def brackets(tree: Tree) -> Brackets:
 
     Example:
         >>> brackets(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")).spans
-        Counter({('S', 0, 2): 1, ('NP', 0, 1): 1, ('VP', 1, 2): 1})
+        Counter({('NP', 0, 1): 1, ('VP', 1, 2): 1, ('S', 0, 2): 1})
     """
-    spans, kept, begun = Counter(), [], []
+    spans: Counter[tuple[str, int, int]] = Counter()
+    kept: list[str] = []
+    begun: list[tuple[str, int]] = []
     for item in tree:
         if isinstance(item, Open):
             begun.append((base_label(item.label), len(kept)))
@@ -117,6 +119,7 @@ def score_trees(
         UserError: the counts differ, or a tree is not of its reference's words.
 
     Example:
+        >>> tree = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")
         >>> score_trees([tree], [tree]).f1
         100.0
     """
@@ -124,7 +127,7 @@ def score_trees(
         raise UserError(
             f"expected as many parsed trees as references, {len(references)}, found {len(parsed)}"
         )
-    totals = Counter()
+    totals: Counter[str] = Counter()
     for number, (tree, reference) in enumerate(zip(parsed, references, strict=True), start=1):
         sentence = _sentence(reference)
         if max_words is not None and len(sentence) > max_words:
@@ -136,7 +139,7 @@ def score_trees(
             )
         expected = brackets(reference)
         found = Brackets(Counter(), []) if tree is None else brackets(tree)
-        is_comparable = tree is not None and len(found.words) == len(expected.words)
+        is_comparable = tree is not None and found.words == expected.words
         matched = (found.spans & expected.spans).total() if is_comparable else 0
         totals += Counter(
             sentences=1,
@@ -150,13 +153,14 @@ def score_trees(
 
 
 def format_bracket_scores(parsed: Sequence[Tree | None], references: Sequence[Tree]) -> str:
-    """A table of the figures, of all sentences and of the short ones.
+    """Formats the figures as a table: a line for all sentences, a line for the short ones.
 
     Example:
-        >>> print(format_bracket_scores(parser.parse(sentences), references))
+        >>> tree = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")
+        >>> print(format_bracket_scores([tree], [tree]))
             F1  recall  precision  exact match
-         84.20   83.90      84.50        25.27  273 sentences
-         ...
+        100.00  100.00     100.00       100.00  1 sentences
+        100.00  100.00     100.00       100.00  1 sentences of at most 40 words
     """
     lines = ["    F1  recall  precision  exact match"]
     for limit, which in ((None, "sentences"), (SHORT, f"sentences of at most {SHORT} words")):

@@ -1,9 +1,11 @@
 """The tokenizer of Moses, which the literature's BLEU on tokens is computed with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import sacremoses
 from sacremoses.corpus import NonbreakingPrefixes
+
+from keras_transformer.sentences import as_text
 
 NAME = f"sacremoses-{sacremoses.__version__}"
 
@@ -11,8 +13,30 @@ NAME = f"sacremoses-{sacremoses.__version__}"
 LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values()) - {"zh", "yue"}
 
 
-def tokenize(sentences: Sequence[str], language: str) -> list[str]:
-    """Sentences with blanks between their tokens, after the normalisation of punctuation.
+def normalize_punctuation(sentences: Iterable[str], language: str) -> list[str]:
+    """Applies Moses' `normalize-punctuation.perl`: quotes, dashes and spaces, by language.
+
+    Example:
+        >>> normalize_punctuation(["5\u00a0000 „Euro“"], "de")
+        ['5,000 "Euro"']
+    """
+    normalizer = sacremoses.MosesPunctNormalizer(language)
+    return [normalizer.normalize(sentence) for sentence in as_text(sentences)]
+
+
+def replace_unicode_punctuation(sentences: Iterable[str]) -> list[str]:
+    """Applies Moses' `replace-unicode-punctuation.perl`: wide signs, and some quotes.
+
+    Example:
+        >>> replace_unicode_punctuation(["5\u00a0000 „Euro“"])
+        ['5\xa0000 „Euro"']
+    """
+    normalizer = sacremoses.MosesPunctNormalizer()
+    return [normalizer.replace_unicode_punct(sentence) for sentence in as_text(sentences)]
+
+
+def tokenize(sentences: Iterable[str], language: str) -> list[str]:
+    """Applies Moses' `tokenizer.perl`: blanks between tokens, and HTML's escapes of some signs.
 
     Args:
         sentences: plain text.
@@ -22,9 +46,5 @@ def tokenize(sentences: Sequence[str], language: str) -> list[str]:
         >>> tokenize(["Hallo, Welt!"], "de")
         ['Hallo , Welt !']
     """
-    normalizer = sacremoses.MosesPunctNormalizer(language)
     tokenizer = sacremoses.MosesTokenizer(language)
-    return [
-        tokenizer.tokenize(normalizer.normalize(sentence), return_str=True)
-        for sentence in sentences
-    ]
+    return [tokenizer.tokenize(sentence, return_str=True) for sentence in as_text(sentences)]

@@ -41,8 +41,8 @@ def export_ctranslate2(
     """Writes a folder that `ctranslate2.Translator` loads.
 
     It computes what the model computes: any `TransformerConfig` whose `layer_type` is "attention"
-    is converted without loss, but for what quantization rounds. Positions end at 2,048, or at
-    `max_positions` where that is more.
+    and whose positions are not rotary is converted without loss, but for what quantization rounds.
+    Positions end at 2,048, or at `max_positions` where that is more.
 
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
@@ -51,7 +51,7 @@ def export_ctranslate2(
                                   of an imported Marian model source.spm and target.spm
 
     Args:
-        model: a built `Transformer`; it stays as it is.
+        model: a built `Transformer`, of any precision; it stays as it is.
         tokenizer: the vocabulary it was trained with.
         output: the folder to make.
         quantization: how weights are stored: "int8", "int8_float16", "int8_float32", "int16",
@@ -62,12 +62,13 @@ def export_ctranslate2(
             vocabulary is not the model's, or the model has layers that CTranslate2 lacks.
 
     Example:
+        >>> import ctranslate2
+        >>> import sentencepiece
         >>> export_ctranslate2(model, tokenizer, "export", quantization="int8")
         >>> translator = ctranslate2.Translator("export")
         >>> pieces = sentencepiece.SentencePieceProcessor(model_file="export/sentencepiece.model")
         >>> [result] = translator.translate_batch(pieces.encode(["A man."], out_type=str))
-        >>> pieces.decode(result.hypotheses[0])
-        'Ein Mann.'
+        >>> german = pieces.decode(result.hypotheses[0])  # such as "Ein Mann."
     """
     # NumPy has no bfloat16, for which CTranslate2 wants PyTorch.
     known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
@@ -94,8 +95,22 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
         model: a built `Transformer`.
         pieces: the subword of each id.
         unknown_id: the id of what is no subword.
+
+    Raises:
+        UserError: CTranslate2 lacks the activation, or positions are not added to embeddings.
     """
     config = model.config
+    if config.activation not in _ACTIVATIONS:
+        *others, last = _ACTIVATIONS
+        raise UserError(
+            f"CTranslate2 has no activation {config.activation}: "
+            f"expected {', '.join(others)} or {last}"
+        )
+    if model.source_positions is None:
+        raise UserError(
+            "the export to CTranslate2 takes positions that are added to embeddings: "
+            f"found positions={config.positions}"
+        )
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
@@ -103,7 +118,7 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
         activation=_ACTIVATIONS[config.activation],
     )
     spec.register_source_vocabulary(list(pieces))
-    spec.register_target_vocabulary(list(pieces)[: config.num_targets])
+    spec.register_target_vocabulary(list(pieces)[: config.output_vocab_size])
     spec.config.add_source_eos = True
     spec.config.unk_token = pieces[unknown_id]
     spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]
@@ -178,7 +193,10 @@ def _filled(dense, fill):
 
 
 def _set_dense(spec, dense):
-    spec.weight = _array(dense.kernel).T
+    kernel = _array(dense.kernel)
+    if dense.quantization_mode == "int8":  # integers: the weights times a scale for each output
+        kernel /= _array(dense.kernel_scale)
+    spec.weight = kernel.T
     if dense.use_bias:
         spec.bias = _array(dense.bias)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,10 +12,9 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import decoding
+from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.translator import Translator
-
-_NO_HYPOTHESIS = float("-inf")
 
 
 def export_saved_model(translator: Translator, output: str | os.PathLike) -> Path:
@@ -28,10 +27,16 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         serving_default   text (batch,) -> translation (batch,), score (batch,)
         nbest             text (batch,) -> translations, scores (batch, n_best)
         score             text (batch,), translation (batch,) -> score (batch,)
+        sample            text (batch,), seed (batch,) -> translations, scores (batch, n_best)
 
     Translations and scores are those of the `Translator`, with its options and limits. A score is
-    float32. In `nbest`, a slot that no hypothesis fills is empty and scores minus infinity.
-    `assets.extra` holds requests with which TensorFlow Serving warms the model up.
+    float32. In `nbest`, a slot that no hypothesis fills is empty and scores -1e9, which JSON can
+    hold. `assets.extra` holds requests with which TensorFlow Serving warms the model up.
+
+    A translator that samples has the signature `sample` too. Its seeds are int32, and what is drawn
+    for a text is a function of the text's own seed: as by a `Translator` of that seed for its first
+    sentence. The other signatures draw by the translator's `seed` and the text's index in the
+    request; without a seed, they draw anew at each call.
 
     Args:
         translator: what is exported.
@@ -56,8 +61,9 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
     partial = output / f".partial-{os.getpid()}"
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        tf.saved_model.save(served, str(partial), signatures=served.signatures())
-        _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests")
+        signatures = served.signatures()
+        tf.saved_model.save(served, str(partial), signatures=signatures)
+        _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
         versions = [int(path.name) for path in output.iterdir() if path.name.isdecimal()]
         return partial.rename(output / str(max(versions, default=0) + 1))
     finally:
@@ -71,12 +77,16 @@ class _ServedTranslator(tf.Module):
         super().__init__()
         self.tokenizer = translator.tokenizer
         self.weights = [weight.value for model in translator.models for weight in model.weights]
-        self.seed = translator.seed and translator.seed.state.value
         # A SavedModel follows modules, and a `Translator` is none: the Keras model stays behind.
         self._translator = translator
 
     def signatures(self) -> dict[str, Callable]:
-        return {"serving_default": self.translate, "nbest": self.translate_n, "score": self.score}
+        signatures = {
+            "serving_default": self.translate,
+            "nbest": self.translate_n,
+            "score": self.score,
+        }
+        return signatures | ({"sample": self.sample} if self._translator.options.sample else {})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def translate(self, text):
@@ -91,23 +101,31 @@ class _ServedTranslator(tf.Module):
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.string, "text"),
+            tf.TensorSpec([None], tf.int32, "seed"),
+        ],
+        autograph=False,
+    )
+    def sample(self, text, seed):
+        seed = _one_each(seed, text, "expected a seed for each text")
+        n_best = self._translator.options.n_best
+        translations, scores = self._search(text, n_best, seed, tf.zeros_like(seed))
+        return {"translations": translations, "scores": scores}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, "text"),
             tf.TensorSpec([None], tf.string, "translation"),
         ],
         autograph=False,
     )
     def score(self, text, translation):
-        is_each = tf.debugging.assert_equal(
-            tf.size(text), tf.size(translation), "expected a translation for each text"
-        )
-        # A graph orders only what says so: what reads the translations waits for the check.
-        with tf.control_dependencies([is_each]):
-            translation = tf.identity(translation)
+        translation = _one_each(translation, text, "expected a translation for each text")
         translator = self._translator
         source = self._tokenize(text, self.tokenizer.tokenize)
         target = self._tokenize(translation, self.tokenizer.tokenize_target)
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
-        def compute(_, source_ids, target_ids):
+        def compute(rows, num_slots, source_ids, target_ids):
             scores = decoding.score(translator.models, source_ids, target_ids, translator.options)
             return [scores]
 
@@ -118,19 +136,26 @@ class _ServedTranslator(tf.Module):
             without_tokens=[tf.zeros([1])],
         )
         # A text without a token always becomes an empty one.
-        of_no_text = tf.where(target_lengths == 0, 0.0, _NO_HYPOTHESIS)
+        of_no_text = tf.where(target_lengths == 0, 0.0, NO_HYPOTHESIS)
         return {"score": tf.where(source_lengths == 0, of_no_text, scores)}
 
     @tf.function(autograph=False)  # traced once for each `n_best`, which two signatures may share
-    def _search(self, text, n_best: int):
+    def _search(self, text, n_best: int, seeds=None, sentence_ids=None):
         options = dataclasses.replace(self._translator.options, n_best=n_best)
         source = self._tokenize(text, self.tokenizer.tokenize)
         lengths = source.row_lengths()
+        if seeds is None:
+            seeds = tf.repeat(self._seed(), tf.size(text))
+            sentence_ids = tf.range(tf.size(text))
 
-        def compute(places, source_ids):
-            translator = self._translator
+        def compute(rows, num_slots, source_ids):
             ids, scores = decoding.search(
-                translator.models, source_ids, options, seed=translator.seed, places=places
+                self._translator.models,
+                source_ids,
+                options,
+                seed=tf.gather(seeds, rows),
+                num_slots=num_slots,
+                sentence_ids=tf.gather(sentence_ids, rows),
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
             return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
@@ -141,10 +166,20 @@ class _ServedTranslator(tf.Module):
             positions=tf.where(lengths > 0, lengths + 1 + options.extra_length, 0),
             without_tokens=[
                 tf.fill([1, n_best], ""),
-                tf.constant([[0.0] + [_NO_HYPOTHESIS] * (n_best - 1)]),
+                tf.constant([[0.0] + [NO_HYPOTHESIS] * (n_best - 1)]),
             ],
             extra_length=options.extra_length,
         )
+
+    def _seed(self):
+        """One for all texts of a request: the translator's, or another one at each call."""
+        options = self._translator.options
+        if options.seed is not None or not options.sample:
+            return tf.constant(options.seed or 0)
+        # By these seeds of 0 the operation seeds itself when it is loaded; `tf.random.uniform`
+        # would write down what `tf.random.set_seed` said here.
+        shape, low, high = tf.zeros([0], tf.int32), tf.constant(0), tf.constant(tf.int32.max)
+        return tf.raw_ops.RandomUniformInt(shape=shape, minval=low, maxval=high, seed=0, seed2=0)
 
     def _tokenize(self, text, tokenize):
         return tokenize(text)[:, : self._translator.max_source_length - 1]
@@ -160,13 +195,13 @@ class _ServedTranslator(tf.Module):
         """Computes texts of similar length together, as `Translator` does, and restores the order.
 
         Args:
-            compute: from the size of a batch and ids, padded int32 (some, length) of each of
-                `tokens`, to (some, ...).
+            compute: from the indices of some texts, the number of batch slots and ids, padded int32
+                (some, length) of each of `tokens`, to (some, ...).
             tokens: (batch, None) each.
             positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
             without_tokens: the results of one text that has none, (1, ...).
-            extra_length: what of `positions` is not encoded, so that more texts are computed in
-                turns than there are places in a batch.
+            extra_length: what of `positions` is not encoded, so that more texts are encoded
+                together than there are batch slots.
         """
         config, tokens_per_batch = (
             self._translator.models[0].config,
@@ -177,13 +212,13 @@ class _ServedTranslator(tf.Module):
 
         def compute_batch(first, *results):
             longest = positions[order[first]]
-            places = tf.maximum(tokens_per_batch // longest, 1)
+            num_slots = tf.maximum(tokens_per_batch // longest, 1)
             size = tf.maximum(tokens_per_batch // (longest - extra_length), 1)
             rows = order[first : tf.minimum(first + size, count)]
             end = tf.fill([tf.size(rows), 1], config.end_id)
             ids = [tf.concat([tf.gather(some, rows), end], axis=1) for some in tokens]
-            places = tf.cast(places, tf.int32)
-            more = compute(places, *(some.to_tensor(config.pad_id) for some in ids))
+            num_slots = tf.cast(num_slots, tf.int32)
+            more = compute(rows, num_slots, *(some.to_tensor(config.pad_id) for some in ids))
             joined = [tf.concat(both, axis=0) for both in zip(results, more, strict=True)]
             return first + size, *joined
 
@@ -197,11 +232,20 @@ class _ServedTranslator(tf.Module):
             parallel_iterations=1,  # batches side by side would need the memory of all of them
         )
         rest = tf.size(positions, tf.int64) - count
-        places = tf.argsort(order)
+        original_order = tf.argsort(order)
         return [
-            tf.gather(tf.concat([result, tf.repeat(empty, rest, axis=0)], axis=0), places)
+            tf.gather(tf.concat([result, tf.repeat(empty, rest, axis=0)], axis=0), original_order)
             for result, empty in zip(results, without_tokens, strict=True)
         ]
+
+
+def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
+    """The values, once it is sure that there is one for each text."""
+    # A graph orders only what says so: what reads the values waits for the check.
+    with tf.control_dependencies(
+        [tf.debugging.assert_equal(tf.size(text), tf.size(values), message)]
+    ):
+        return tf.identity(values)
 
 
 def _one_line(texts: tf.Tensor) -> tf.Tensor:
@@ -210,17 +254,17 @@ def _one_line(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
 
 
-def _write_warmup_requests(path: Path) -> None:
+def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:
     """A request of each signature, which TensorFlow Serving makes before it serves the version."""
     text = tf.make_tensor_proto(["Hello, world!"])
-    inputs = {
-        "serving_default": {"text": text},
-        "nbest": {"text": text},
-        "score": {"text": text, "translation": text},
+    others = {
+        "score": {"translation": text},
+        "sample": {"seed": tf.make_tensor_proto([0], tf.int32)},
     }
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, tensors in inputs.items():
+        for name in signatures:
+            tensors = {"text": text, **others.get(name, {})}
             request = PredictRequest(model_spec=ModelSpec(signature_name=name), inputs=tensors)
             log = PredictionLog(predict_log=PredictLog(request=request))
             writer.write(log.SerializeToString())

@@ -1,12 +1,13 @@
 """The parts of the Transformer, one concept a file, on `keras.ops`."""
 
-from keras_transformer.layers.attention import MultiHeadAttention, causal_mask, padding_mask
+from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.decoder import Decoder, DecoderLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import causal_mask, padding_mask
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.positional_encoding import LearnedPositions, PositionalEncoding
 from keras_transformer.layers.recurrence import Recurrence

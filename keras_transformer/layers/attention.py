@@ -1,40 +1,63 @@
 """Scaled dot-product attention and multi-head attention (paper, section 3.2)."""
 
+import functools
+
 import keras
 from keras import ops
 
-from keras_transformer.fused import fused, fused_sum
+from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.layers.dropout import Dropout
-
-# Stands for minus infinity before the softmax: a row in which nothing may be attended to then
-# gives equal weights and not NaN.
-_MINUS_INFINITY = -1e9
+from keras_transformer.layers.masks import combined_mask
 
 
-def padding_mask(ids, pad_id: int = 0):
-    """Where attention may look: everywhere but at padding.
+def attention_weights(queries, keys, mask=None):
+    """`softmax(Q K^T / sqrt(d_k))`: the share of each key in the output of each query.
 
     Args:
-        ids: integer tensor (batch, length).
-        pad_id: the id that fills a row up to its length.
+        queries: (batch, heads, query, d_k).
+        keys: (batch, heads, key, d_k).
+        mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
+            None for everywhere.
 
     Returns:
-        Boolean tensor (batch, 1, 1, length) for `MultiHeadAttention`, true at real tokens.
+        (batch, heads, query, key), 0 where masked; each row sums to one. A row in which everything
+        is masked has equal weights.
     """
-    return ops.not_equal(ids, pad_id)[:, None, None, :]
+    d_k = queries.shape[-1]
+    scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
+    # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
+    scaled = ops.cast(scores, "float32") * d_k**-0.5
+    if mask is not None:
+        scaled = ops.where(mask, scaled, MINUS_INFINITY)
+    return ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)
 
 
-def causal_mask(length: int):
-    """Where the decoder may look: at a position and those before it (paper, section 3.2.3).
+def scaled_dot_product_attention(
+    queries, keys, values, mask=None, dropout=None, weights_of=attention_weights
+):
+    """`Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
 
     Args:
-        length: number of positions.
+        queries: (batch, heads, query, d_k).
+        keys: (batch, heads, key, d_k).
+        values: (batch, heads, key, d_v).
+        mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
+            None for everywhere.
+        dropout: None, or a function that is applied to the weights.
+        weights_of: a function that computes what `attention_weights` computes.
 
     Returns:
-        Boolean tensor (1, 1, length, length), true where key position <= query position.
+        (batch, heads, query, d_v).
+
+    Example:
+        >>> x = keras.random.normal((2, 4, 7, 16))
+        >>> scaled_dot_product_attention(x, x, x).shape
+        TensorShape([2, 4, 7, 16])
     """
-    positions = ops.arange(length)
-    return (positions[None, :] <= positions[:, None])[None, None]
+    weights = weights_of(queries, keys, mask)  # (batch, heads, query, key)
+    if dropout is not None:
+        weights = dropout(weights)
+    return ops.matmul(weights, values)  # (batch, heads, query, d_v)
 
 
 def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
@@ -68,19 +91,23 @@ class MultiHeadAttention(keras.layers.Layer):
         d_v: width of one head's values; default `d_model // num_heads`.
         dropout: share of the attention weights that is dropped in training.
         use_bias: whether the four projections have biases.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
         query: (batch, query_length, d_model).
         value: (batch, value_length, d_model), what is attended to; keys and values are made of it.
-        attention_mask: boolean, broadcastable to (batch, num_heads, query_length, value_length),
-            true where attention may look; None for everywhere.
+            A padding mask that Keras has attached to it is honoured.
+        attention_mask: boolean or integer, true where attention may look: a padding mask
+            (batch, value_length), an attention mask (batch, query_length, value_length), or one
+            for each head (batch, num_heads or 1, query_length, value_length); None for everywhere.
 
     Returns:
         (batch, query_length, d_model).
 
     Example:
         >>> x = keras.random.normal((2, 7, 64))
-        >>> MultiHeadAttention(d_model=64, num_heads=4)(x, x, attention_mask=causal_mask(7)).shape
+        >>> mask = keras.ops.ones((2, 7), "bool")
+        >>> MultiHeadAttention(d_model=64, num_heads=4)(x, x, attention_mask=mask).shape
         TensorShape([2, 7, 64])
     """
 
@@ -101,6 +128,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.d_v = head_width(d_model, num_heads, d_v)
         self.dropout = dropout
         self.use_bias = use_bias
+        self.supports_masking = True
         self.query = self._projection(num_heads * self.d_k, "query")
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
@@ -116,8 +144,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection.build((None, None, self.num_heads * self.d_v))
 
     def call(self, query, value, attention_mask=None, training=None):
+        mask = combined_mask(attention_mask, query, value, self.num_heads)
         keys, values = self.keys_and_values(value)
-        return self.attend(self.queries(query), keys, values, attention_mask, training)
+        return self.attend(self.queries(query), keys, values, mask, training)
 
     def queries(self, query):
         """Queries (batch, num_heads, length, d_k)."""
@@ -128,20 +157,32 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._split_heads(self.key(value)), self._split_heads(self.value(value))
 
     def attend(self, queries, keys, values, attention_mask=None, training=None):
-        """What `call` does, given queries, keys and values of all heads."""
-        weights = self.attention_weights(queries, keys, attention_mask, training)
-        context = ops.matmul(self.weights_dropout(weights, training=training), values)
+        """The output of `call`, given queries, keys and values of all heads.
+
+        The mask is boolean and of rank 4.
+        """
+        context = scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attention_mask,
+            dropout=functools.partial(self.weights_dropout, training=training),
+            weights_of=functools.partial(self.attention_weights, training=training),
+        )
         return self.output_projection(self._join_heads(context))
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
-        """Weights (batch, num_heads, query_length, value_length); each row sums to one."""
-        scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))
-        mask = True if attention_mask is None else attention_mask
+        """`attention_weights`, in training by a faster function with a gradient of its own."""
         # Only in training: what is exported must not need XLA.
-        weights = _weights_in_training if training else _weights
-        return weights(scores, mask, self.d_k**-0.5)
+        weights_of = fused_attention_weights if training else attention_weights
+        return weights_of(queries, keys, attention_mask)
 
     def _split_heads(self, x):
+        if isinstance(x, keras.KerasTensor):
+            raise ValueError(
+                "the parts of attention expect tensors: in a functional model, call the layer "
+                f"itself: found the symbolic {x}"
+            )
         batch, length = ops.shape(x)[:2]
         heads = ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads))
         return ops.transpose(heads, (0, 2, 1, 3))
@@ -165,27 +206,3 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
         }
-
-
-def _weights(scores, mask, scale):
-    # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
-    dtype = scores.dtype
-    scores = ops.where(mask, ops.cast(scores, "float32") * scale, _MINUS_INFINITY)
-    return ops.cast(ops.softmax(scores, axis=-1), dtype)
-
-
-@fused
-def _weights_in_training(scores, mask, scale):
-    @ops.custom_gradient
-    def weights(scores):
-        weights = _weights(scores, mask, scale)
-
-        def gradient(*args, upstream=None):
-            upstream = ops.cast(args[0] if upstream is None else upstream, "float32")
-            p = ops.cast(weights, "float32")
-            mean = fused_sum(upstream * p, axis=-1)
-            return ops.cast((upstream - mean) * p * scale, scores.dtype)
-
-        return weights, gradient
-
-    return weights(scores)

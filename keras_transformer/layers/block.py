@@ -1,4 +1,4 @@
-"""What encoder and decoder layers have in common (paper, sections 3.1 and 5.4)."""
+"""The common part of encoder and decoder layers: residuals and widths (paper, section 3.1)."""
 
 import keras
 
@@ -22,16 +22,21 @@ class TransformerBlock(keras.layers.Layer):
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
-        activation: of the feed-forward network's hidden layer.
-        dropout: on the output of every sub-layer, before it is added.
-        attention_dropout: on the attention weights.
-        activation_dropout: inside the feed-forward network.
-        pre_norm: normalise the input of each sub-layer instead of the sum after it.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
-        layer_type: what relates positions to each other (paper, Table 1): "attention",
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: of restricted attention.
-        kernel_size: of convolutions.
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            in decoder layers.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
     """
 
     FIELDS = (
@@ -50,7 +55,10 @@ class TransformerBlock(keras.layers.Layer):
         "layer_type",
         "radius",
         "kernel_size",
+        "causal",
+        "rotary",
     )
+    is_causal = False  # by default
 
     def __init__(
         self,
@@ -69,6 +77,8 @@ class TransformerBlock(keras.layers.Layer):
         layer_type: str = "attention",
         radius: int | None = None,
         kernel_size: int | None = None,
+        causal: bool | None = None,
+        rotary: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -87,7 +97,14 @@ class TransformerBlock(keras.layers.Layer):
         self.layer_type = layer_type
         self.radius = radius
         self.kernel_size = kernel_size
-        self.residual_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.causal = self.is_causal if causal is None else causal
+        self.rotary = rotary
+        self.supports_masking = True
+        self.add_sublayers()
+
+    def add_sublayers(self):
+        """Makes the layers that this one consists of."""
+        self.residual_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def block_config(self):
         """The arguments of this class, for `get_config` and for layers made in its likeness."""
@@ -99,14 +116,17 @@ class TransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def new_self_attention(self, name, causal=False):
-        """Self-attention, or what takes its place in layers of this block's type."""
-        options = {"causal": causal, "name": name}
+    def new_self_attention(self, name):
+        """Self-attention, or the layer in its place by this block's `layer_type`."""
+        options = {"causal": self.causal, "name": name}
+        if self.rotary and self.layer_type not in ("attention", "restricted"):
+            raise ValueError(f"rotary needs attention: found layer_type={self.layer_type!r}")
         match self.layer_type:
             case "attention":
+                options["rotary"] = self.rotary
                 return self.new_attention(attention=SelfAttention, **options)
             case "restricted":
-                options["radius"] = self.radius
+                options.update(radius=self.radius, rotary=self.rotary)
                 return self.new_attention(attention=RestrictedSelfAttention, **options)
             case "recurrent":
                 return Recurrence(self.d_model, **options, dtype=self.dtype_policy)
@@ -121,10 +141,10 @@ class TransformerBlock(keras.layers.Layer):
         return attention(
             self.d_model,
             self.num_heads,
-            self.d_k,
-            self.d_v,
-            self.attention_dropout,
-            self.attention_bias,
+            d_k=self.d_k,
+            d_v=self.d_v,
+            dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
             **options,
             dtype=self.dtype_policy,
             name=name,
@@ -155,8 +175,10 @@ class TransformerBlock(keras.layers.Layer):
     def residual(self, x, sublayer, norm, training):
         """`norm(x + dropout(sublayer(x)))`, or `x + dropout(sublayer(norm(x)))` with pre-norm."""
         if self.pre_norm:
-            return self.residual_dropout.add(x, sublayer(norm(x, training=training)), training)
-        return norm(self.residual_dropout.add(x, sublayer(x), training), training=training)
+            update = sublayer(norm(x, training=training))
+            return self.residual_dropout(update, residual=x, training=training)
+        update = self.residual_dropout(sublayer(x), residual=x, training=training)
+        return norm(update, training=training)
 
 
 class BlockStack(TransformerBlock):
@@ -164,17 +186,80 @@ class BlockStack(TransformerBlock):
 
     Args:
         num_layers: number of layers, N.
-        *args, **kwargs: the arguments of `TransformerBlock`, for each layer.
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            in a decoder.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
     """
 
     layer_class: type[TransformerBlock]
 
-    def __init__(self, num_layers: int, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        attention_bias: bool = False,
+        activation: str = "relu",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        pre_norm: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        layer_type: str = "attention",
+        radius: int | None = None,
+        kernel_size: int | None = None,
+        causal: bool | None = None,
+        rotary: bool = False,
+        **kwargs,
+    ):
         self.num_layers = num_layers
+        super().__init__(
+            d_model,
+            num_heads,
+            d_ff,
+            d_k,
+            d_v,
+            attention_bias,
+            activation,
+            dropout,
+            attention_dropout,
+            activation_dropout,
+            pre_norm,
+            layer_norm_epsilon,
+            layer_type,
+            radius,
+            kernel_size,
+            causal,
+            rotary,
+            **kwargs,
+        )
+
+    def add_sublayers(self):
+        super().add_sublayers()
         self.layers = [
             self.layer_class(**self.block_config(), dtype=self.dtype_policy, name=f"layer_{i}")
-            for i in range(num_layers)
+            for i in range(self.num_layers)
         ]
         self.norm = self.new_norm("norm") if self.pre_norm else None
 

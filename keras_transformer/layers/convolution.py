@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -19,11 +20,12 @@ class Convolution(keras.layers.Layer):
         dilation_rate: distance between two of these positions.
         causal: whether they are the position itself and ones before it, as in the decoder;
             otherwise it is in their middle.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model).
-        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
-            it; None for everywhere.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: a padding mask, boolean or integer, (batch, length) or
+            (batch, 1, 1, length), true at real tokens; None for everywhere.
 
     Returns:
         (batch, length, d_model).
@@ -51,6 +53,7 @@ class Convolution(keras.layers.Layer):
         self.separable = separable
         self.dilation_rate = dilation_rate
         self.causal = causal
+        self.supports_masking = True
         self.convolution = (keras.layers.SeparableConv1D if separable else keras.layers.Conv1D)(
             d_model,
             kernel_size,
@@ -64,6 +67,8 @@ class Convolution(keras.layers.Layer):
         self.convolution.build((None, None, self.d_model))
 
     def call(self, x, attention_mask=None, training=None):
+        attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
+        expect_padding_mask(attention_mask)
         if attention_mask is not None:
             x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)
         before = self.reach if self.causal else self.reach // 2

@@ -1,4 +1,4 @@
-"""The decoder: a stack of layers that also attend to the encoder's output (paper, section 3.1)."""
+"""The decoder: layers of self-attention and cross-attention (paper, section 3.1)."""
 
 import keras
 from keras import ops, tree
@@ -8,15 +8,43 @@ from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class DecoderLayer(TransformerBlock):
-    """Causal self-attention, attention to the memory, a feed-forward network (paper, section 3.1).
+    """Causal self-attention, cross-attention, a feed-forward network (paper, section 3.1).
 
-    The memory is the encoder's output. Arguments are those of `TransformerBlock`.
+    Cross-attention looks at the memory, the encoder's output. Its layer is `memory_attention`, by
+    which its weights are named in checkpoints.
+
+    Args:
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            True, as `step` requires.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, target_length, d_model).
-        memory: (batch, source_length, d_model).
-        source_mask: boolean, broadcastable to (batch, num_heads, target_length, source_length),
-            true where attention may look, as `padding_mask` makes it of the source.
+        x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
+            honoured in self-attention.
+        memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
+            it is honoured in cross-attention.
+        source_mask: boolean or integer, true where cross-attention may look: a padding mask
+            (batch, source_length), an attention mask (batch, target_length, source_length), or
+            one for each head (batch, num_heads or 1, target_length, source_length); None for
+            everywhere.
 
     Returns:
         (batch, target_length, d_model).
@@ -27,9 +55,11 @@ class DecoderLayer(TransformerBlock):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.self_attention = self.new_self_attention("self_attention", causal=True)
+    is_causal = True
+
+    def add_sublayers(self):
+        super().add_sublayers()
+        self.self_attention = self.new_self_attention("self_attention")
         self.self_attention_norm = self.new_norm("self_attention_norm")
         self.memory_attention = self.new_attention("memory_attention")
         self.memory_attention_norm = self.new_norm("memory_attention_norm")
@@ -112,9 +142,40 @@ class Decoder(BlockStack):
 
     Args:
         num_layers: number of layers, N.
-        *args, **kwargs: the arguments of `TransformerBlock`.
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            True, as `step` requires.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
 
-    Call arguments and result are those of `DecoderLayer`.
+    Call arguments:
+        x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
+            honoured in self-attention.
+        memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
+            it is honoured in cross-attention.
+        source_mask: boolean or integer, true where cross-attention may look: a padding mask
+            (batch, source_length), an attention mask (batch, target_length, source_length), or
+            one for each head (batch, num_heads or 1, target_length, source_length); None for
+            everywhere.
+
+    Returns:
+        (batch, target_length, d_model).
 
     Example:
         >>> x, memory = keras.random.normal((2, 7, 64)), keras.random.normal((2, 9, 64))
@@ -123,6 +184,7 @@ class Decoder(BlockStack):
     """
 
     layer_class = DecoderLayer
+    is_causal = True
 
     def build(self, x_shape, memory_shape=None):
         super().build(x_shape)

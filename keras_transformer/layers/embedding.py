@@ -1,7 +1,10 @@
 """Token embeddings and the logits of the same matrix (paper, section 3.4)."""
 
+from typing import Any
+
 import keras
 from keras import ops
+from keras.src.backend import set_keras_mask  # has no public name
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -15,17 +18,22 @@ class TokenEmbedding(keras.layers.Layer):
         d_model: width of an embedding.
         scale: whether embeddings are multiplied by `sqrt(d_model)`.
         logits_bias: whether each id has a bias that is added to its logits.
+        mask_zero: whether id 0 is padding, as in `keras.layers.Embedding`: embeddings then carry a
+            padding mask, which the layers after this one honour.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        ids: integer tensor (batch, length).
+        ids: integer tensor (batch, length); with `reverse`, a float tensor (..., d_model).
+        reverse: whether to project onto the vocabulary instead.
 
     Returns:
-        (batch, length, d_model).
+        (batch, length, d_model); with `reverse`, logits (..., vocab_size), which carry the mask
+        of their argument.
 
     Example:
         >>> embedding = TokenEmbedding(vocab_size=100, d_model=64)
         >>> x = embedding(keras.ops.ones((2, 7), "int32"))
-        >>> embedding.logits(x).shape
+        >>> embedding(x, reverse=True).shape
         TensorShape([2, 7, 100])
     """
 
@@ -35,6 +43,7 @@ class TokenEmbedding(keras.layers.Layer):
         d_model: int,
         scale: bool = True,
         logits_bias: bool = False,
+        mask_zero: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -42,26 +51,37 @@ class TokenEmbedding(keras.layers.Layer):
         self.d_model = d_model
         self.scale = scale
         self.logits_bias = logits_bias
-        self._int8_matrix = None
+        self.mask_zero = mask_zero
+        self.supports_masking = True
+        self._int8_matrix: tuple[Any, Any] | None = None
 
     def build(self, ids_shape):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            autocast=False,
         )
         if self.logits_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, ids):
+    def call(self, ids, reverse=False):
+        if reverse:
+            return self._logits(ids)
         # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
         # Cast the ids: under a strategy Keras builds with the mean of the replicas' batches.
         rows = ops.take(self.embeddings.value, ops.cast(ids, "int32"), axis=0)
         rows = ops.cast(rows, self.compute_dtype)
-        return rows * self.d_model**0.5 if self.scale else rows
+        rows = rows * self.d_model**0.5 if self.scale else rows
+        if self.mask_zero:  # here, as Keras does not tell `compute_mask` of `reverse`
+            set_keras_mask(rows, ops.not_equal(ids, 0))
+        return rows
 
     def logits(self, x):
-        """Scores of every id: (..., d_model) to (..., vocab_size)."""
+        """The same as calling the layer with `reverse=True`."""
+        return self(x, reverse=True)
+
+    def _logits(self, x):
         if self._int8_matrix is None:
             matrix = ops.cast(self.embeddings, self.compute_dtype)
             logits = ops.matmul(x, ops.transpose(matrix))
@@ -85,6 +105,10 @@ class TokenEmbedding(keras.layers.Layer):
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
+    def compute_output_spec(self, ids, reverse=False):
+        shape = (*ids.shape[:-1], self.vocab_size) if reverse else (*ids.shape, self.d_model)
+        return keras.KerasTensor(shape, self.compute_dtype)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -92,4 +116,5 @@ class TokenEmbedding(keras.layers.Layer):
             "d_model": self.d_model,
             "scale": self.scale,
             "logits_bias": self.logits_bias,
+            "mask_zero": self.mask_zero,
         }

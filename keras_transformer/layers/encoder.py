@@ -9,12 +9,35 @@ from keras_transformer.layers.block import BlockStack, TransformerBlock
 class EncoderLayer(TransformerBlock):
     """Self-attention, then a feed-forward network, each with its residual (paper, section 3.1).
 
-    Arguments are those of `TransformerBlock`.
+    Args:
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            False. An encoder of causal layers is a decoder-only language model.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model).
-        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
-            it. Attention that is not restricted takes any (batch, num_heads, length, length).
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: boolean or integer, true where attention may look: a padding mask
+            (batch, length), an attention mask (batch, length, length), or one for each head
+            (batch, num_heads or 1, length, length); None for everywhere. Layer types other than
+            "attention" take a padding mask only.
 
     Returns:
         (batch, length, d_model).
@@ -25,8 +48,8 @@ class EncoderLayer(TransformerBlock):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def add_sublayers(self):
+        super().add_sublayers()
         self.self_attention = self.new_self_attention("self_attention")
         self.self_attention_norm = self.new_norm("self_attention_norm")
         self.feed_forward = self.new_feed_forward("feed_forward")
@@ -57,9 +80,37 @@ class Encoder(BlockStack):
 
     Args:
         num_layers: number of layers, N.
-        *args, **kwargs: the arguments of `TransformerBlock`.
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: width of the feed-forward network's hidden layer.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        attention_bias: whether the projections of attention have biases.
+        activation: activation of the feed-forward network's hidden layer.
+        dropout: rate on the output of every sub-layer, before it is added.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate inside the feed-forward network.
+        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        layer_type: how positions relate to each other (paper, Table 1): "attention",
+            "restricted", "recurrent", "convolutional" or "separable".
+        radius: the farthest that restricted attention looks to either side.
+        kernel_size: positions that a convolution takes together.
+        causal: whether self-attention looks only at a position and those before it; default:
+            False. An encoder of causal layers is a decoder-only language model.
+        rotary: whether the queries and keys of self-attention are rotated by their position
+            (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
 
-    Call arguments and result are those of `EncoderLayer`.
+    Call arguments:
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: boolean or integer, true where attention may look: a padding mask
+            (batch, length), an attention mask (batch, length, length), or one for each head
+            (batch, num_heads or 1, length, length); None for everywhere. Layer types other than
+            "attention" take a padding mask only.
+
+    Returns:
+        (batch, length, d_model).
 
     Example:
         >>> x = keras.random.normal((2, 7, 64))

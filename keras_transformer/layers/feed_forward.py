@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.fused import fused, fused_sum, value_of
+from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -18,6 +18,7 @@ class FeedForward(keras.layers.Layer):
         d_ff: width of the hidden layer.
         dropout: share of the hidden units that is dropped in training.
         activation: of the hidden layer, "relu", "swish" or any other name that Keras knows.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -38,6 +39,7 @@ class FeedForward(keras.layers.Layer):
         self.d_ff = d_ff
         self.dropout = dropout
         self.activation = activation
+        self.supports_masking = True
         self.hidden = keras.layers.Dense(
             d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )
@@ -52,7 +54,7 @@ class FeedForward(keras.layers.Layer):
         # As one matrix of rows, of which TensorFlow multiplies, adds and rectifies in one pass.
         rows = ops.reshape(x, (-1, self.d_model))
         if training and self.activation == "relu":
-            hidden = _rectified(rows, self.hidden.kernel, self.hidden.bias)
+            hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
             hidden = self.hidden(rows)
         hidden = self.hidden_dropout(hidden, training=training)
@@ -69,28 +71,3 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
             "activation": self.activation,
         }
-
-
-def _rectified(x, kernel, bias):
-    """`max(0, x kernel + bias)`, whose gradient is rectified and summed up in one pass."""
-
-    @ops.custom_gradient
-    def rectified(x, kernel, bias):
-        hidden = ops.relu(ops.add(ops.matmul(x, kernel), bias))
-
-        def gradient(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
-            upstream, bias_gradient = _rectified_gradient(upstream, hidden)
-            kernel_gradient = ops.matmul(ops.transpose(x), upstream)
-            return ops.matmul(upstream, ops.transpose(kernel)), kernel_gradient, bias_gradient
-
-        return hidden, gradient
-
-    return rectified(x, value_of(kernel), value_of(bias))
-
-
-@fused
-def _rectified_gradient(upstream, hidden):
-    gradient = ops.where(hidden > 0, upstream, 0)
-    total = fused_sum(ops.cast(gradient, "float32"), axis=0)[0]
-    return gradient, ops.cast(total, upstream.dtype)

@@ -16,6 +16,7 @@ class PositionalEncoding(keras.layers.Layer):
         d_model: width of the embeddings, even.
         interleave: whether sines and cosines take turns, as in the paper; otherwise all sines come
             before all cosines.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -38,6 +39,7 @@ class PositionalEncoding(keras.layers.Layer):
             raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
         self.d_model = d_model
         self.interleave = interleave
+        self.supports_masking = True
         self.built = True
 
     def call(self, x, start=0):
@@ -62,6 +64,7 @@ class LearnedPositions(keras.layers.Layer):
     Args:
         d_model: width of the embeddings.
         max_length: number of positions; beyond the last one its vector is used again.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -79,6 +82,7 @@ class LearnedPositions(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.max_length = max_length
+        self.supports_masking = True
 
     def build(self, x_shape):
         self.table = self.add_weight(
@@ -96,6 +100,31 @@ class LearnedPositions(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "d_model": self.d_model, "max_length": self.max_length}
+
+
+def rotated(x, positions=None):
+    """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
+
+    The pair `(x[2i], x[2i + 1])` at position `pos` turns by `pos / 10000^(2i / width)`: then the
+    product of a query and a key depends on their distance alone, and on no absolute position.
+
+    Args:
+        x: (batch, heads, length, width), the width even.
+        positions: int32 (batch, length) or (batch, 1); default: 0, 1, 2 and so on in every row.
+
+    Returns:
+        A tensor like `x`.
+    """
+    length, width = ops.shape(x)[2:]
+    positions = ops.arange(length)[None] if positions is None else positions
+    frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
+    frequencies = ops.convert_to_tensor(frequencies, "float32")
+    angles = ops.cast(positions, "float32")[:, None, :, None] * frequencies
+    cos, sin = ops.cos(angles), ops.sin(angles)  # (batch or 1, 1, length or 1, width / 2)
+    pairs = ops.cast(ops.reshape(x, (*ops.shape(x)[:3], width // 2, 2)), "float32")
+    even, odd = pairs[..., 0], pairs[..., 1]
+    turned = ops.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+    return ops.cast(ops.reshape(turned, ops.shape(x)), x.dtype)
 
 
 def _positions(start, length):

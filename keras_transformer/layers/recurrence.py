@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -14,11 +15,13 @@ class Recurrence(keras.layers.Layer):
         d_model: width of input, state and output.
         causal: whether positions know only those before, as in the decoder; otherwise the states
             of a second network, which reads backwards, are added.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model).
-        attention_mask: boolean (batch, 1, 1, length), true at real tokens, as `padding_mask` makes
-            it; None for everywhere. Padding is at the right.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: a padding mask, boolean or integer, (batch, length) or
+            (batch, 1, 1, length), true at real tokens; None for everywhere. Padding is at the
+            right.
 
     Returns:
         (batch, length, d_model).
@@ -32,6 +35,7 @@ class Recurrence(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model = d_model
         self.causal = causal
+        self.supports_masking = True
         self.forward = self._gru("forward")
         self.backward = None if causal else self._gru("backward")
 
@@ -51,6 +55,8 @@ class Recurrence(keras.layers.Layer):
             self.backward.build((None, None, self.d_model))
 
     def call(self, x, attention_mask=None, training=None):
+        attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
+        expect_padding_mask(attention_mask)
         # Copied, as Keras would take a mask from what is attached to the caller's tensor.
         states = self.forward(ops.copy(x))
         if self.backward:

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 from keras_transformer.layers.self_attention import SelfAttention
 
 
@@ -15,14 +16,28 @@ class RestrictedSelfAttention(SelfAttention):
     with a mask of the band.
 
     Args:
-        *args, **kwargs: the arguments of `SelfAttention`.
+        d_model: width of input and output.
+        num_heads: number of heads, h.
         radius: the farthest that a position looks to either side, r; at least 1.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        dropout: share of the attention weights that is dropped in training.
+        use_bias: whether the four projections have biases.
+        causal: whether a position looks only at itself and those before it, as in the decoder.
+        rotary: whether queries and keys are rotated by their position (Su et al., 2021).
+        **kwargs: those of `keras.layers.Layer`.
 
-    Call arguments and result are those of `SelfAttention`, but the mask is of positions alone:
-    boolean (batch, 1, 1, length). A padded position that sees nothing gets an arbitrary result.
+    Call arguments:
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: a padding mask, boolean or integer, (batch, length) or
+            (batch, 1, 1, length), true at real tokens. A padded position that sees nothing gets
+            an arbitrary result.
+
+    Returns:
+        (batch, length, d_model).
 
     Raises:
-        ValueError: `radius` is below 1.
+        ValueError: `radius` is below 1, or the mask is no padding mask.
 
     Example:
         >>> x = keras.random.normal((2, 70, 64))
@@ -30,13 +45,27 @@ class RestrictedSelfAttention(SelfAttention):
         TensorShape([2, 70, 64])
     """
 
-    def __init__(self, *args, radius: int, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        radius: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = False,
+        causal: bool = False,
+        rotary: bool = False,
+        **kwargs,
+    ):
+        super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, causal, rotary, **kwargs)
         if radius < 1:
             raise ValueError(f"radius must be at least 1: found {radius}")
         self.radius = radius
 
     def call(self, x, attention_mask=None, training=None):
+        attention_mask = combined_mask(attention_mask, x, x, self.num_heads)
+        expect_padding_mask(attention_mask)
         batch, length = ops.shape(x)[:2]
         # A sequence known to be shorter than the radius is one block.
         size = max(1, min(self.radius, length)) if isinstance(length, int) else self.radius

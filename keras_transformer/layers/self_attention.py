@@ -3,8 +3,10 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention import MultiHeadAttention, causal_mask
+from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
+from keras_transformer.layers.masks import causal_mask, combined_mask
+from keras_transformer.layers.positional_encoding import rotated
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -12,13 +14,22 @@ class SelfAttention(MultiHeadAttention):
     """Multi-head attention of a sequence to itself: O(n^2 d) (paper, Table 1).
 
     Args:
-        *args, **kwargs: the arguments of `MultiHeadAttention`.
+        d_model: width of input and output.
+        num_heads: number of heads, h.
+        d_k: width of one head's queries and keys; default `d_model // num_heads`.
+        d_v: width of one head's values; default `d_model // num_heads`.
+        dropout: share of the attention weights that is dropped in training.
+        use_bias: whether the four projections have biases.
         causal: whether a position looks only at itself and those before it, as in the decoder.
+        rotary: whether queries and keys are rotated by their position (Su et al., 2021); `d_k`
+            must be even.
+        **kwargs: those of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model).
-        attention_mask: boolean, broadcastable to (batch, num_heads, length, length), true where
-            attention may look, as `padding_mask` makes it; None for everywhere.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        attention_mask: boolean or integer, true where attention may look: a padding mask
+            (batch, length), an attention mask (batch, length, length), or one for each head
+            (batch, num_heads or 1, length, length); None for everywhere.
 
     Returns:
         (batch, length, d_model).
@@ -29,18 +40,50 @@ class SelfAttention(MultiHeadAttention):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, *args, causal: bool = False, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = False,
+        causal: bool = False,
+        rotary: bool = False,
+        **kwargs,
+    ):
+        super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, **kwargs)
+        if rotary and self.d_k % 2:
+            raise ValueError(f"d_k must be even where rotary is true: found {self.d_k}")
         self.causal = causal
+        self.rotary = rotary
 
     def build(self, x_shape):
         super().build(x_shape)
 
     def call(self, x, attention_mask=None, training=None):
+        mask = combined_mask(attention_mask, x, x, self.num_heads)
         if self.causal:
             past = causal_mask(ops.shape(x)[1])
-            attention_mask = past if attention_mask is None else past & attention_mask
-        return super().call(x, x, attention_mask, training)
+            mask = past if mask is None else past & mask
+        keys, values = self.keys_and_values(x)
+        return self.attend(self.queries(x), keys, values, mask, training)
+
+    def queries(self, query, positions=None):
+        """Queries (batch, num_heads, length, d_k), rotated if `rotary`.
+
+        Args:
+            query: (batch, length, d_model).
+            positions: int32 (batch, length) or (batch, 1), where each row's queries stand;
+                default: 0, 1, 2 and so on.
+        """
+        queries = super().queries(query)
+        return rotated(queries, positions) if self.rotary else queries
+
+    def keys_and_values(self, value, positions=None):
+        """Keys (batch, num_heads, length, d_k), rotated like queries, and values."""
+        keys, values = super().keys_and_values(value)
+        return (rotated(keys, positions) if self.rotary else keys), values
 
     def new_cache(self, batch, beam_size):
         """An empty cache for `step`, of size 0, laid out as attention reads it.
@@ -69,7 +112,8 @@ class SelfAttention(MultiHeadAttention):
             (batch, beam_size, d_model) and the cache with this position written.
         """
         batch, beam_size = ops.shape(x)[:2]
-        keys, values = self.keys_and_values(x)
+        positions = position[:, None]  # (batch, 1): all beams of a sentence are equally far
+        keys, values = self.keys_and_values(x, positions)
         row = (batch, self.num_heads, beam_size * self.d_v)
         cache = {
             "keys": write(cache["keys"], ops.swapaxes(keys, 2, 3), position),
@@ -77,10 +121,11 @@ class SelfAttention(MultiHeadAttention):
         }
         keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))
         values = ops.reshape(cache["values"], (batch, self.num_heads, -1, self.d_v))
-        return self.attend(self.queries(x), ops.swapaxes(keys, 2, 3), values, visible), cache
+        queries = self.queries(x, positions)
+        return self.attend(queries, ops.swapaxes(keys, 2, 3), values, visible), cache
 
     def compute_output_shape(self, x_shape):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "causal": self.causal}
+        return {**super().get_config(), "causal": self.causal, "rotary": self.rotary}

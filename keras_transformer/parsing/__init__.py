@@ -1,8 +1,8 @@
 """English constituency parsing (paper, section 6.3): treebanks, trees as symbols, a parser."""
 
+from keras_transformer.options.parsing import ParsingOptions
 from keras_transformer.parsing.linearization import delinearize, linearize
 from keras_transformer.parsing.normalization import normalize
-from keras_transformer.parsing.options import ParsingOptions
 from keras_transformer.parsing.parser import Parser, search_defaults, trees_of
 from keras_transformer.parsing.repair import repair
 from keras_transformer.parsing.treebank import TreebankPairs, normalized_trees

@@ -46,7 +46,8 @@ def delinearize(symbols: str, words: Sequence[str]) -> Tree:
         >>> format_tree(delinearize("(NP XX NP)", ["Dogs"]))
         '(NP (XX Dogs))'
     """
-    tree, open_labels = [], []
+    tree: list[Open | Leaf | Close] = []
+    open_labels: list[str] = []
     remaining = iter(words)
     for index, symbol in enumerate(symbols.split()):
         if index and not open_labels:

@@ -56,7 +56,7 @@ def normalize(tree: Tree) -> Tree:
 
 def without_empty(items) -> list:
     """The items of a tree without brackets around nothing."""
-    kept = []
+    kept: list[Open | Leaf | Close] = []
     for item in items:
         if isinstance(item, Close) and kept and isinstance(kept[-1], Open):
             kept.pop()

@@ -1,14 +1,16 @@
 """Parser: sentences in, trees out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_transformer.errors import UserError
+from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.parsing.linearization import PUNCTUATION_TAGS, WORD
 from keras_transformer.parsing.repair import repair
 from keras_transformer.parsing.trees import Leaf, Tree, format_tree
 from keras_transformer.parsing.vocabulary import ParsingTokenizer
 from keras_transformer.parsing.word_symbols import as_brackets
+from keras_transformer.sentences import as_text
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translator import Translator
 
@@ -35,9 +37,12 @@ class Parser:
         UserError: the vocabulary is not a parser's.
 
     Example:
-        >>> translator = Translator(model, tokenizer, **search_defaults(tokenizer))
-        >>> Parser(translator)(["Dogs bark ."])
-        ['(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))']
+        >>> model_dir = ModelDir("runs/parser")
+        >>> model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+        >>> parser = Parser(Translator(model, tokenizer, **search_defaults(tokenizer)))
+        >>> [tree] = parser(["Dogs bark ."])  # such as "(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))"
+        >>> words(parse_tree(tree))
+        ['Dogs', 'bark', '.']
     """
 
     def __init__(self, translator: Translator):
@@ -45,7 +50,7 @@ class Parser:
             raise UserError("expected the model of a parser, found one that translates text")
         self.translator = translator
 
-    def __call__(self, sentences: Sequence[str]) -> list[str]:
+    def __call__(self, sentences: Iterable[str]) -> list[str]:
         """The tree of each sentence in the treebank's notation, in order; of no words, no tree.
 
         Args:
@@ -53,9 +58,10 @@ class Parser:
         """
         return [format_tree(tree) if tree else "" for tree in self.parse(sentences)]
 
-    def parse(self, sentences: Sequence[str]) -> list[Tree]:
+    def parse(self, sentences: Iterable[str]) -> list[Tree]:
         """The tree of each sentence; an empty one of a sentence without words."""
-        all_words = [sentence.split() for sentence in sentences]
+        # What is not UTF-8 comes out as it came in.
+        all_words = [text.split() for text in as_text(sentences, errors="surrogateescape")]
         symbols = self.translator([" ".join(words) for words in all_words])
         return trees_of(symbols, all_words, self.translator.tokenizer)
 
@@ -72,14 +78,10 @@ def trees_of(
 
 
 def search_defaults(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The options of a search that differ from those of translation (paper, section 6.3).
-
-    In two symbols a word, a tree is just as long as its sentence.
-    """
+    """The options of a search that differ from those of translation (paper, section 6.3)."""
     if not isinstance(tokenizer, ParsingTokenizer):
         return {}
-    extra_length = 0 if tokenizer.two_a_word else 300
-    return {"beam_size": 21, "alpha": 0.3, "extra_length": extra_length}
+    return dict(PARSER_SEARCH[tokenizer.linearization])
 
 
 def _with_punctuation(tree: Tree) -> Tree:

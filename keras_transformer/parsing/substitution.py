@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from keras_transformer.parsing.trees import Leaf, Open, Tree
 
@@ -20,14 +21,17 @@ def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree
         seed: of the choice.
 
     Example:
-        >>> [tree] = substituted([parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))")], 0.5, seed=1)
+        >>> dogs = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))")
+        >>> cats = parse_tree("(S (NP (NNS Cats)) (VP (VBP sleep)))")
+        >>> [words(tree) for tree in substituted([dogs, cats], 0.5, seed=1)]
+        [['Dogs', 'sleep'], ['Cats', 'sleep']]
     """
     draw = random.Random(seed)
     ends = [_ends(tree) for tree in trees]
-    donors = defaultdict(list)
+    donors: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for number, tree in enumerate(trees):
         for begin, parent in _constituents(tree):
-            donors[parent, tree[begin].label].append((number, begin))
+            donors[parent, cast(Open, tree[begin]).label].append((number, begin))
 
     def replaced(tree, tree_ends):
         items, index, open_labels = [], 0, []
@@ -53,7 +57,7 @@ def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree
 
 def _constituents(tree: Tree) -> Iterator[tuple[int, str]]:
     """Where each constituent but the root begins, and the label of the one it is in."""
-    open_labels = []
+    open_labels: list[str] = []
     for index, item in enumerate(tree):
         if isinstance(item, Open):
             if open_labels:

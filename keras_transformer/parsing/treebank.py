@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from keras_transformer.data import Block, SentencePairs
 from keras_transformer.errors import UserError
+from keras_transformer.options.parsing import ParsingOptions
 from keras_transformer.parsing.linearization import linearize
 from keras_transformer.parsing.normalization import normalize
-from keras_transformer.parsing.options import ParsingOptions
 from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
@@ -43,8 +43,10 @@ class TreebankPairs(SentencePairs):
 
     Example:
         >>> TreebankPairs(["train.mrg"], ParsingOptions()).check()
-        3396
+        3
     """
+
+    task = "parsing"
 
     def __init__(
         self,
@@ -87,5 +89,6 @@ class TreebankPairs(SentencePairs):
         pairs, first = self.pairs(), 1
         while chosen := list(itertools.islice(pairs, _BLOCK_PAIRS)):
             sides = zip(*chosen, strict=True)
-            yield Block(*([text.encode("utf-8") for text in side] for side in sides), first=first)
+            source, target = ([text.encode("utf-8") for text in side] for side in sides)
+            yield Block(source, target, first=first)
             first += len(chosen)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_transformer.errors import UserError
 from keras_transformer.text_files import read_lines
@@ -75,7 +75,7 @@ def read_trees(path: str | os.PathLike) -> Iterator[Tree]:
 
     Example:
         >>> sum(1 for _ in read_trees("train.mrg"))
-        3396
+        3
     """
     for _, tree in numbered_trees(path):
         yield tree
@@ -87,8 +87,10 @@ def numbered_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
 
 
 def _trees(lines: Iterable[str], path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
-    tree, label_may_follow = [], False
-    open_brackets = []  # where in `tree` each begins, None for a leaf's: it is no item of its own
+    tree: list[Any] = []
+    label_may_follow = False
+    # Where in `tree` each begins; None for a leaf's, which is no item of its own.
+    open_brackets: list[Any] = []
     begins = number = 0
 
     def refuse(expected, found):

@@ -50,6 +50,7 @@ class ParsingTokenizer(Tokenizer):
         <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'(NP XX NP)'], dtype=object)>
     """
 
+    task = "parsing"
     pad_id, start_id, end_id, unknown_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
     file_name = "vocabulary.json"
     sentencepiece_models: dict[str, bytes] = {}  # noqa: RUF012 (there are none)
@@ -73,8 +74,13 @@ class ParsingTokenizer(Tokenizer):
         self._class_ids = _table(classes, self._first_class)
         self._word_ids = _table(list(words), self._first_word)
 
+    @property
+    def linearization(self) -> str:
+        """How the trees are written, as `ParsingOptions` has it."""
+        return "words" if self.two_a_word else "brackets"
+
     @functools.cached_property
-    def pieces(self) -> list[str]:
+    def pieces(self) -> list[str]:  # type: ignore[override]
         symbols = _filled_up([*_SPECIAL, *self._symbols], self._first_class)
         return _filled_up([*symbols, *self._classes, *self._words], self.vocab_size)
 
@@ -100,11 +106,12 @@ class ParsingTokenizer(Tokenizer):
         Raises:
             UserError: there is no room for the symbols, or none for words.
         """
-        symbols, written = Counter(), Counter()
+        symbols: Counter[str] = Counter()
+        written: Counter[str] = Counter()
         for sentence, tree in pairs:
             written.update(sentence.split())
             symbols.update(tree.split())
-        words = Counter()
+        words: Counter[str] = Counter()
         plain = _plain(tf.constant(list(written), tf.string))
         for word, count in zip(plain.numpy().tolist(), written.values(), strict=True):
             words[word.decode("utf-8")] += count

@@ -1,8 +1,9 @@
 """Training with `model.fit`, its checkpoints and its reports."""
 
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.preparation import parallel_parts
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import (
     STRATEGIES,
@@ -10,7 +11,7 @@ from keras_transformer.training.strategies import (
     replica_batches,
     worker_of,
 )
-from keras_transformer.training.trainer import parallel_parts, train
+from keras_transformer.training.trainer import train
 
 __all__ = [
     "STRATEGIES",

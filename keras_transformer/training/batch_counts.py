@@ -14,9 +14,10 @@ class BatchCounts:
 
     Example:
         >>> counts = BatchCounts(batches)
-        >>> model.fit(counts.watch(batches.dataset(), start=0), ...)
-        >>> counts.take(step=1).pairs  # of the first batch, once it was trained on
-        256
+        >>> dataset = counts.watch(batches.dataset(), start=0)
+        >>> history = model.fit(dataset, steps_per_epoch=1, verbose=0)
+        >>> counts.take(step=1) == batches.count(0)  # the first batch, once it was trained on
+        True
     """
 
     def __init__(self, batches: Batches):

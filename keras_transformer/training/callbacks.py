@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,10 +15,10 @@ import numpy as np
 from keras_transformer.data import Batch
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.options import TrainingOptions
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
@@ -63,7 +64,7 @@ class Progress(keras.callbacks.Callback):
         state.step += 1
         state.seen.add(self.counts.take(state.step))
         is_report = state.step % options.report_steps == 0 or state.step == options.steps
-        is_shown = sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
+        is_shown = sys.stdout and sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
         figures = self._figures(logs) if is_report or is_shown else None  # waits for the device
         now = time.perf_counter()
         state.seen.seconds += now - self._began
@@ -101,7 +102,8 @@ class SkippedUpdates(keras.callbacks.Callback):
     """Says which updates were skipped; after too many of them saves a batch, and stops.
 
     Reads the logs `gradient_norm`, of each update, and `skipped_updates`, all so far. It looks at
-    them only now and then, for that waits for the device.
+    them only now and then, for that waits for the device, and before each checkpoint, since the
+    next start knows no norms of the steps before it.
 
     Args:
         batch_at: the batch that follows a step, the rows of all workers together.
@@ -122,20 +124,26 @@ class SkippedUpdates(keras.callbacks.Callback):
         super().__init__()
         self.state, self.log, self.options = state, log, options
         self.batch_at, self.folder = batch_at, folder
-        self._norms = {}
+        self._norms: dict[int, Any] = {}
+        self._count = state.skipped_updates
 
     def on_train_batch_end(self, batch, logs=None):
         if "skipped_updates" not in logs:
             return
         step = self.state.step
         self._norms[step] = logs["gradient_norm"]
-        if step % _CHECK_STEPS == 0 or step == self.options.steps:
-            self._check(int(logs["skipped_updates"]))
+        self._count = logs["skipped_updates"]
+        if step % _CHECK_STEPS == 0:
+            self.check()
 
-    def _check(self, count):
+    def on_train_end(self, logs=None):
+        self.check()
+
+    def check(self) -> None:
+        """Looks at the updates since the last time."""
         steps = [step for step, norm in self._norms.items() if not np.isfinite(float(norm))]
         self._norms = {}
-        self.state.skipped_updates = count
+        self.state.skipped_updates = count = int(self._count)
         if not steps:
             return
         limit = self.options.max_skipped_updates
@@ -143,7 +151,7 @@ class SkippedUpdates(keras.callbacks.Callback):
             step = steps[max(0, len(steps) - (count - limit))]
             raise UserError(
                 f"step {step:,}: the gradient is not finite, and as many as "
-                f"max_skipped_updates={limit} updates were skipped before; its batch is in "
+                f"max_skipped_updates={limit} updates were skipped before; its batch "
                 f"{self._save_batch(step)}"
             )
         self.log.say(
@@ -152,10 +160,14 @@ class SkippedUpdates(keras.callbacks.Callback):
         )
 
     def _save_batch(self, step):
+        """Saves the batch; says where it is."""
         path = self.folder / f"batch-{step:08d}.npz"
-        with whole_file(path) as partial, open(partial, "wb") as file:
-            np.savez(file, **self.batch_at(step - 1)._asdict())
-        return path
+        try:
+            with whole_file(path) as partial, open(partial, "wb") as file:
+                np.savez(file, **self.batch_at(step - 1)._asdict())
+        except OSError as error:
+            return f"cannot be saved: {error.strerror}"
+        return f"is in {path}"
 
 
 class StopOnSignal(keras.callbacks.Callback):
@@ -173,12 +185,13 @@ class StopOnSignal(keras.callbacks.Callback):
 class Validation(keras.callbacks.Callback):
     """Judges the model now and then, keeps the best one, and stops when it gets no better.
 
-    A signal interrupts it; `catch_up` then does it when the run goes on.
+    A signal interrupts it; `catch_up` then does it when the run is resumed.
 
     Args:
         judge: gives figures, "loss" and the score among them, and rows of sample translations.
         score: the name of the figure that is higher where the model is better.
-        best: where the weights of the best validation are kept; None where another worker does.
+        best: where the weights of the best validation are saved; None where another worker does.
+            `SaveCheckpoints` removes those of the one before.
     """
 
     def __init__(
@@ -232,7 +245,6 @@ class Validation(keras.callbacks.Callback):
             state.validations_since_best = 0
             if self.best:
                 self.best.save_weights(self.model, state.step)
-                self.best.prune(keep=1)
             return
         state.validations_since_best += 1
         if state.has_lost_patience(options.stop_patience) and state.step < options.steps:
@@ -245,32 +257,68 @@ class Validation(keras.callbacks.Callback):
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Saves every so many steps or minutes, and at the end; keeps the last ones."""
+    """Saves every so many steps or minutes, and at the end; keeps the last checkpoints.
 
-    def __init__(self, state: RunState, options: TrainingOptions, checkpoints: Checkpoints):
+    Args:
+        best: what `Validation` saves.
+        skipped_updates: checked before each checkpoint.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        options: TrainingOptions,
+        checkpoints: Checkpoints,
+        best: Checkpoints,
+        skipped_updates: SkippedUpdates,
+    ):
         super().__init__()
-        self.state, self.options, self.checkpoints = state, options, checkpoints
+        self.state, self.options = state, options
+        self.checkpoints, self.best, self.skipped_updates = checkpoints, best, skipped_updates
 
     def on_train_begin(self, logs=None):
         self._saved = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        step, options = self.state.step, self.options
         minutes = (time.monotonic() - self._saved) / 60
-        if (
-            step % options.checkpoint_steps == 0
-            or step == options.steps
-            or self.model.stop_training
-            or (options.checkpoint_minutes and minutes >= options.checkpoint_minutes)
-        ):
+        is_late = 0 < self.options.checkpoint_minutes <= minutes
+        if is_late or self._is_due() or self.model.stop_training:
+            self.skipped_updates.check()
             sums = map(keras.ops.convert_to_numpy, self.model.metric_sums)
             self.state.metrics = [value.tolist() for value in sums]
-            self.save()
+            self.save(is_late)
 
-    def save(self) -> None:
-        """Saves the model as it is, and the state of the run."""
+    def save(self, is_late: bool = False) -> None:
+        """Saves the model as it is, and the state of the run.
+
+        Args:
+            is_late: whether enough minutes have passed since the last checkpoint.
+        """
         began = time.perf_counter()
-        self.checkpoints.save(self.model, self.state.step, self.state.to_json())
-        self.checkpoints.prune(self.options.keep_checkpoints)
-        self.state.saving_seconds += time.perf_counter() - began
+        state = self.state
+        others = [step for step in state.interim if step != state.step]
+        state.interim = others if is_late or self._is_due() else [*others, state.step]
+        self.checkpoints.save(self.model, state.step, state.to_json())
+        self.remove_outdated()
+        state.saving_seconds += time.perf_counter() - began
         self._saved = time.monotonic()
+
+    def remove_outdated(self) -> None:
+        """Removes what the last checkpoint has replaced: older ones, interim ones, former bests.
+
+        Nothing is removed before that checkpoint is whole, since a killed run would still need it.
+        """
+        state = self.state
+        self.checkpoints.remove(*(step for step in state.interim if step != state.step))
+        self.checkpoints.prune(self.options.keep_checkpoints)
+        bests = self.best.steps()
+        if state.best_step is None or state.best_step in bests:
+            self.best.remove(*(step for step in bests if step != state.best_step))
+
+    def _is_due(self):
+        state, options = self.state, self.options
+        return (
+            state.step % options.checkpoint_steps == 0
+            or state.step == options.steps
+            or state.has_lost_patience(options.stop_patience)
+        )

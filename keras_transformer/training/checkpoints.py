@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import remove_folder, remove_partials, whole_folder
+from keras_transformer.files import recover_folder, remove_folder, whole_folder
 from keras_transformer.model import Transformer
 
 _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
@@ -29,7 +29,7 @@ class Checkpoints:
         folder: where they are; made when the first is saved.
 
     Example:
-        >>> checkpoints = Checkpoints("runs/demo/checkpoints")
+        >>> checkpoints = Checkpoints("runs/new/checkpoints")
         >>> checkpoints.save(model, step=1000)
         >>> checkpoints.steps()
         [1000]
@@ -96,7 +96,11 @@ class Checkpoints:
 
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints."""
-        for step in self.steps()[:-keep]:
+        self.remove(*self.steps()[:-keep])
+
+    def remove(self, *steps: int) -> None:
+        """Removes those of these steps that are there."""
+        for step in {*steps}.intersection(self.steps()):
             remove_folder(self.path(step))
 
     def recover(self) -> list[str]:
@@ -111,7 +115,7 @@ class Checkpoints:
         Raises:
             UserError: there are checkpoints, and none of them is whole; they are left as they are.
         """
-        remove_partials(self.folder)
+        recover_folder(self.folder)
         problems = {}
         for step in reversed(self.steps()):
             try:
@@ -193,7 +197,7 @@ def _weights(model):
 
 
 def _training_state(model):
-    """What else a run needs to go on as if it had not stopped."""
+    """The state that a run needs, beside the weights, to resume as if it had not stopped."""
     # Seed generators are numbered across the process, so their names are not the same everywhere.
     known = {id(weight) for weight in model.weights}
     random = [variable for variable in model.variables if id(variable) not in known]

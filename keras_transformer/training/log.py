@@ -1,5 +1,6 @@
 """Where training reports: to a person, to TensorBoard, and to a file that programs read."""
 
+import contextlib
 import json
 import math
 import os
@@ -7,10 +8,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import tensorflow as tf
 
-from keras_transformer.files import remove_partials, whole_file
+from keras_transformer.errors import UserError
+from keras_transformer.files import recover_folder, whole_file
 
 
 class TrainingLog:
@@ -24,6 +27,9 @@ class TrainingLog:
         last: the last step of each split that is to be kept. What an earlier run wrote after it
             is removed, since it comes again.
 
+    Raises:
+        UserError: a file cannot be written, as on a full disk; methods raise it too.
+
     Example:
         >>> log = TrainingLog("runs/demo/logs")
         >>> log.figures(100, "train", {"loss": 6.5})
@@ -31,18 +37,20 @@ class TrainingLog:
 
     def __init__(self, folder: str | os.PathLike | None, last: Mapping[str, int] | None = None):
         self._unfinished_line = False
+        self._folder = folder
         if folder is None:
-            self._lines = open(os.devnull, "ab")  # noqa: SIM115
+            self._lines: IO[bytes] = open(os.devnull, "ab")  # noqa: SIM115
             self._writer = tf.summary.create_noop_writer()
             return
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_partials(folder)
-        _cut_lines(folder / "log.jsonl", last or {})
-        for path in folder.glob("events.out.tfevents.*"):
-            _cut_events(path, last or {})
-        self._lines = open(folder / "log.jsonl", "ab", buffering=0)  # noqa: SIM115
-        self._writer = tf.summary.create_file_writer(str(folder))
+        with _errors_of_one_line(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            recover_folder(folder)
+            _cut_lines(folder / "log.jsonl", last or {})
+            for path in folder.glob("events.out.tfevents.*"):
+                _cut_events(path, last or {})
+            self._lines = open(folder / "log.jsonl", "ab", buffering=0)  # noqa: SIM115
+            self._writer = tf.summary.create_file_writer(str(folder))
 
     def record(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
         """Writes values of a step to `log.jsonl`."""
@@ -51,23 +59,24 @@ class TrainingLog:
             name: None if value is None or not math.isfinite(value) else value
             for name, value in values.items()
         }
-        self._lines.write(json.dumps({**entry, **figures}).encode() + b"\n")
+        line = json.dumps({**entry, **figures}).encode() + b"\n"
+        with _errors_of_one_line(self._folder):
+            while line:  # on a full disk a part is written before there is an error
+                line = line[self._lines.write(line) :]
 
     def figures(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Records values of a step, in TensorBoard under `split/name`."""
         self.record(step, split, values)
-        with self._writer.as_default():
+        with self._summaries():
             for name, value in values.items():
                 tf.summary.scalar(f"{split}/{name}", value, step=step)
-        self._writer.flush()
 
     def table(self, step: int, split: str, name: str, rows: Sequence[Mapping[str, str]]) -> None:
         """Shows rows of text, of the same columns each, in TensorBoard."""
         lines = [rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)]
         cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
-        with self._writer.as_default():
+        with self._summaries():
             tf.summary.text(f"{split}/{name}", "\n".join(f"| {line} |" for line in cells), step)
-        self._writer.flush()
 
     def say(self, text: str) -> None:
         """Prints a line."""
@@ -77,11 +86,32 @@ class TrainingLog:
 
     def progress(self, text: str) -> None:
         """Prints a line over the last such one on a terminal, below it elsewhere."""
-        if sys.stdout.isatty():
+        if sys.stdout and sys.stdout.isatty():
             print(f"\r\033[K{text}", end="", flush=True)
             self._unfinished_line = True
         else:
             print(text, flush=True)
+
+    @contextlib.contextmanager
+    def _summaries(self):
+        """A block whose summaries are in TensorBoard's file at its end."""
+        with _errors_of_one_line(self._folder):
+            with self._writer.as_default():
+                yield
+            self._writer.flush()
+
+
+@contextlib.contextmanager
+def _errors_of_one_line(folder):
+    """Turns errors of files, Python's and TensorFlow's, into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{folder}: the log cannot be written: {error.strerror}") from error
+    except tf.errors.OpError as error:
+        # "{{function_node ...}} events.out.tfevents.1; No space left on device", and more lines.
+        reason = error.message.partition("\n")[0].rpartition("; ")[2]
+        raise UserError(f"{folder}: the log cannot be written: {reason}") from error
 
 
 def _cut_lines(path, last):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -11,15 +12,31 @@ from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import is_partial, partial_path, remove_partials, whole_file
-from keras_transformer.marian_tokenizer import MarianTokenizer
+from keras_transformer.files import is_partial, partial_path, recover_folder, whole_file
 from keras_transformer.model import Transformer
+from keras_transformer.options.parsing import LINEARIZATIONS
+from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
+from keras_transformer.tokenizers.marian import MarianTokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
-from keras_transformer.training.options import MAY_CHANGE, TrainingOptions
 
-_RECORDED = {"options", "data", "vocab_type", "target_lang", "commands"}
+TOKENIZERS = {
+    kind.file_name: kind for kind in (MarianTokenizer, ParsingTokenizer, SubwordTokenizer)
+}
+_RECORDED = {
+    "options": dict,
+    "data": dict,
+    "vocab_type": str | None,
+    "linearization": str | None,
+    "target_lang": str | None,
+    "commands": list,
+}
+
+
+def vocabulary_digest(content: bytes) -> str:
+    """A hexadecimal number that another vocabulary file does not have."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 class ModelDir:
@@ -36,12 +53,17 @@ class ModelDir:
     Args:
         path: the folder.
 
+    Raises:
+        UserError: the path is empty.
+
     Example:
         >>> model_dir = ModelDir("runs/demo")
         >>> translator = Translator(model_dir.load_model(), model_dir.load_tokenizer())
     """
 
     def __init__(self, path: str | os.PathLike):
+        if not os.fspath(path):  # to `Path` it would be the current folder
+            raise UserError("expected --model_dir to name something, found nothing")
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
@@ -58,10 +80,16 @@ class ModelDir:
         """
         if self._config.exists():
             return True
-        if self.path.exists() and not (self.path.is_dir() and self._is_unfinished()):
+        if not self.path.exists():
+            return False
+        found = "a file" if not self.path.is_dir() else self._foreign_file()
+        if found:
+            use_it = (
+                found == SubwordTokenizer.file_name and "; --vocabulary takes one to train with"
+            )
             raise UserError(
                 f"model_dir {self.path}: expected a model, or an empty or new folder, "
-                "found something else"
+                f"found {found}{use_it or ''}"
             )
         return False
 
@@ -90,15 +118,15 @@ class ModelDir:
 
     def recover(self) -> list[str]:
         """Puts the folder in order after a process was killed; see `Checkpoints.recover`."""
-        remove_partials(self.path)
-        remove_partials(self.best.folder)
+        recover_folder(self.path)
+        recover_folder(self.best.folder)
         return self.checkpoints.recover()
 
     def create(self, config: TransformerConfig, tokenizer: Tokenizer, training: dict) -> None:
         """Writes what a new run begins with; the configuration last, which makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self.save_training(training)  # with what tells the vocabulary from a user's file
         tokenizer.save(self.path / tokenizer.file_name)
-        self.save_training(training)
         with whole_file(self._config) as partial:
             partial.write_text(config.to_json())
 
@@ -124,6 +152,7 @@ class ModelDir:
             "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
             "data": {},
             "vocab_type": None,
+            "linearization": None,
             "target_lang": target_lang,
             "commands": [command],
         }
@@ -145,9 +174,9 @@ class ModelDir:
 
     def load_tokenizer(self) -> Tokenizer:
         """The vocabulary; raises `UserError` if there is none."""
-        for kind in (MarianTokenizer, ParsingTokenizer):
-            if (self.path / kind.file_name).exists():
-                return kind.load(self.path / kind.file_name)
+        for name, kind in TOKENIZERS.items():
+            if (self.path / name).exists():
+                return kind.load(self.path / name)
         return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
 
     def load_training(self) -> dict:
@@ -160,10 +189,21 @@ class ModelDir:
             training = json.loads(self._read(self._training))
         except json.JSONDecodeError as error:
             raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
-        if not isinstance(training, dict) or not training.keys() >= _RECORDED:
+        if isinstance(training, dict):
+            training = {"linearization": None, **training}
+        if not isinstance(training, dict) or not training.keys() >= _RECORDED.keys():
             raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
-        before = dataclasses.asdict(TrainingOptions(parallel_parts=1))
-        return {**training, "options": {**before, **training["options"]}}
+        for name, kind in _RECORDED.items():
+            if not isinstance(training[name], kind):
+                raise UserError(f"{self._training}: {name}: found {training[name]!r}")
+        training = _with_linearization(training)
+        known = {field.name for field in dataclasses.fields(TrainingOptions)}
+        options = {name: value for name, value in training["options"].items() if name in known}
+        try:
+            checked = TrainingOptions(**{"parallel_parts": 1, **options})
+        except UserError as error:
+            raise UserError(f"{self._training}: {error}") from None
+        return {**training, "options": dataclasses.asdict(checked)}
 
     def save_training(self, training: dict) -> None:
         """Records how the model is trained."""
@@ -222,18 +262,29 @@ class ModelDir:
             )
         return average
 
+    def check_trained_here(self) -> None:
+        """Raises `UserError` if the model here was imported, so that no run can resume."""
+        if not self.load_training()["data"]:
+            raise UserError(
+                f"model_dir {self.path}: expected a model trained here, found an imported one: "
+                f"begin a new run in another model_dir with start_from={self.path}"
+            )
+
     def check_same(self, config: TransformerConfig) -> None:
         """Raises `UserError` if the model here has another configuration, naming the difference."""
         here, wanted = self.load_config().to_dict(), config.to_dict()
         self._refuse_difference("model of another configuration", here, wanted)
 
-    def check_same_run(self, options: dict, data: dict, vocab_type: str) -> None:
-        """Raises `UserError` if the run here cannot go on with these, naming the difference.
+    def check_same_run(
+        self, options: dict, data: dict, vocab_type: str | None, linearization: str | None = None
+    ) -> None:
+        """Raises `UserError` if the run here cannot be resumed with these, naming the difference.
 
         Args:
             options: the `TrainingOptions`, of which those of `MAY_CHANGE` may differ.
             data: what was recorded of the data; the run would see other batches.
-            vocab_type: of the vocabulary.
+            vocab_type: kind of subwords, or None.
+            linearization: how a parser writes trees, or None.
         """
         training = self.load_training()
         # A run of an earlier version had the defaults of the options that came later.
@@ -242,9 +293,11 @@ class ModelDir:
             **training["options"],
             **training["data"],
             "vocab_type": training["vocab_type"],
+            "linearization": training["linearization"],
         }
         fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
-        wanted = {**fixed, **data, "vocab_type": vocab_type}
+        kinds = {"vocab_type": vocab_type, "linearization": linearization}
+        wanted = {**fixed, **data, **kinds}
         self._refuse_difference("run with other options or data", here, wanted)
 
     def _refuse_difference(self, what, here, wanted):
@@ -256,11 +309,17 @@ class ModelDir:
         if different:
             raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
 
-    def _is_unfinished(self) -> bool:
-        """Whether nothing is here but what `create` leaves if it is killed."""
-        ours = {SubwordTokenizer.file_name, ParsingTokenizer.file_name}
-        ours |= {self._training.name, self._lock.name}
-        return all(path.name in ours or is_partial(path) for path in self.path.iterdir())
+    def _foreign_file(self) -> str | None:
+        """The name of a file here that is not ours: a `create` that was killed leaves only ours."""
+        found = {path.name for path in self.path.iterdir() if not is_partial(path)}
+        found -= {self._lock.name}
+        with contextlib.suppress(UserError):
+            recorded = self.load_training()["data"].get("vocabulary")
+            found -= {self._training.name}
+            for name in found & TOKENIZERS.keys():
+                if vocabulary_digest((self.path / name).read_bytes()) == recorded:
+                    found -= {name}
+        return min(found, default=None)
 
     def _read(self, path: Path) -> str:
         try:
@@ -271,3 +330,16 @@ class ModelDir:
             ) from error
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+
+
+def _with_linearization(training):
+    """The record of a parser, which had other names for two of its fields until version 0.2.
+
+    Its `vocab_type` was the linearization, its `bpe_dropout` the word dropout.
+    """
+    if training["vocab_type"] not in LINEARIZATIONS:
+        return training
+    options = dict(training["options"])
+    options["word_dropout"] = options.pop("bpe_dropout", 0.0)
+    kinds = {"vocab_type": None, "linearization": training["vocab_type"]}
+    return {**training, "options": options, **kinds}

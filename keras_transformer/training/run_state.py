@@ -9,8 +9,8 @@ from keras_transformer.data import BatchCount
 
 
 @dataclasses.dataclass
-class Seen:
-    """What a run has seen and how long that took.
+class TrainingTotals:
+    """Totals over the batches of a run, and the time they took.
 
     Attributes:
         seconds: of training, without validations and saving.
@@ -37,13 +37,13 @@ class Seen:
         """Room for tokens, on both sides."""
         return 2 * sum(length * rows for length, rows in self.rows_by_length.items())
 
-    def padding_share(self, since: "Seen") -> float:
+    def padding_share(self, since: "TrainingTotals") -> float:
         """The share of padding in the source and target ids after `since`, from 0 to 1."""
         tokens = self.source_tokens + self.target_tokens - since.source_tokens - since.target_tokens
         return 1 - tokens / max(1, self.positions - since.positions)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Seen":
+    def from_json(cls, values: dict[str, Any]) -> "TrainingTotals":
         """What JSON, which knows only text as keys, has of it."""
         lengths = {int(length): rows for length, rows in values["rows_by_length"].items()}
         return cls(**{**values, "rows_by_length": lengths})
@@ -63,11 +63,13 @@ class RunState:
         validated: step of the last validation.
         best_step, best_value: the best validation; None before the first.
         validations_since_best: how many have not been better.
+        interim: steps of checkpoints that are there only because the run was stopped. The next one
+            replaces them, so that the last checkpoints are those of a run that was not.
     """
 
     step: int = 0
-    seen: Seen = dataclasses.field(default_factory=Seen)
-    reported: Seen = dataclasses.field(default_factory=Seen)
+    seen: TrainingTotals = dataclasses.field(default_factory=TrainingTotals)
+    reported: TrainingTotals = dataclasses.field(default_factory=TrainingTotals)
     metrics: list[Any] = dataclasses.field(default_factory=list)
     validation_seconds: float = 0.0
     saving_seconds: float = 0.0
@@ -76,11 +78,12 @@ class RunState:
     best_step: int | None = None
     best_value: float | None = None
     validations_since_best: int = 0
+    interim: list[int] = dataclasses.field(default_factory=list)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunState":
         """The state that `to_json` gave."""
-        parts = {name: Seen.from_json(values[name]) for name in ("seen", "reported")}
+        parts = {name: TrainingTotals.from_json(values[name]) for name in ("seen", "reported")}
         return cls(**{**values, **parts})
 
     def to_json(self) -> dict[str, Any]:

@@ -6,11 +6,15 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_transformer.backend.fused_losses import (
+    fused_smoothed_cross_entropy,
+    symmetric_divergence,
+)
+from keras_transformer.backend.replicas import sum_over_replicas
 from keras_transformer.config import TransformerConfig
-from keras_transformer.losses import smoothed_cross_entropy, symmetric_divergence
+from keras_transformer.losses import per_token
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
-from keras_transformer.replicas import sum_over_replicas
 from keras_transformer.training.strategies import split_rows
 
 # Of float16, whose small gradients would be zero: NVIDIA's recipe for mixed precision.
@@ -45,6 +49,7 @@ class TrainableTransformer(Transformer):
     `metric_sums` has what the metrics have summed up, of all replicas, after the last step.
 
     Its `fit` runs under `MultiWorkerMirroredStrategy` too, of which Keras's own makes no sense.
+    `sample_weight` multiplies the losses of tokens, as with `LabelSmoothedCrossEntropy`.
 
     Args:
         config: a `TransformerConfig`.
@@ -63,9 +68,11 @@ class TrainableTransformer(Transformer):
 
     Example:
         >>> model = TrainableTransformer(config, num_microbatches=4, dtype="mixed_bfloat16")
-        >>> model.build()
         >>> model.compile(keras.optimizers.Adam(1e-3))
-        >>> model.fit(replica_batches(batches, strategy, config.pad_id))
+        >>> dataset = replica_batches(batches.dataset(), strategy, config.pad_id)
+        >>> history = model.fit(dataset, steps_per_epoch=1, verbose=0)
+        >>> sorted(history.history)
+        ['gradient_norm', 'loss', 'perplexity', 'skipped_updates', 'target_tokens']
     """
 
     announce: Callable[[str], None] = staticmethod(print)
@@ -96,22 +103,38 @@ class TrainableTransformer(Transformer):
             scales_loss=self.compute_dtype == "float16",
         )
 
-    def compile(self, optimizer: keras.Optimizer, jit_compile: bool = False):
-        """Configures `fit`, which reports loss, perplexity and number of target tokens.
+    def compile(
+        self, optimizer: keras.Optimizer, jit_compile: bool = False, run_eagerly: bool = False
+    ):
+        """Builds the model, and configures `fit` and `evaluate`.
+
+        Both report the loss, the perplexity and the number of target tokens.
 
         Args:
             optimizer: is given the gradient, clipped, of each update that is not skipped.
             jit_compile: whether XLA compiles the step, once for each shape of batch; with several
                 replicas, all of it but sums over them and the update.
+            run_eagerly: whether Python runs each step, to look into it; slow.
 
         Raises:
             ValueError: the optimizer would do more with a gradient than its `update_step`.
         """
+        optimizer = keras.optimizers.get(optimizer)
         for name in _NOT_OF_UPDATE_STEP:
             if getattr(optimizer, name):
                 raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
-        super().compile(optimizer, jit_compile=jit_compile, auto_scale_loss=False)
-        self.optimizer.build(self.trainable_variables)
+        super().compile(
+            optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly, auto_scale_loss=False
+        )
+        with self.distribute_strategy.scope():
+            if not self.built:
+                self.build()
+            self.optimizer.build(self.trainable_variables)
+
+    def compile_from_config(self, config):
+        """Compiles a model that is loaded from a file."""
+        config = keras.saving.deserialize_keras_object(config)
+        self.compile(**{name: config[name] for name in ("optimizer", "jit_compile", "run_eagerly")})
 
     def reset_metrics(self):
         """Begins the sums of the metrics anew."""
@@ -139,24 +162,28 @@ class TrainableTransformer(Transformer):
             logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
             return logs, [tf.convert_to_tensor(v.value) for v in self.metrics_variables]
 
-        compiled, shapes = None, set()
+        functions, shapes = {}, set()
 
-        def train_function(iterator):
-            nonlocal compiled
-            if compiled is None:
-                compiled = tf.function(
+        def function_for(spec):
+            if self.run_eagerly:
+                return step
+            if str(spec) not in functions:
+                functions[str(spec)] = tf.function(
                     step,
                     # Of batches of any shape, so that Python traces the step once.
-                    input_signature=[iterator.element_spec],
+                    input_signature=[spec],
                     autograph=False,
                     jit_compile=self.jit_compile and is_alone,
                 )
-            batch = next(iterator)
+            return functions[str(spec)]
+
+        def train_function(iterator):
+            batch, spec = _next_batch(iterator)
             shape = tuple(strategy.experimental_local_results(batch[1])[0].shape)
             if self.jit_compile and shape not in shapes:
                 shapes.add(shape)
                 self.announce(f"Compiling for batches of {shape[0]} x {shape[1]}")
-            logs, self.metric_sums = compiled(batch)
+            logs, self.metric_sums = function_for(spec)(batch)
             return logs
 
         self.train_function = train_function
@@ -207,11 +234,12 @@ class TrainableTransformer(Transformer):
         return functools.reduce(_sum, sums)
 
     def _part_gradients(self, batch, weight):
-        inputs, labels = batch
-        real = tf.cast(labels != self.config.pad_id, tf.float32)
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        real = self._real_tokens(labels)
+        counted = real if weights is None else real * per_token(weights, real)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
-            loss = tf.reduce_sum(losses * real)
+            loss = tf.reduce_sum(losses * counted)
             weighted = loss * weight
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
@@ -220,16 +248,33 @@ class TrainableTransformer(Transformer):
         )
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
+    def test_step(self, data):
+        """One replica's part of a batch of `evaluate`, which reports what `fit` does."""
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        logits = self(inputs, training=False)
+        losses = fused_smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
+        real = self._real_tokens(labels)
+        tokens = tf.reduce_sum(real)
+        counted = real if weights is None else real * per_token(weights, real)
+        loss = tf.reduce_sum(losses * counted) / tf.maximum(tokens, 1.0)
+        self._loss_tracker.update_state(loss, sample_weight=tokens)
+        for metric in self.token_metrics:
+            metric.update_state(labels, logits)
+        return self.get_metrics_result()
+
+    def _real_tokens(self, labels):
+        return tf.cast(labels != self.config.pad_id, tf.float32)
+
     def _token_losses(self, inputs, labels):
         """The loss of each token (batch, length), and logits that it is of."""
         epsilon = self.config.label_smoothing
         if not self.r_drop:
             logits = self(inputs, training=True)
-            return smoothed_cross_entropy(labels, logits, epsilon), logits
+            return fused_smoothed_cross_entropy(labels, logits, epsilon), logits
         twice = keras.tree.map_structure(lambda x: tf.concat([x, x], axis=0), inputs)
         logits = self(twice, training=True)
         logits = tf.reshape(logits, [2, *tf.unstack(tf.shape(labels)), logits.shape[-1]])
-        losses = smoothed_cross_entropy(tf.stack([labels, labels]), logits, epsilon)
+        losses = fused_smoothed_cross_entropy(tf.stack([labels, labels]), logits, epsilon)
         # A quarter: the paper halves the divergence, and adds up the two losses.
         divergence = self.r_drop / 4 * symmetric_divergence(logits)
         return tf.reduce_mean(losses, axis=0) + divergence, logits[0]
@@ -259,7 +304,7 @@ class TrainableTransformer(Transformer):
                 update(averages, lambda a, w: a.assign_sub(share * (a - w)), weights)
             return 0
 
-        if strategy.num_replicas_in_sync == 1:
+        if strategy.num_replicas_in_sync == 1 and not self.run_eagerly:
             # A pass over weights and optimizer state in place of one for each operation.
             move = tf.function(move, autograph=False, jit_compile=True)
 
@@ -274,6 +319,18 @@ class TrainableTransformer(Transformer):
     def _ema_decay_now(self):
         n = tf.cast(self.optimizer.iterations.value, tf.float32) + 1.0
         return tf.minimum(self.ema_decay, (1.0 + n) / (10.0 + n))
+
+    def save_own_variables(self, store):
+        """Saves what updates leave behind, such as the moving average of the weights."""
+        for name, variable in self.update_state.variables.items():
+            store[name.replace("/", ".")] = variable
+
+    def load_own_variables(self, store):
+        """Loads what a file holds of that: a file of a `Transformer` holds nothing."""
+        saved = set(store.keys())
+        for name, variable in self.update_state.variables.items():
+            if name.replace("/", ".") in saved:
+                variable.assign(store[name.replace("/", ".")])
 
     def get_config(self):
         return {
@@ -337,6 +394,19 @@ class UpdateState:
         scale = self.loss_scale.value * tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
         self.loss_scale.assign(tf.maximum(scale, 1.0))
         self._finite_updates.assign(tf.where(is_due, tf.zeros_like(updates), updates))
+
+
+def _next_batch(iterator):
+    """A batch, and a specification of all that are like it but in shape."""
+    batch = next(iterator)
+    if hasattr(iterator, "element_spec"):
+        return batch, iterator.element_spec
+    # A generator of the arrays given to `train_on_batch`; some may be None.
+    batch = keras.utils.pack_x_y_sample_weight(*batch)
+    batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
+    return batch, keras.tree.map_structure(
+        lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), batch
+    )
 
 
 def _sum(*structures):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 
-class Interrupted(Exception):
-    """A signal came while `StopSignals.may_interrupt`."""
+class Interrupted(BaseException):
+    """A signal came while `StopSignals.may_interrupt`; no `except Exception` stops it."""
 
 
 class StopSignals:
@@ -22,8 +22,11 @@ class StopSignals:
 
     Example:
         >>> with StopSignals() as signals:
-        ...     while not signals.received:
-        ...         step()
+        ...     for batch in batches.dataset().take(2):
+        ...         if signals.received:
+        ...             break
+        >>> print(signals.received)
+        None
     """
 
     def __init__(self):
@@ -56,7 +59,7 @@ class StopSignals:
         """Ends the process as the signal that came would have: with status 130 or 143."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
-        raise SystemExit(128 + self.received)
+        raise SystemExit(None if self.received is None else 128 + self.received)
 
     def _note(self, number, frame):
         self.received = number

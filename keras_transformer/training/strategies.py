@@ -1,15 +1,17 @@
 """Which devices train, and which rows of a batch each one gets: TensorFlow's strategies."""
 
+import contextlib
 import itertools
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
-
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
+from keras_transformer.options import STRATEGIES
 
 
 def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distribute.Strategy:
@@ -25,8 +27,8 @@ def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distri
         UserError: `tf_config` is not what it should be, or is missing or of no use.
 
     Example:
-        >>> make_strategy("mirrored").num_replicas_in_sync  # on a machine with eight GPUs
-        8
+        >>> make_strategy("one_device").num_replicas_in_sync
+        1
     """
     if name not in STRATEGIES:
         raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}: found {name}")
@@ -68,14 +70,85 @@ def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
 
 
 def sum_over_workers(strategy: tf.distribute.Strategy, value: int) -> int:
-    """The sum of a number over all replicas, each with its worker's; waits for all workers."""
+    """The sum of a number over all replicas, each with its worker's; waits for all workers.
+
+    Raises:
+        UserError: a worker has ended.
+    """
+    return int(_sum(strategy, value))
+
+
+def gather(strategy: tf.distribute.Strategy, content: bytes) -> list[bytes]:
+    """The content that each worker gives, in their order; waits for all workers.
+
+    Raises:
+        UserError: a worker has ended.
+    """
+    count, worker = worker_of(strategy)
+    if count == 1:
+        return [content]
+    replicas = strategy.num_replicas_in_sync // count  # of each worker, and all of them add
+    lengths = np.zeros(count)
+    lengths[worker] = len(content)
+    lengths = (_sum(strategy, lengths) / replicas).astype(int)
+    contents = np.zeros((count, lengths.max()), "float32")
+    contents[worker, : len(content)] = np.frombuffer(content, np.uint8)
+    contents = (_sum(strategy, contents) / replicas).astype(np.uint8)
+    return [row[:length].tobytes() for row, length in zip(contents, lengths, strict=True)]
+
+
+@contextlib.contextmanager
+def failing_together(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Raises the `UserError` of one worker's block on all of them; waits for all workers."""
+    error = None
+    try:
+        yield
+    except UserError as found:
+        error = found
+    try:
+        messages = gather(strategy, str(error or "").encode())
+    finally:
+        if error:
+            raise error
+    for worker, message in enumerate(messages):
+        if message:
+            raise UserError(f"worker {worker}: {message.decode()}")
+
+
+def expect_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
+    """Raises the same `UserError` on all workers if one has other values; waits for all workers.
+
+    Args:
+        strategy: of the workers.
+        values: what JSON can hold, by the names to call it by.
+    """
+    first, *others = map(json.loads, gather(strategy, json.dumps(values).encode()))
+    for worker, other in enumerate(others, start=1):
+        different = [
+            f"{name}={first.get(name)} on worker 0 and {other.get(name)} on worker {worker}"
+            for name in {**first, **other}
+            if first.get(name) != other.get(name)
+        ]
+        if different:
+            raise UserError(f"expected the same run on all workers, found {', '.join(different)}")
+
+
+def _sum(strategy, values):
+    """The sum of arrays over all replicas, each with its worker's."""
 
     @tf.function
     def total():
-        values = strategy.run(lambda: tf.constant(value, tf.float64))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+        each = strategy.run(lambda: tf.constant(values, None if np.ndim(values) else tf.float64))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
-    return int(total())
+    try:
+        return total().numpy()
+    except tf.errors.OpError as error:
+        if strategy.cluster_resolver is None:
+            raise
+        raise UserError(
+            f"a worker was lost ({type(error).__name__}); start all of them again"
+        ) from error
 
 
 def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, pad_id: int) -> Any:
@@ -101,12 +174,14 @@ def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, 
 
 
 def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
-    """Arrays (rows, length) as (parts, rows of a part, length), filled up with rows of padding."""
+    """Arrays (rows, ...) as (parts, rows of a part, ...), filled up with rows of padding."""
 
     def split(x):
-        rows, length = tf.shape(x)[0], tf.shape(x)[1]
-        x = tf.pad(x, [[0, -rows % parts], [0, 0]], constant_values=pad_id)
-        return tf.reshape(x, [parts, (rows + parts - 1) // parts, length])
+        rows, others = tf.shape(x)[0], [[0, 0]] * (x.shape.rank - 1)
+        padding = tf.cast(pad_id, x.dtype)
+        x = tf.pad(x, [[0, -rows % parts], *others], constant_values=padding)
+        shape = [[parts, (rows + parts - 1) // parts], tf.shape(x)[1:]]
+        return tf.reshape(x, tf.concat(shape, axis=0))
 
     return keras.tree.map_structure(split, batch)
 

@@ -4,9 +4,9 @@ import datetime
 
 from keras_transformer.analysis.cost import training_flops
 from keras_transformer.config import TransformerConfig
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.options import TrainingOptions
-from keras_transformer.training.run_state import RunState, Seen
+from keras_transformer.training.run_state import RunState, TrainingTotals
 
 
 def report_summary(
@@ -22,7 +22,7 @@ def report_summary(
     6.1): training time x devices x the operations a second that a device sustains.
     """
     seen = state.seen
-    padding = seen.padding_share(since=Seen())
+    padding = seen.padding_share(since=TrainingTotals())
     seconds = seen.seconds + state.validation_seconds + state.saving_seconds
     figures = {
         "pairs": seen.pairs,

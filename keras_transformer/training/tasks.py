@@ -19,16 +19,20 @@ from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 
 
 def learn_vocabulary(
-    pairs: SentencePairs, config: TransformerConfig, vocab_type: str, lowercase: bool = False
+    pairs: SentencePairs,
+    config: TransformerConfig,
+    vocab_type: str | None = None,
+    lowercase: bool = False,
+    seed: int = 1,
 ) -> Tokenizer:
     """The vocabulary of training pairs, of the configuration's size.
 
     Args:
         pairs: what to learn it from.
         config: the model it is for.
-        vocab_type: "bpe" or "unigram" subwords, or of a parser its linearization, "brackets" or
-            "words".
+        vocab_type: "bpe" or "unigram" subwords; default: "bpe". None for a parser.
         lowercase: whether subwords fold case.
+        seed: decides which sentences of a large corpus subwords are learned from.
 
     Raises:
         UserError: the data do not allow it, or a parser is to fold case.
@@ -36,10 +40,13 @@ def learn_vocabulary(
     if isinstance(pairs, TreebankPairs):
         if lowercase:
             raise UserError("lowercase: expected False of a parser, found True")
-        sizes = config.vocab_size, vocab_type == "words", config.target_vocab_size
-        return ParsingTokenizer.learn(pairs.pairs(), *sizes)
+        two_a_word = pairs.options.linearization == "words"
+        return ParsingTokenizer.learn(
+            pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
+        )
+    model_type: Any = vocab_type or "bpe"
     return SubwordTokenizer.train_from_sentences(
-        pairs.sentences(), config.vocab_size, vocab_type, lowercase
+        pairs.sentences(), config.vocab_size, model_type, lowercase, seed
     )
 
 
@@ -66,7 +73,7 @@ class Task(Protocol):
 
 def task_of(tokenizer: Tokenizer, target_lang: str | None = None) -> Task:
     """The task that a vocabulary is for."""
-    if isinstance(tokenizer, ParsingTokenizer):
+    if tokenizer.task == "parsing":
         return Parsing(tokenizer)
     return Translation(target_lang, tokenizer.lowercase)
 
@@ -80,7 +87,8 @@ class Translation:
     """
 
     def __init__(self, target_lang: str | None = None, lowercase: bool = False):
-        self.target_lang, self.search = target_lang, {}
+        self.target_lang = target_lang
+        self.search: dict[str, Any] = {}
         self.score = "lowercased BLEU" if lowercase else "BLEU"
         self._key = "bleu_lowercased" if lowercase else "bleu"
 

@@ -1,21 +1,21 @@
-"""Trains a model in a model_dir with `model.fit`, or goes on where that stopped."""
+"""Trains a model in a model_dir with `model.fit`, or resumes its training."""
 
 import contextlib
-import dataclasses
 import hashlib
-import itertools
 import os
-from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_transformer.backend.memory import keep_freed_memory
+from keras_transformer.backend.xla_flags import avoid_crash
 from keras_transformer.config import TransformerConfig
-from keras_transformer.cores import parts_for_cores
-from keras_transformer.data import Batches, Corpus, SentencePairs
+from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.model import Transformer
+from keras_transformer.options.training import TrainingOptions
+from keras_transformer.training import judging
 from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import (
     CallbackList,
@@ -27,24 +27,20 @@ from keras_transformer.training.callbacks import (
 )
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.options import TrainingOptions
+from keras_transformer.training.preparation import Run, precision_warning, prepare
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
 from keras_transformer.training.strategies import (
-    is_chief,
+    expect_same,
+    failing_together,
     make_strategy,
     replica_batches,
     sum_over_workers,
     worker_of,
 )
 from keras_transformer.training.summary import report_summary
-from keras_transformer.training.tasks import learn_vocabulary, task_of
-from keras_transformer.translator import Translator
-
-_VALIDATION_SENTENCES = 1000
-# Fields of a configuration that another run with the same weights may have otherwise.
-_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+from keras_transformer.training.tasks import task_of
 
 
 def train(
@@ -54,16 +50,17 @@ def train(
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs | None = None,
     test_pairs: SentencePairs | None = None,
-    vocab_type: str = "bpe",
+    vocab_type: str | None = None,
     target_lang: str | None = None,
     command: str = "",
     data_cache: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
     start_from: str | os.PathLike | None = None,
+    vocabulary: str | os.PathLike | None = None,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
 
-    Started again with the same arguments it goes on from the last checkpoint.
+    Called again with the same arguments, it resumes from the last checkpoint.
 
     Args:
         path: the model_dir, new or of the same configuration.
@@ -72,8 +69,8 @@ def train(
         train_pairs: what to learn from.
         valid_pairs: what to judge it by as it learns.
         test_pairs: what to judge it by at the end; default: `valid_pairs`.
-        vocab_type: of the vocabulary, "bpe" or "unigram"; of a parser, how trees are written,
-            "brackets" or "words".
+        vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
+            parser, whose `ParsingOptions` say how trees are written.
         target_lang: two-letter code of the target language, for BLEU on its tokens.
         command: recorded in the model_dir.
         data_cache: a folder to keep the tokenised training data in, see `Corpus.build`.
@@ -82,174 +79,106 @@ def train(
         start_from: the model_dir of a trained model, of which a new one takes the vocabulary and,
             to begin with, the weights: the mean of its last checkpoints. Only dropout and label
             smoothing may be configured otherwise.
+        vocabulary: the file of an existing SentencePiece model; default: learn one.
 
     Returns:
         The model, with the mean of its last checkpoints.
 
+    For the whole process it sets a flag of XLA (`backend/xla_flags.py`) and keeps freed memory
+    (`backend/memory.py`).
+
     Raises:
         UserError: the data are not as they should be, or the model_dir holds something else.
     """
+    avoid_crash()
+    keep_freed_memory()
     strategy = strategy or make_strategy()
-    writes = is_chief(strategy)
-    if config.learned_positions and options.max_length > config.max_positions:
-        raise UserError(
-            f"max_length must be at most the {config.max_positions} learned positions: "
-            f"found {options.max_length}"
-        )
-    if options.stop_patience and valid_pairs is None:
-        raise UserError(
-            f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
-        )
     print(
         f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
         f"{options.tokens_per_batch:,} tokens, in {os.fspath(path)}",
         flush=True,
     )
+    if warning := precision_warning(options.dtype_policy):
+        print(warning, flush=True)
     keras.utils.set_random_seed(options.seed)
-    for pairs in filter(None, (valid_pairs, test_pairs)):
-        if not pairs.check():
-            raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
-    model_dir = ModelDir(path)
-    options = dataclasses.replace(
-        options, parallel_parts=parallel_parts(path, config, options, strategy.num_replicas_in_sync)
-    )
-    with model_dir.locked() if writes else contextlib.nullcontext():
-        tokenizer = _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from)
-        tokenizer.check_fits(config)
-        corpus = _usable(train_pairs, tokenizer, options, data_cache)
-        valid_corpus = valid_pairs and _usable(valid_pairs, tokenizer, options)
-        record = _record(model_dir, tokenizer, corpus, options, vocab_type, strategy, start_from)
-        batches = Batches(
-            corpus,
-            tokens_per_batch=options.tokens_per_batch,
-            seed=options.seed,
-            batch_multiple=strategy.num_replicas_in_sync,
-            bpe_dropout=options.bpe_dropout,
+    with contextlib.ExitStack() as until_trained:
+        run = prepare(
+            ModelDir(path),
+            config,
+            options,
+            strategy,
+            train_pairs,
+            valid_pairs,
+            test_pairs,
+            vocab_type=vocab_type,
+            vocabulary=vocabulary,
+            start_from=start_from,
+            target_lang=target_lang,
+            data_cache=data_cache,
+            until_trained=until_trained,
         )
-        with strategy.scope():
-            model = _compiled_model(config, options)
-            if start_from and not model_dir.checkpoints.steps():
-                model.set_weights(ModelDir(start_from).load_model().get_weights())
-            problems = model_dir.recover() if writes else []
-            sum_over_workers(strategy, 0)  # until the chief has put the checkpoints in order
-            state = _restored_state(model, model_dir.checkpoints)
-            steps = sum_over_workers(strategy, state.step)
-            if steps != state.step * strategy.num_replicas_in_sync:
-                raise UserError(f"model_dir {path}: expected the same checkpoints on all workers")
-
-        # From here on all is known to be well, and the model_dir may be written to.
-        record["target_lang"] = target_lang = target_lang or record["target_lang"]
-        record["commands"].append(command)
-        if writes and model_dir.exists():
-            model_dir.save_training(record)
-        elif writes:
-            model_dir.create(config, tokenizer, record)
-        last = {"train": state.step, "validation": state.validated}
-        log = TrainingLog(model_dir.logs if writes else None, last)
-        model.announce = log.say
-        for problem in problems:
-            log.say(f"{problem}; going back to the one before")
-        devices = strategy.num_replicas_in_sync
-        log.say(
-            f"{model.count_params():,} parameters, {corpus.counts.kept:,} pairs, "
-            f"{corpus.counts.source_tokens:,} source and {corpus.counts.target_tokens:,} target "
-            f"tokens, {devices} device{'s' if devices > 1 else ''}"
-        )
-        judge = valid_pairs and _judge(model, tokenizer, options, valid_pairs, valid_corpus)
-        score = task_of(tokenizer).score
-        _fit(model, options, batches, judge, score, model_dir, state, log, strategy)
-        sum_over_workers(strategy, 0)  # until the chief has saved the last checkpoint
-        report_summary(state, config, options, devices, log)
-
-        model = model_dir.load_model()
-        judged = test_pairs or valid_pairs
-        if judged is not None and writes:
-            averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
-            log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
-            _report(model, tokenizer, judged, target_lang, options, log)
-        return model
+        restore(run, command)
+        judge = None
+        if valid_pairs is not None:
+            judge = judging.judge_of(
+                run.model, run.tokenizer, run.options, valid_pairs, run.valid_corpus
+            )
+        fit(run, judge, task_of(run.tokenizer).score)
+        return finish(run)
 
 
-def parallel_parts(
-    path: str | os.PathLike, config: TransformerConfig, options: TrainingOptions, replicas: int = 1
-) -> int:
-    """The parts of a batch that `train` computes at the same time.
+def restore(run: Run, command: str = "") -> None:
+    """Makes the model, with the weights and the state of the last checkpoint.
 
-    Those of the options; else those that a run goes on with, whatever machine it began on; else the
-    best of this machine. Arguments are those of `train`, and the replicas of its strategy.
+    From its end on all is known to be well, and the model_dir may be written to.
     """
-    if options.parallel_parts:
-        return options.parallel_parts
-    model_dir = ModelDir(path)
-    if model_dir.exists():
-        return model_dir.load_training()["options"]["parallel_parts"]
-    if options.jit_compile or replicas > 1:
-        return 1
-    return parts_for_cores(config.d_model, options.tokens_per_batch)
-
-
-def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from):
-    """That of the model here, or of the one to start from, which must be alike, or a new one."""
-    if model_dir.exists():
-        model_dir.check_same(config)
-        return model_dir.load_tokenizer()
-    if not start_from:
-        return learn_vocabulary(train_pairs, config, vocab_type, options.lowercase)
-    start = ModelDir(start_from)
-    theirs = start.load_config()
-    start.check_same(
-        dataclasses.replace(config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
+    model_dir, strategy = run.model_dir, run.strategy
+    with failing_together(strategy):  # and so others wait for the chief's `recover`
+        problems = model_dir.recover() if run.writes else []
+    with strategy.scope(), failing_together(strategy):
+        run.model = compiled_model(run.config, run.options)
+        if run.start_from and not model_dir.checkpoints.steps():
+            run.model.set_weights(ModelDir(run.start_from).load_model().get_weights())
+        run.state = restored_state(run.model, model_dir.checkpoints)
+    expect_same(strategy, {"checkpoint": run.state.step, "weights": _weights_digest(run.model)})
+    record = run.record
+    record["target_lang"] = run.target_lang
+    record["commands"].append(command)
+    if run.writes and model_dir.exists():
+        model_dir.save_training(record)
+    elif run.writes:
+        model_dir.create(run.config, run.tokenizer, record)
+    last = {"train": run.state.step, "validation": run.state.validated}
+    run.log = TrainingLog(model_dir.logs if run.writes else None, last)
+    run.model.announce = run.log.say
+    for problem in problems:
+        run.log.say(f"{problem}; falling back to the previous one")
+    counts, devices = run.corpus.counts, strategy.num_replicas_in_sync
+    run.log.say(
+        f"{run.model.count_params():,} parameters, {counts.kept:,} pairs, "
+        f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
+        f"tokens, {devices} device{'s' if devices > 1 else ''}"
     )
-    tokenizer = start.load_tokenizer()
-    if tokenizer.lowercase != options.lowercase:
-        raise UserError(
-            f"start_from={os.fspath(start_from)}: expected a vocabulary of "
-            f"lowercase={options.lowercase}, found one of lowercase={tokenizer.lowercase}"
-        )
-    return tokenizer
 
 
-def _record(model_dir, tokenizer, corpus, options, vocab_type, strategy, start_from):
-    """The record of a run; raises `UserError` if one is here that cannot go on with it."""
-    data = {
-        **dataclasses.asdict(corpus.counts),
-        "fingerprint": corpus.fingerprint,
-        "vocabulary": hashlib.sha256(tokenizer.to_bytes()).hexdigest()[:16],
-        "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
-        "start_from": start_from and os.fspath(start_from),
-    }
-    before = {"target_lang": None, "commands": []}
-    if model_dir.exists():
-        model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type)
-        before = model_dir.load_training()
-    return {
-        **before,
-        "options": dataclasses.asdict(options),
-        "data": data,
-        "vocab_type": vocab_type,
-    }
+def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
+    """Trains from the state on, to the last step or until it is stopped.
 
-
-def _restored_state(model, checkpoints):
-    """The state of the run at its last checkpoint, to which the model is set; else a new one."""
-    steps = checkpoints.steps()
-    if not steps:
-        return RunState()
-    checkpoints.restore(model, steps[-1])
-    return RunState.from_json(checkpoints.load_progress(steps[-1]))
-
-
-def _fit(model, options, batches, judge, score, model_dir, state, log, strategy):
-    """Trains from the state on, to the last step or until it is stopped."""
-    writes = is_chief(strategy)
-    pad_id = model.config.pad_id
+    Args:
+        run: restored.
+        judge: validates the model; None for no validations.
+        score: the name of the figure of a validation that is higher where the model is better.
+    """
+    model, options, state, log = run.model, run.options, run.state, run.log
+    model_dir, batches, writes = run.model_dir, run.batches, run.writes
     counts = BatchCounts(batches)
-    save = SaveCheckpoints(state, options, model_dir.checkpoints)
+    skipped_updates = SkippedUpdates(state, log, options, batches.batch, model_dir.path)
+    save = SaveCheckpoints(state, options, model_dir.checkpoints, model_dir.best, skipped_updates)
     with StopSignals() as signals:
         callbacks = [
             Progress(state, log, options, counts),
-            SkippedUpdates(state, log, options, batches.batch, model_dir.path),
+            skipped_updates,
             StopOnSignal(signals),
         ]
         if judge:
@@ -259,54 +188,61 @@ def _fit(model, options, batches, judge, score, model_dir, state, log, strategy)
         if writes:
             callbacks.append(save)
         callbacks = CallbackList(callbacks, add_history=True, model=model)
+        if writes:
+            save.remove_outdated()
         if judge and validation.catch_up() and writes:
             save.save()
-        if state.step >= options.steps or state.has_lost_patience(options.stop_patience):
-            log.say(f"It is trained already, up to step {state.step:,}")
+        if signals.received:
+            pass  # the next start does the validation that was interrupted
+        elif state.step >= options.steps or state.has_lost_patience(options.stop_patience):
+            ended = "is complete" if state.step >= options.steps else "stopped early"
+            log.say(f"Training {ended}: step {state.step:,} of {options.steps:,}")
         else:
             if state.step:
-                log.say(f"Going on from step {state.step:,}")
-            mine = batches.dataset(state.step, *worker_of(strategy))
+                log.say(f"Resuming from step {state.step:,}")
+            mine = batches.dataset(state.step, *worker_of(run.strategy))
             counted = counts.watch(mine, state.step)
             try:
                 model.fit(
-                    replica_batches(counted, strategy, pad_id),
+                    replica_batches(counted, run.strategy, run.config.pad_id),
                     steps_per_epoch=options.steps - state.step,
                     callbacks=callbacks,
                     shuffle=False,
                     verbose=0,
                 )
             except tf.errors.OpError as error:
-                if strategy.cluster_resolver is None:
+                if run.strategy.cluster_resolver is None:
                     raise
                 raise UserError(
-                    f"a worker was lost ({type(error).__name__}); start all of them again, to go "
-                    "on from the last checkpoint"
+                    f"a worker was lost ({type(error).__name__}); start all workers again to "
+                    "resume from the last checkpoint"
                 ) from error
         if signals.received:
-            log.say(f"Saved step {state.step:,}; the same command goes on from there")
+            log.say(f"Saved step {state.step:,}; the same command resumes from there")
             signals.leave()
 
 
-def _usable(pairs, tokenizer, options, data_cache=None):
-    """What there is to use of the pairs; says what is not, and refuses pairs of no use at all."""
-    corpus = Corpus.build(pairs, tokenizer, options.max_length, data_cache)
-    counts = corpus.counts
-    if counts.empty or counts.too_long:
-        print(f"Left out of {pairs.description}: {corpus.left_out()}")
-    if not counts.kept:
-        raise UserError(
-            f"{pairs.description}: expected a pair of 1 to {options.max_length} tokens a side, "
-            f"found {counts.empty} with an empty side and {counts.too_long} too long"
-        )
-    return corpus
+def finish(run: Run) -> Transformer:
+    """Loads the mean of the last checkpoints, and reports how good it is and what it took."""
+    sum_over_workers(run.strategy, 0)  # until the chief has saved the last checkpoint
+    devices = run.strategy.num_replicas_in_sync
+    report_summary(run.state, run.config, run.options, devices, run.log)
+    model = run.model_dir.load_model()
+    judged = run.test_pairs or run.valid_pairs
+    if judged is not None and run.writes:
+        saved = len(run.model_dir.checkpoints.steps())
+        averaged = min(run.options.average_checkpoints, saved)
+        run.log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
+        judging.report(model, run.tokenizer, judged, run.target_lang, run.options, run.log)
+    return model
 
 
-def _compiled_model(config, options):
+def compiled_model(config: TransformerConfig, options: TrainingOptions) -> TrainableTransformer:
+    """A new model, built and compiled as the options say."""
     model = TrainableTransformer(
         config,
         num_microbatches=options.num_microbatches,
-        parallel_parts=options.parallel_parts,
+        parallel_parts=options.parallel_parts or 1,
         r_drop=options.r_drop,
         clip_norm=options.clip_norm,
         ema_decay=options.ema_decay,
@@ -326,48 +262,18 @@ def _compiled_model(config, options):
     return model
 
 
-def _judge(model, tokenizer, options, pairs, corpus):
-    """What judges the model by these pairs: loss and perplexity, BLEU or F1 of greedy search."""
-    batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
-    reference_loss = ReferenceLoss(model, batches.epochs())
-    task = task_of(tokenizer)
-    workers = options.parallel_parts
-    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1}, workers=workers)
-    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
-
-    def judge():
-        hypotheses = translator(sources)
-        readable = (task.readable(sources, side) for side in (hypotheses, references))
-        columns = ("source", "translation", "reference")
-        rows = list(zip(sources, *readable, strict=True))
-        samples = [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
-        figures = task.figures(sources, hypotheses, references)
-        return {**reference_loss(), **figures}, samples
-
-    return judge
+def restored_state(model, checkpoints):
+    """The state of the run at its last checkpoint, to which the model is set; else a new one."""
+    steps = checkpoints.steps()
+    if not steps:
+        return RunState()
+    checkpoints.restore(model, steps[-1])
+    return RunState.from_json(checkpoints.load_progress(steps[-1]))
 
 
-def _sample_rows(sentences):
-    """Which of them are shown: four or five, evenly spread."""
-    return range(0, len(sentences), max(1, len(sentences) // 4))
-
-
-def _report(model, tokenizer, pairs, target_lang, options, log):
-    task = task_of(tokenizer, target_lang)
-    sources, references = _sentences(pairs)
-    translator = Translator(model, tokenizer, **task.search, workers=options.parallel_parts)
-    hypotheses = translator(sources)
-    log.say(task.report(sources, hypotheses, references))
-    hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
-    for row in _sample_rows(sources):
-        log.say(
-            f"\n  source       {sources[row]}"
-            f"\n  translation  {hypotheses[row]}"
-            f"\n  reference    {references[row]}"
-        )
-
-
-def _sentences(
-    pairs: SentencePairs, limit: int | None = None
-) -> tuple[Sequence[str], Sequence[str]]:
-    return tuple(zip(*itertools.islice(pairs, limit), strict=True))
+def _weights_digest(model):
+    """A hexadecimal number that other weights do not have."""
+    digest = hashlib.blake2b(digest_size=8)
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight))
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+from . import (
+    analysis,
+    backend,
+    data,
+    decoding,
+    evaluation,
+    export,
+    importers,
+    layers,
+    parsing,
+    tokenizers,
+    training,
+)
+from .config import TransformerConfig
+from .errors import UserError
+from .importers.marian import import_marian
+from .losses import LabelSmoothedCrossEntropy
+from .metrics import Perplexity, TokenAccuracy, TokenCount
+from .model import Transformer
+from .presets import PRESETS
+from .schedules import InverseSquareRootSchedule
+from .tokenizers.marian import MarianTokenizer
+from .tokenizers.subword import SubwordTokenizer
+from .training.model_dir import ModelDir
+from .translator import Translator
+
+__version__: str
+
+__all__ = [
+    "PRESETS",
+    "InverseSquareRootSchedule",
+    "LabelSmoothedCrossEntropy",
+    "MarianTokenizer",
+    "ModelDir",
+    "Perplexity",
+    "SubwordTokenizer",
+    "TokenAccuracy",
+    "TokenCount",
+    "Transformer",
+    "TransformerConfig",
+    "Translator",
+    "UserError",
+    "analysis",
+    "backend",
+    "data",
+    "decoding",
+    "evaluation",
+    "export",
+    "import_marian",
+    "importers",
+    "layers",
+    "parsing",
+    "tokenizers",
+    "training",
+]

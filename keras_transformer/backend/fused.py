@@ -1,0 +1,99 @@
+"""Functions compiled into few passes over memory, where the backend can."""
+
+import functools
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+
+def fused(function: Callable) -> Callable:
+    """`function` of tensors, compiled by itself where the backend does not compile the whole step.
+
+    TensorFlow runs a function op by op, each a pass over memory; XLA makes one or two of them.
+    Matrix products had better stay outside, since TensorFlow's are the faster ones. The other
+    backends compile the whole step anyway.
+
+    Example:
+        >>> @fused
+        ... def gelu_sum(x, y):
+        ...     return keras.ops.gelu(x) + keras.ops.gelu(y)
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    from keras_transformer.backend.xla_flags import avoid_crash
+
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+
+    def with_tensors(*args):  # variables of a strategy could not be passed on
+        avoid_crash()
+        return compiled(*(value_of(x) if tf.is_tensor(x) else x for x in args))
+
+    return functools.wraps(function)(with_tensors)
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """`keras.ops.custom_gradient`, whose backends pass the upstream gradient in different ways.
+
+    Args:
+        function: of tensors; returns a tensor, and a function from its gradient, one tensor, to the
+            gradients of the arguments.
+
+    Example:
+        >>> @custom_gradient
+        ... def square(x):
+        ...     return x * x, lambda upstream: 2 * x * upstream
+    """
+
+    def adapted(*inputs):
+        output, gradient = function(*inputs)
+
+        def adapted_gradient(*args, upstream=None):
+            return gradient(args[0] if upstream is None else upstream)
+
+        return output, adapted_gradient
+
+    return ops.custom_gradient(adapted)
+
+
+def value_of(variable):
+    """A tensor of what a variable holds, for functions with a gradient of their own."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.convert_to_tensor(variable)
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(ops.convert_to_tensor(variable))  # Keras's leaves it a variable
+
+
+def fused_sum(x, axis: int):
+    """The sum over an axis, which stays as one of length 1; for use in a `fused` function."""
+    return _by_halves(ops.add, ops.sum, x, axis)
+
+
+def fused_max(x, axis: int):
+    """The maximum over an axis, as `fused_sum`."""
+    return _by_halves(ops.maximum, ops.max, x, axis)
+
+
+def _by_halves(combine, reduce, x, axis):
+    """Reduces an axis to length 1.
+
+    On a CPU it combines halves with each other, which TensorFlow's XLA turns into vector
+    instructions; a plain sum of floats, whose order is fixed, it adds up one by one.
+    """
+    length = x.shape[axis]
+    while _reduces_by_halves() and length is not None and length > 1 and length % 2 == 0:
+        x = combine(*ops.split(x, 2, axis=axis))
+        length //= 2
+    return x if length == 1 else reduce(x, axis=axis, keepdims=True)
+
+
+@functools.cache
+def _reduces_by_halves():
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.config.list_physical_devices("GPU")

@@ -1,0 +1,113 @@
+"""The losses of training over a whole vocabulary: float32 sums, gradients in closed form.
+
+One array of the vocabulary's size is made, the gradient, where automatic differentiation makes
+several.
+"""
+
+from keras import ops
+
+from keras_transformer.backend.fused import custom_gradient, fused, fused_max, fused_sum
+
+
+def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
+    """`losses.smoothed_cross_entropy`, faster; arguments and result are the same.
+
+    With d the logits less the largest of their row, y the label, V the vocabulary size and
+    s = epsilon / (V - 1), the cross-entropy against the smoothed target is
+    `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`. Its gradient is `softmax(d) - s`, less
+    `1 - epsilon - s` at y. All of this is float32, whatever the dtype of the logits; the gradient,
+    which has their dtype, is the only array of the vocabulary's size that is made.
+    """
+    vocab_size = logits.shape[-1]
+    share = epsilon / (vocab_size - 1)
+    peak = 1.0 - epsilon - share
+
+    @custom_gradient
+    def loss(logits):
+        largest, log_sum_exp, total = _row_sums(logits)
+
+        def gradient(upstream):
+            return _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share)
+
+        at_label = _at_labels(logits, labels) - largest
+        return log_sum_exp - peak * at_label - share * total, gradient
+
+    return loss(logits)
+
+
+def symmetric_divergence(logits):
+    """KL(p, q) + KL(q, p) of two distributions of each token, for R-Drop (Liang et al., 2021).
+
+    It is the sum of `(p - q) (log p - log q)` over the vocabulary; its gradient, for the logits of
+    p, is `p (log p - log q - KL(p, q)) + p - q`.
+
+    Args:
+        logits: (2, ..., vocab_size), of any float dtype; the sums are float32.
+
+    Returns:
+        float32 (...), in nats.
+
+    Example:
+        >>> float(symmetric_divergence([[0.0, 0.0], [1.0, 0.0]]))  # of (1/2, 1/2), (0.731, 0.269)
+        0.2310585...
+    """
+
+    @custom_gradient
+    def divergence(logits):
+        largest, log_sum_exp, _ = _row_sums(logits)
+        divergences = _divergences(logits, largest, log_sum_exp)
+
+        def gradient(upstream):
+            return _divergence_gradient(logits, largest, log_sum_exp, divergences, upstream)
+
+        return divergences[0] + divergences[1], gradient
+
+    return divergence(ops.convert_to_tensor(logits))
+
+
+def token_nll(labels, logits):
+    """The negative log-likelihood of each token, (batch, length), without smoothing."""
+    largest, log_sum_exp, _ = _row_sums(logits)
+    return log_sum_exp - (_at_labels(logits, labels) - largest)
+
+
+def _at_labels(x, labels):
+    labels = ops.cast(labels, "int32")[..., None]
+    return ops.cast(ops.take_along_axis(x, labels, axis=-1)[..., 0], "float32")
+
+
+@fused
+def _row_sums(logits):
+    """The largest logit of each row; of the logits less that, log-sum-exp and sum: float32."""
+    largest = fused_max(ops.cast(logits, "float32"), axis=-1)[..., 0]
+    below = _below(logits, largest)
+    log_sum_exp = ops.log(fused_sum(ops.exp(below), axis=-1)[..., 0])
+    return largest, log_sum_exp, fused_sum(below, axis=-1)[..., 0]
+
+
+def _below(logits, largest):
+    return ops.cast(logits, "float32") - largest[..., None]
+
+
+@fused
+def _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share):
+    probabilities = ops.exp(_below(logits, largest) - log_sum_exp[..., None])
+    ids = ops.arange(logits.shape[-1], dtype="int32")
+    is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)
+    difference = probabilities - ops.where(is_label, peak + share, share)
+    return ops.cast(difference * upstream[..., None], logits.dtype)
+
+
+@fused
+def _divergences(logits, largest, log_sum_exp):
+    """KL(p, q) and KL(q, p): (2, ...)."""
+    logs = _below(logits, largest) - log_sum_exp[..., None]
+    return fused_sum(ops.exp(logs) * (logs - logs[::-1]), axis=-1)[..., 0]
+
+
+@fused
+def _divergence_gradient(logits, largest, log_sum_exp, divergences, upstream):
+    logs = _below(logits, largest) - log_sum_exp[..., None]
+    p, difference = ops.exp(logs), logs - logs[::-1]
+    gradient = p * (difference - divergences[..., None]) + p - p[::-1]
+    return ops.cast(gradient * upstream[..., None], logits.dtype)

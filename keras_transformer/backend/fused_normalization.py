@@ -1,0 +1,42 @@
+"""Layer normalisation in training: few passes over memory, and a gradient in closed form."""
+
+from keras import ops
+
+from keras_transformer.backend.fused import custom_gradient, fused, fused_sum
+
+
+@fused
+def fused_normalized(x, gamma, beta, epsilon):
+    """`layers.normalization.normalized`, faster; arguments and result are the same."""
+
+    @custom_gradient
+    def normalized(x, gamma, beta):
+        mean = _mean(ops.cast(x, "float32"))  # (..., 1)
+        scale = ops.rsqrt(_mean(ops.square(ops.cast(x, "float32") - mean)) + epsilon)
+
+        def gradient(upstream):
+            upstream = ops.cast(upstream, "float32")
+            standard = _standardized(x, mean, scale)
+            g = upstream * gamma
+            x_gradient = (g - _mean(g) - standard * _mean(g * standard)) * scale
+            return (
+                ops.cast(x_gradient, x.dtype),
+                _sum_of_rows(upstream * standard),
+                _sum_of_rows(upstream),
+            )
+
+        return ops.cast(_standardized(x, mean, scale) * gamma + beta, x.dtype), gradient
+
+    return normalized(x, gamma, beta)
+
+
+def _standardized(x, mean, scale):
+    return (ops.cast(x, "float32") - mean) * scale
+
+
+def _mean(x):
+    return fused_sum(x, axis=-1) / x.shape[-1]
+
+
+def _sum_of_rows(x):
+    return fused_sum(ops.reshape(x, (-1, x.shape[-1])), axis=0)[0]

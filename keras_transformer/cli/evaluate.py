@@ -1,0 +1,178 @@
+r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or F1 of a parser.
+
+  keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=test.de \
+      --target_lang=de
+  keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
+
+BLEU is sacreBLEU's, cased and lowercased, with its signature. With a target language it is also
+computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers are scored as
+by EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
+"""
+
+import dataclasses
+import json
+import math
+import os
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, TASKS, group
+from keras_transformer.cli.translator_flags import (
+    define_model_flags,
+    define_search_flags,
+    load_translator,
+    parser_defaults,
+    refuse_n_best,
+    share_cores_among_workers,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
+from keras_transformer.options import SearchOptions
+from keras_transformer.text_files import read_lines
+
+MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end would not fit
+
+
+def define_flags() -> None:
+    define_model_flags()
+    with group("Data"):
+        flags.DEFINE_string(
+            "source",
+            None,
+            "text file to translate, one sentence a line; or a treebank file to parse",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "reference", None, "translations of --source, line by line; not for parsing"
+        )
+        flags.DEFINE_enum("task", "translation", TASKS, "task that the model was trained for")
+        flags.DEFINE_string(
+            "target_lang",
+            None,
+            "two-letter code of the target language, for BLEU on tokens; default: as in training",
+        )
+        flags.DEFINE_string("output", None, "file to write the translations or trees to")
+        flags.DEFINE_string("json", None, "file to write all figures to")
+    usual = SearchOptions()
+    define_search_flags(
+        {
+            name: f"{getattr(usual, name)}; of parsers {own}"
+            for name, own in parser_defaults().items()
+        }
+    )
+
+
+def main():
+    share_cores_among_workers()
+    quiet.find_devices()
+    refuse_n_best("evaluate scores the best translation of each sentence")
+    if FLAGS.task == "parsing":
+        evaluate_parser()
+    else:
+        evaluate_translator()
+
+
+def evaluate_translator():
+    if FLAGS.reference is None:
+        raise UserError("expected --reference, the translation to compare with, found none")
+    pairs = kt.data.TextPairs(FLAGS.source, FLAGS.reference)
+    check_outputs()
+    if not pairs.check():
+        raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
+    references = list(read_lines(FLAGS.reference))
+    translator = load_translator("translation")
+    language = FLAGS.target_lang or kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    kt.evaluation.check_language(language)
+    corpus = reference_corpus(translator, pairs)
+
+    hypotheses = translator(list(read_lines(FLAGS.source)))
+    write_output(hypotheses)
+    scores = kt.evaluation.translation_scores(hypotheses, references, language)
+    print(kt.evaluation.format_scores(scores))
+    if "bleu_paper" not in scores:
+        print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
+    figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
+    if len(translator.models) == 1:  # an ensemble has no loss
+        figures |= reference_perplexity(translator.models[0], corpus)
+    write_json(translator, figures)
+
+
+def evaluate_parser():
+    for name in ("reference", "target_lang"):
+        if FLAGS[name].value is not None:
+            raise UserError(f"expected no --{name}, found with --task=parsing")
+    check_outputs()
+    references = list(kt.parsing.normalized_trees(FLAGS.source))
+    if not references:
+        raise UserError(f"{FLAGS.source}: expected trees, found none")
+    parser = kt.parsing.Parser(load_translator("parsing"))
+    parsed = parser.parse([" ".join(kt.parsing.words(tree)) for tree in references])
+    write_output(map(kt.parsing.format_tree, parsed))
+    print(kt.evaluation.format_bracket_scores(parsed, references))
+    write_json(parser.translator, kt.evaluation.score_trees(parsed, references).figures())
+
+
+def write_output(lines):
+    """Writes translations or trees to `--output`: before the scores, which may fail."""
+    if FLAGS.output:
+        with whole_file(FLAGS.output) as partial:
+            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_json(translator, figures):
+    """Writes all figures, and the options they were computed with, to `--json`."""
+    if FLAGS.json:
+        how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        if FLAGS.weights == "mean":
+            how["average"] = kt.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
+        record = {**figures, **how, **dataclasses.asdict(translator.options)}
+        # JSON has no NaN, which is the loss of a model that diverged, and no infinity.
+        for name, value in record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                record[name] = None
+        with whole_file(FLAGS.json) as partial:
+            partial.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")
+
+
+def reference_corpus(translator, pairs):
+    """The pairs whose perplexity can be computed, as ids."""
+    corpus = kt.data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
+    if not corpus.counts.kept:
+        raise UserError(
+            f"{FLAGS.reference}: expected a translation of a line of {FLAGS.source}, neither empty "
+            f"nor longer than {MAX_LENGTH} tokens, found none"
+        )
+    return corpus
+
+
+def reference_perplexity(model, corpus):
+    """Loss and perplexity of the references, printed."""
+    batches = kt.data.Batches(corpus, shuffle=False).epoch()
+    reference = kt.evaluation.ReferenceLoss(model, batches)()
+    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
+    if left_out := corpus.counts.empty + corpus.counts.too_long:
+        print(
+            f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
+        )
+    return reference
+
+
+def check_outputs():
+    """Refuses, before the work, outputs that cannot be written or would replace what is read."""
+    taken = {os.path.realpath(path) for path in (FLAGS.source, FLAGS.reference) if path}
+    for name in ("output", "json"):
+        path = FLAGS[name].value
+        if path is None:
+            continue
+        if not path:
+            raise UserError(f"--{name}: expected a file to write to, found none")
+        folder = os.path.dirname(path) or "."
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise UserError(f"{path}: expected a folder to write it to, found none")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UserError(f"{path}: expected a file to write to, found something else")
+        if os.path.realpath(path) in taken:
+            raise UserError(f"{path}: expected a file of its own to write to, found one in use")
+        taken.add(os.path.realpath(path))

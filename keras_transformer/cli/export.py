@@ -1,0 +1,68 @@
+"""Exports a trained model for programs that serve it.
+
+  keras-transformer export --model_dir=runs/en-de --format=saved_model --output=export/en-de
+
+--format=saved_model writes the next version into the folder --output, for TensorFlow Serving
+(docs/serving.md). --format=ctranslate2 writes the folder --output, for the C++ engine CTranslate2.
+"""
+
+from absl import flags, logging
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
+from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions
+
+
+def define_flags() -> None:
+    with group("Export"):
+        flags.DEFINE_string("model_dir", None, "folder of a trained model", required=True)
+        flags.DEFINE_enum(
+            "format", None, ["saved_model", "ctranslate2"], "format to write", required=True
+        )
+        flags.DEFINE_string("output", None, "folder to write to", required=True)
+        define_weights_flags()
+        flags.DEFINE_string(
+            "quantization",
+            None,
+            "type of the weights for CTranslate2, such as int8; default: no quantization",
+        )
+    with group("Search of a SavedModel"):
+        define_record_flags(SearchOptions)
+
+
+def main():
+    quiet.find_devices()
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
+    if not FLAGS.output:
+        raise UserError("expected --output to name something, found nothing")
+    write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]
+    print(write(kt.ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
+
+
+def saved_model(model_dir, search_options):
+    if FLAGS.quantization is not None:
+        raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
+    model, tokenizer = load(model_dir)
+    translator = kt.Translator(model, tokenizer, SearchOptions(**search_options))
+    return kt.export.export_saved_model(translator, FLAGS.output)
+
+
+def ctranslate2(model_dir, search_options):
+    if search_options:
+        raise UserError(
+            f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
+            "given search options when it translates"
+        )
+    model, tokenizer = load(model_dir)
+    kt.export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
+    return FLAGS.output
+
+
+def load(model_dir):
+    tokenizer = model_dir.load_tokenizer()
+    expect_task(tokenizer, "translation", model_dir.path)
+    return model_dir.load_model(FLAGS.average, FLAGS.weights), tokenizer

@@ -1,0 +1,129 @@
+"""Flags of the commands: in groups, for `--help`, and from the fields of checked dataclasses."""
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args, get_type_hints
+
+from absl import flags
+
+from keras_transformer.errors import UserError
+
+FLAGS = flags.FLAGS
+TASKS = ["translation", "parsing"]
+
+# The flags under each heading of `--help`, in the order in which they were defined.
+GROUPS: dict[str, list[str]] = {}
+
+# Boolean flags of earlier versions and what their values are now. Of several for one flag, the
+# first that was given decides.
+RENAMED = {
+    ("learned_positions", True): ("positions", "learned"),
+    ("interleave_sinusoids", False): ("positions", "sinusoidal_split"),
+    ("learned_positions", False): ("positions", "sinusoidal"),
+    ("interleave_sinusoids", True): ("positions", "sinusoidal"),
+}
+
+
+@contextlib.contextmanager
+def group(heading: str) -> Iterator[None]:
+    """Puts the flags that the block defines under a heading of `--help`.
+
+    Example:
+        >>> with group("Greeting"):
+        ...     word = flags.DEFINE_string("word", "hello", "word to say")
+        >>> GROUPS.pop("Greeting")
+        ['word']
+        >>> delattr(FLAGS, "word")  # flags belong to the process: this one was an example
+    """
+    before = set(FLAGS)
+    yield
+    GROUPS.setdefault(heading, []).extend(name for name in FLAGS if name not in before)
+
+
+def define_record_flags(
+    record: type,
+    leave_out: Iterable[str] = (),
+    only: Iterable[str] | None = None,
+    or_else: str = "",
+    defaults: Mapping[str, str] | None = None,
+) -> None:
+    """Defines a flag for each field of a dataclass, with the `help` of its metadata.
+
+    A flag that is not given is None, so that presets and defaults can be told from choices.
+
+    Args:
+        record: a dataclass whose fields are made by `records.field`.
+        leave_out: names of fields without a flag.
+        only: names of the fields to define, in this order; default: all.
+        or_else: what help shows after the default, such as ", or the preset's".
+        defaults: what help shows as the default of some fields, in place of their own.
+    """
+    kinds = get_type_hints(record)
+    fields = {field.name: field for field in dataclasses.fields(record)}
+    for name in only or fields:
+        if name in leave_out:
+            continue
+        field = fields[name]
+        kind = (get_args(kinds[name]) or (kinds[name],))[0]  # int of int | None
+        value = str(field.default).lower() if kind is bool else field.default
+        value = (defaults or {}).get(name, value)
+        default = "" if field.default is None else f" (default: {value}{or_else})"
+        help_ = field.metadata["help"] + default
+        if kind is str:
+            flags.DEFINE_enum(name, None, field.metadata["choices"], help_)
+            continue
+        define: Any = {
+            bool: flags.DEFINE_bool,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+        }[kind]
+        define(name, None, help_)
+
+
+def given_fields(record: type) -> dict[str, Any]:
+    """The fields of `record` whose flags were given."""
+    names = [field.name for field in dataclasses.fields(record) if field.name in FLAGS]
+    values = {name: FLAGS[name].value for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def define_renamed_flags() -> None:
+    """Defines the flags of `RENAMED`; `--help` does not list them."""
+    for name in dict.fromkeys(old for old, _ in RENAMED):
+        flags.DEFINE_bool(name, None, "of an earlier version")
+
+
+def take_renamed_flags() -> None:
+    """Gives the flags of today what flags of `RENAMED` say, with a one-line notice.
+
+    Raises:
+        UserError: a flag is given by both its names.
+    """
+    taken = set()
+    for (old, value), (new, value_now) in RENAMED.items():
+        if FLAGS[old].value is value and new not in taken:
+            take_renamed_flag(old, new, value_now)
+            taken.add(new)
+
+
+def take_renamed_flag(old: str, new: str, value: Any) -> None:
+    """Sets the flag `new`, which an earlier version called `old`, with a one-line notice.
+
+    Raises:
+        UserError: both are given.
+    """
+    refuse([old] if FLAGS[new].value is not None else [], f"found with --{new}, its new name")
+    FLAGS[new].value, FLAGS[old].value = value, None
+    print(f"--{old} is now --{new}={value}", file=sys.stderr)
+
+
+def refuse(names: Iterable[str], why: str) -> None:
+    """Refuses the first of these flags: it would be ignored.
+
+    Raises:
+        UserError: there is one.
+    """
+    for name in names:
+        raise UserError(f"expected no --{name}, {why}")

@@ -1,0 +1,53 @@
+"""The text of `--help`: flags under headings, each with its default."""
+
+import shutil
+import textwrap
+
+from absl import flags
+
+from keras_transformer.cli.flags import FLAGS, GROUPS, RENAMED
+
+_PLACEHOLDERS = {
+    flags.IntegerParser: "N",
+    flags.FloatParser: "X",
+    flags.ListParser: "A,B",
+}
+
+
+def command_help(command: str, about: str, full: bool) -> str:
+    """The help of one command.
+
+    Args:
+        command: as it is typed, such as "keras-transformer train".
+        about: what it does, with examples.
+        full: whether to list the flags that absl adds too.
+    """
+    groups = dict(GROUPS)
+    if full:
+        listed = {name for names in groups.values() for name in names}
+        groups["absl"] = sorted(set(FLAGS) - listed - {old for old, _ in RENAMED})
+    parts = [f"usage: {command} [--flag=value ...]", about.strip()]
+    parts += ["\n".join([f"{heading}:", *map(_flag_help, groups[heading])]) for heading in groups]
+    parts.append("--flagfile=FILE reads flags from a file; --helpfull lists absl's own flags too.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _flag_help(name):
+    flag = FLAGS[name]
+    placeholder = _placeholder(flag)
+    text = (flag.help or "").removeprefix(f"<{placeholder}>: ")  # absl repeats an enum's values
+    if flag.default not in (None, "") and "default: " not in text:
+        text += f" (default: {flag.default_as_str[1:-1]})"  # without its quotes
+    head = f"  --[no]{name}" if flag.boolean else f"  --{name}={placeholder}"
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    indent = " " * 6
+    return f"{head}\n" + textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _placeholder(flag):
+    if isinstance(flag, flags.EnumFlag):
+        return "|".join(flag.parser.enum_values)
+    kinds = (text for kind, text in _PLACEHOLDERS.items() if isinstance(flag.parser, kind))
+    return next(kinds, "TEXT")

@@ -1,0 +1,40 @@
+r"""Converts a Marian model, such as OPUS-MT's, from the format of Hugging Face to a model_dir.
+
+  git clone https://huggingface.co/Helsinki-NLP/opus-mt-en-de
+  keras-transformer import-marian --source=opus-mt-en-de --model_dir=runs/opus-en-de \
+      --target_lang=de
+
+Every other command uses it like a model_dir from `keras-transformer train`.
+"""
+
+import shlex
+import sys
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, group
+
+
+def define_flags() -> None:
+    with group("Import"):
+        flags.DEFINE_string(
+            "source",
+            None,
+            "folder of the model to import, with config.json, weights and vocabulary",
+            required=True,
+        )
+        flags.DEFINE_string("model_dir", None, "folder to write, new or empty", required=True)
+        flags.DEFINE_string(
+            "target_lang", None, "two-letter code of the target language, for BLEU on tokens"
+        )
+
+
+def main():
+    quiet.find_devices()
+    model_dir = kt.ModelDir(FLAGS.model_dir)
+    model_dir.check_new()
+    model, tokenizer = kt.import_marian(FLAGS.source)
+    model_dir.create_trained(model, tokenizer, FLAGS.target_lang, shlex.join(sys.argv))
+    print(f"{model.count_params():,} parameters, {tokenizer.vocab_size:,} pieces: {model_dir.path}")

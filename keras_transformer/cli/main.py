@@ -1,0 +1,142 @@
+"""The command `keras-transformer`: finds the subcommand, reads its flags, reports mistakes."""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from absl import app, flags
+
+from keras_transformer.cli import quiet
+from keras_transformer.cli.help import command_help
+from keras_transformer.cli.process import ending_when_interrupted, fill_closed_streams
+from keras_transformer.errors import UserError
+
+PROGRAM = "keras-transformer"
+COMMANDS = {
+    "train": "train a model, or resume its training",
+    "evaluate": "evaluate a model: BLEU, chrF and perplexity, or F1 of a parser",
+    "translate": "translate standard input, line by line",
+    "parse": "parse standard input, line by line",
+    "export": "export a model for TensorFlow Serving or CTranslate2",
+    "import-marian": "convert a published Marian model to a model_dir",
+    "cost": "report the cost of training a model",
+    "visualize": "draw the attention of a model",
+}
+_HELP = ("-h", "-?", "-help", "--help", "-helpshort", "--helpshort")
+_HELP_FULL = ("-helpfull", "--helpfull")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a subcommand; ends the process with its exit status.
+
+    Args:
+        arguments: the subcommand and its flags; default: those of the process.
+    """
+    fill_closed_streams()
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in (*_HELP, *_HELP_FULL, "help"):
+        sys.exit(print(_overview(), end=""))
+    if name in ("--version", "-version"):
+        from keras_transformer import __version__
+
+        sys.exit(print(f"{PROGRAM} {__version__}"))
+    if name not in COMMANDS:
+        expected = _nearest(name, COMMANDS) or f"one of {', '.join(COMMANDS)}"
+        sys.exit(_fail(PROGRAM, f"expected {expected}, found {name!r}; see {PROGRAM} --help", 2))
+    with ending_when_interrupted(f"{PROGRAM} {name}"):
+        module = importlib.import_module(f"keras_transformer.cli.{name.replace('-', '_')}")
+    module.define_flags()
+    sys.argv = [PROGRAM, name, *rest]  # as a model_dir records it, however it was started
+    run(module, f"{PROGRAM} {name}", rest)
+
+
+def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
+    """Runs a command with absl's flags; a mistake of the user is one line, with exit status 2.
+
+    Args:
+        module: has the function `main`; its docstring begins the text of `--help`.
+        program: as it is typed, such as "keras-transformer train".
+        arguments: what was typed after that.
+    """
+
+    def parse(argv):
+        if asked := {*_HELP, *_HELP_FULL} & {*argv}:
+            is_full = not asked.isdisjoint(_HELP_FULL)
+            sys.exit(print(command_help(program, module.__doc__ or "", is_full), end=""))
+        try:
+            return flags.FLAGS(argv)
+        except flags.Error as error:
+            sys.exit(_fail(program, _explained(error, program), 2))
+
+    app.run(
+        lambda argv: _run(module.main, program, argv[1:]),
+        [program, *arguments],
+        flags_parser=parse,
+    )
+    raise AssertionError("unreachable: absl ends the process")
+
+
+def _run(command, program, others):
+    try:
+        if others:
+            raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
+        with ending_when_interrupted(program):
+            quiet.import_tensorflow()
+        command()
+    except UserError as error:
+        sys.exit(_fail(program, str(error), 2))
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not try to flush to them at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = error.filename or "input or output"
+        sys.exit(_fail(program, f"{where}: {error.strerror or error}", 2))
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        sys.exit(_fail(program, f"not enough memory: {str(error).partition(chr(10))[0]}", 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail(program, "interrupted", 130))
+
+
+def _is_out_of_memory(error):
+    import tensorflow as tf
+
+    return isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+
+
+def _explained(error, program):
+    """One line about flags that absl cannot read."""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        expected = _nearest(error.flagname, flags.FLAGS)
+        hint = f"did you mean --{expected}?" if expected else f"see {program} --help"
+        return f"unknown flag --{error.flagname}; {hint}"
+    if "must have a value other than None" in str(error):
+        missing = str(error).partition("--")[2].partition("=")[0]
+        return f"expected --{missing}, found none; see {program} --help"
+    return str(error)
+
+
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
+
+
+def _overview():
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {does}" for name, does in COMMANDS.items())
+    return (
+        f"usage: {PROGRAM} COMMAND [--flag=value ...]\n\n"
+        'The Transformer of "Attention Is All You Need": train, evaluate and serve\n'
+        f"sequence-to-sequence models.\n\n{commands}\n\n"
+        f"{PROGRAM} COMMAND --help lists the flags of a command.\n"
+    )
+
+
+def _fail(program, message, status):
+    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,54 @@
+"""Parses standard input to standard output: a sentence a line in, a tree a line out.
+
+  keras-transformer parse --model_dir=runs/parser < sentences.txt > trees.mrg
+
+Separate words by spaces, as the Penn Treebank splits them: `They do n't .` Trees contain the words
+as they are in the sentence, except that brackets within words become -LRB- and -RRB-. A line
+without words gives an empty line. The model predicts the tags of words; where it predicts none, the
+tag is `XX`.
+"""
+
+import itertools
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, group
+from keras_transformer.cli.translator_flags import (
+    define_model_flags,
+    define_search_flags,
+    load_translator,
+    parser_defaults,
+    refuse_n_best,
+    share_cores_among_workers,
+)
+from keras_transformer.records import LARGEST
+from keras_transformer.text_files import standard_streams, without_end
+
+
+def define_flags() -> None:
+    define_model_flags()
+    with group("Input"):
+        flags.DEFINE_integer(
+            "lines_at_once",
+            1024,
+            "number of lines to parse together",
+            lower_bound=1,
+            upper_bound=LARGEST,
+        )
+    define_search_flags(parser_defaults())
+
+
+def main():
+    share_cores_among_workers()
+    quiet.find_devices()
+    read, write = standard_streams()
+    refuse_n_best("parse writes the best tree of each sentence")
+    parser = kt.parsing.Parser(load_translator("parsing"))
+    while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
+        # What is not UTF-8 comes out as it came in.
+        sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
+        for tree in parser(sentences):
+            write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
+        write.flush()

@@ -1,0 +1,278 @@
+r"""Trains a Transformer on text files, a TFDS data set or the built-in corpus, or a parser on
+treebank files.
+
+  keras-transformer train
+  keras-transformer train --train_source=train.en --train_target=train.de \
+      --valid_source=valid.en --valid_target=valid.de --preset=tiny --model_dir=runs/en-de
+  keras-transformer train --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
+      --preset=base --model_dir=runs/wmt14
+  keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
+      --preset=parsing-small --model_dir=runs/parser
+
+Run again with the same flags, it resumes from the last checkpoint.
+"""
+
+import dataclasses
+import os
+import shlex
+import sys
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import (
+    FLAGS,
+    TASKS,
+    define_record_flags,
+    define_renamed_flags,
+    given_fields,
+    group,
+    refuse,
+    take_renamed_flag,
+    take_renamed_flags,
+)
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import UserError
+from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
+from keras_transformer.presets import PRESETS
+
+NOT_EMPTY = (
+    *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
+    *("tfds", "train_split", "source_lang", "target_lang", "data_cache", "vocabulary"),
+    *("model_dir", "preset", "start_from"),
+)
+FILES = ("train_source", "train_target", "valid_source", "valid_target")
+TRANSLATION_ONLY = (
+    *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
+    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary"),
+)
+TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
+BUILTIN_PAIRS = 100_000
+# The headings of `--help` for the fields of TrainingOptions; all others are under "Training".
+DATA_FIELDS = ("max_length", "lowercase", "bpe_dropout")
+CHECKPOINT_FIELDS = (
+    *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
+    *("validation_steps", "best_by", "stop_patience", "report_steps"),
+)
+DEVICE_FIELDS = (
+    *("dtype_policy", "jit_compile", "num_microbatches", "parallel_parts", "device_flops"),
+)
+PARSER_FIELDS = ("word_dropout",)
+PRESETS_CHOICE = ", or the preset's"
+
+
+def define_flags() -> None:
+    with group("Common"):
+        flags.DEFINE_string(
+            "model_dir",
+            None,
+            "folder of the model, its checkpoints and its logs; default: runs/PRESET",
+        )
+        flags.DEFINE_string(
+            "preset",
+            None,
+            f"model and training options to begin with: {', '.join(PRESETS)}; default: the model "
+            "of --start_from, else demo on the built-in corpus, else base, or parsing for parsers",
+        )
+        flags.DEFINE_enum(
+            "task",
+            "translation",
+            TASKS,
+            "task to learn: translation of text files, or parsing of sentences as treebank files "
+            "show it",
+        )
+        flags.DEFINE_list(
+            "train_source",
+            None,
+            "text files to train on, one sentence a line, plain or .gz; treebank files for a "
+            "parser; default: the built-in corpus",
+        )
+        flags.DEFINE_list("train_target", None, "translations of --train_source, line by line")
+        flags.DEFINE_list("valid_source", None, "text or treebank files to validate on")
+        flags.DEFINE_list("valid_target", None, "translations of --valid_source, line by line")
+        flags.DEFINE_string(
+            "start_from",
+            None,
+            "folder of a trained model: a new one starts from its configuration, vocabulary and "
+            "weights",
+        )
+    with group("Data"):
+        flags.DEFINE_string(
+            "tfds",
+            None,
+            "data set of TensorFlow Datasets to train on, or a folder with en.train.txt, "
+            "de.train.txt and so on",
+        )
+        flags.DEFINE_string("source_lang", None, "source language of the TFDS data set")
+        flags.DEFINE_string(
+            "target_lang",
+            None,
+            "two-letter code of the target language, which BLEU on tokens needs; with --tfds also "
+            "the language to translate into",
+        )
+        flags.DEFINE_string("train_split", "train", "split of the TFDS data set to train on")
+        flags.DEFINE_string(
+            "valid_split", "validation", "split of the TFDS data set to validate on; empty for none"
+        )
+        flags.DEFINE_string(
+            "test_split",
+            "test",
+            "split of the TFDS data set for the final evaluation; empty for none",
+        )
+        flags.DEFINE_bool("download", False, "let TFDS download the data set")
+        flags.DEFINE_string(
+            "data_cache", None, "folder to keep the tokenised training data in, for the next run"
+        )
+        flags.DEFINE_enum(
+            "vocab_type",
+            "bpe",
+            ["bpe", "unigram"],
+            "kind of subwords to learn: byte-pair encoding, or unigram word pieces",
+        )
+        flags.DEFINE_string(
+            "vocabulary", None, "file of an existing SentencePiece model; default: learn a new one"
+        )
+        define_record_flags(TrainingOptions, only=DATA_FIELDS, or_else=PRESETS_CHOICE)
+    with group("Model"):
+        define_record_flags(
+            TransformerConfig, leave_out=("pad_id", "start_id", "end_id"), or_else=PRESETS_CHOICE
+        )
+    with group("Training"):
+        grouped = {*DATA_FIELDS, *CHECKPOINT_FIELDS, *DEVICE_FIELDS, *PARSER_FIELDS}
+        define_record_flags(TrainingOptions, leave_out=grouped, or_else=PRESETS_CHOICE)
+    with group("Checkpoints and validation"):
+        define_record_flags(TrainingOptions, only=CHECKPOINT_FIELDS, or_else=PRESETS_CHOICE)
+    with group("Devices"):
+        flags.DEFINE_enum(
+            "strategy",
+            "auto",
+            STRATEGIES,
+            "devices to train on: auto, all visible ones; one_device; mirrored, all of this "
+            "machine; multi_worker, those of TF_CONFIG",
+        )
+        define_record_flags(TrainingOptions, only=DEVICE_FIELDS, or_else=PRESETS_CHOICE)
+    with group("Parsing"):
+        flags.DEFINE_list(
+            "extra_source", None, "additional treebank files, weighted by --extra_weight"
+        )
+        define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
+        define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
+    define_renamed_flags()
+
+
+def main():
+    for name in NOT_EMPTY:
+        if FLAGS[name].value is not None and not FLAGS[name].value:
+            raise UserError(f"expected --{name} to name something, found nothing")
+    take_renamed_flags()
+    if FLAGS.task == "parsing":
+        if FLAGS.bpe_dropout is not None:
+            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
+        preset = FLAGS.preset or "parsing"
+        train_pairs, valid_pairs, test_pairs = treebank_pairs(preset)
+        vocab_type, is_builtin = None, False
+    else:
+        of_parsers = ("extra_source", *PARSER_FIELDS)
+        given = [*given_fields(ParsingOptions), *(n for n in of_parsers if FLAGS[n].present)]
+        refuse(given, "found without --task=parsing")
+        train_pairs, valid_pairs, test_pairs = sentence_pairs()
+        vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, kt.data.BuiltinPairs)
+        preset = FLAGS.preset or ("demo" if is_builtin else "base")
+    present = [name for name in ("vocab_type", "vocabulary") if FLAGS[name].present]
+    if FLAGS.start_from:
+        refuse(present, "found with --start_from")
+        if not FLAGS.model_dir:
+            raise UserError("--start_from needs --model_dir, for the new model")
+    if FLAGS.vocabulary:
+        refuse(present[:-1], "found with --vocabulary")
+    given = given_fields(TransformerConfig)
+    model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
+    # A resumed run no longer needs the file or the folder that it began with.
+    if FLAGS.vocabulary and "vocab_size" not in given:
+        here = model_dir.load_config().vocab_size if model_dir.exists() else None
+        given["vocab_size"] = here or kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
+    if FLAGS.start_from and not FLAGS.preset:
+        start = model_dir if model_dir.exists() else kt.ModelDir(FLAGS.start_from)
+        config = dataclasses.replace(start.load_config(), **given)
+        preset_options = {}
+    else:
+        config = TransformerConfig.from_preset(preset, **given)
+        preset_options = PRESETS[preset].training
+    options = TrainingOptions(**{**preset_options, **given_fields(TrainingOptions)})
+    tf_config = os.environ.get("TF_CONFIG")
+    if not tf_config:  # one of several workers must compute nothing before it joins
+        if not options.jit_compile:
+            kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
+        quiet.find_devices()
+    kt.training.train(
+        model_dir.path,
+        config,
+        options,
+        train_pairs,
+        valid_pairs,
+        test_pairs,
+        vocab_type=vocab_type,
+        target_lang="de" if is_builtin else FLAGS.target_lang,
+        command=shlex.join(sys.argv),
+        strategy=kt.training.make_strategy(FLAGS.strategy, tf_config),
+        data_cache=FLAGS.data_cache,
+        start_from=FLAGS.start_from,
+        vocabulary=FLAGS.vocabulary,
+    )
+
+
+def sentence_pairs():
+    """Pairs to train on, to validate on, and to test the result on (None: those of validation)."""
+    files = [name for name in FILES if FLAGS[name].value is not None]
+    if FLAGS.tfds:
+        refuse(files, "found with --tfds, which takes the place of files")
+        if not (FLAGS.source_lang and FLAGS.target_lang):
+            raise UserError("--tfds needs --source_lang and --target_lang")
+        return (
+            kt.data.TfdsPairs(
+                FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download
+            )
+            if split
+            else None
+            for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
+        )
+    refuse([name for name in TFDS_ONLY if FLAGS[name].present], "found without --tfds")
+    if not files:
+        refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
+        return (
+            kt.data.BuiltinPairs("train", BUILTIN_PAIRS),
+            kt.data.BuiltinPairs("validation", 500),
+            kt.data.BuiltinPairs("test", 1000),
+        )
+    for name, other in (FILES[:2], FILES[2:]):
+        if (name in files) != (other in files):
+            raise UserError(f"--{name} and --{other} go together: found only one of them")
+    if "train_source" not in files:
+        raise UserError("expected --train_source and --train_target, found only --valid_*")
+    valid = (
+        kt.data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
+    )
+    return kt.data.TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+
+
+def treebank_pairs(preset):
+    """Treebanks to train a parser on, to validate it on, and to test it on (None: the same)."""
+    refuse([name for name in TRANSLATION_ONLY if FLAGS[name].present], "found with --task=parsing")
+    if not FLAGS.train_source:
+        raise UserError("--task=parsing needs --train_source, files of trees")
+    given = given_fields(ParsingOptions)
+    if "extra_weight" in given and not FLAGS.extra_source:
+        raise UserError("expected no --extra_weight, found without --extra_source")
+    options = ParsingOptions(**{**(PRESETS[preset].parsing or {}), **given})
+    if "substituted_share" in given and not options.substituted:
+        raise UserError("expected no --substituted_share, found without --substituted")
+    valid_options = ParsingOptions(linearization=options.linearization)
+    valid = (
+        kt.parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
+    )
+    return (
+        kt.parsing.TreebankPairs(FLAGS.train_source, options, FLAGS.extra_source or ()),
+        valid,
+        None,
+    )

@@ -1,0 +1,101 @@
+"""Translates standard input to standard output, line for line.
+
+  keras-transformer translate --model_dir=runs/en-de < test.en > test.de
+  keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
+  keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+
+With --n_best or --scores, each output line is `input line ||| translation ||| score`, where input
+lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
+writes only the scores, of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
+line: pairs of subword indices, source-target.
+"""
+
+import itertools
+
+from absl import flags
+
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, given_fields, group
+from keras_transformer.cli.translator_flags import (
+    define_model_flags,
+    define_search_flags,
+    load_translator,
+    share_cores_among_workers,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions
+from keras_transformer.records import LARGEST
+from keras_transformer.text_files import read_lines, standard_streams, without_end
+
+
+def define_flags() -> None:
+    define_model_flags()
+    with group("Input and output"):
+        flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
+        flags.DEFINE_string(
+            "score", None, "file of translations, line by line, to score instead of translating"
+        )
+        flags.DEFINE_bool(
+            "alignment", False, "write the alignment of subwords, as pairs source-target"
+        )
+        flags.DEFINE_string(
+            "prefix", None, "file of prefixes, line by line, which the translations start with"
+        )
+        flags.DEFINE_integer(
+            "lines_at_once",
+            1024,
+            "number of lines to translate together",
+            lower_bound=1,
+            upper_bound=LARGEST,
+        )
+    define_search_flags()
+
+
+def main():
+    share_cores_among_workers()
+    quiet.find_devices()
+    read, write = standard_streams()
+    if FLAGS.score is not None:
+        of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
+        of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
+        of_search |= {"workers"} if FLAGS.workers > 1 else set()
+        if FLAGS.jit_compile and FLAGS.precision != "int8":  # which asks for it
+            of_search.add("jit_compile")
+        if of_search:
+            raise UserError(
+                f"expected no --{min(of_search)}, found with --score, which never searches"
+            )
+    beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
+    others = None if beside is None else read_lines(beside)
+    translator = load_translator("translation")
+    number = 0
+    while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
+        lines = [without_end(line) for line in lines]
+        given = None if others is None else list(itertools.islice(others, len(lines)))
+        if given is not None and len(given) < len(lines):
+            raise UserError(
+                f"{beside}: expected a line for each line of input, found {number + len(given)}"
+            )
+        write.writelines(f"{line}\n".encode() for line in output(translator, lines, given, number))
+        write.flush()
+        number += len(lines)
+    if others is not None and next(others, None) is not None:
+        raise UserError(f"{beside}: expected {number} lines, as there are of input, found more")
+
+
+def output(translator, lines, given, number):
+    """The output lines for lines of input; `number` is that of the first."""
+    if FLAGS.score is not None:
+        yield from (f"{score:.6f}" for score in translator.score(lines, given))
+        return
+    with_scores = FLAGS.scores or translator.options.n_best > 1
+    for line, translations in zip(lines, translator.translate_n(lines, given), strict=True):
+        for text, score in translations if with_scores else translations[:1]:
+            links = alignment(translator, line, text) if FLAGS.alignment else ""
+            yield f"{number} ||| {text} ||| {score:.6f}{links}" if with_scores else text + links
+        number += 1
+
+
+def alignment(translator, line, text):
+    [found] = translator.align([line], [text])
+    return " ||| " + " ".join(f"{source}-{target}" for source, target in found.links)

@@ -1,0 +1,152 @@
+"""Flags of the commands that search for translations, and the translator that they describe."""
+
+import os
+from collections.abc import Mapping
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions
+from keras_transformer.options.parsing import PARSER_SEARCH
+from keras_transformer.precision import PRECISIONS, in_precision
+from keras_transformer.records import LARGEST
+
+_COMMANDS_OF = {
+    "translation": "use `keras-transformer translate`, or `evaluate` without --task=parsing",
+    "parsing": "use `keras-transformer parse`, or `evaluate` with --task=parsing",
+}
+
+
+def define_weights_flags() -> None:
+    """Defines the flags that choose the weights of a model_dir."""
+    flags.DEFINE_string(
+        "weights",
+        "mean",
+        "weights to use: mean, the mean of the last checkpoints; ema, the moving average; best, "
+        "those of the best validation; or the step of one checkpoint",
+    )
+    flags.DEFINE_integer(
+        "average",
+        None,
+        "number of last checkpoints to average; default: as --average_checkpoints of training",
+    )
+
+
+def define_model_flags() -> None:
+    """Defines the flags that say which models `load_translator` loads."""
+    with group("Model"):
+        flags.DEFINE_list(
+            "model_dir",
+            None,
+            "folder of a trained model; several, separated by commas and with the same "
+            "vocabulary, form an ensemble",
+            required=True,
+        )
+        define_weights_flags()
+
+
+def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
+    """Defines the other flags that `load_translator` reads.
+
+    Args:
+        defaults: the defaults that help shows for some fields of `SearchOptions`, in place of
+            theirs.
+    """
+    with group("Search"):
+        define_record_flags(SearchOptions, defaults=defaults or {})
+    with group("Speed"):
+        flags.DEFINE_enum(
+            "precision", "float32", PRECISIONS, "precision of weights and matrix products"
+        )
+        flags.DEFINE_bool(
+            "jit_compile", False, "compile the search with XLA: faster for thousands of lines"
+        )
+        flags.DEFINE_integer(
+            "workers",
+            1,
+            "number of batches to translate at the same time",
+            lower_bound=1,
+            upper_bound=1024,
+        )
+        flags.DEFINE_integer(
+            "tokens_per_batch",
+            4096,
+            "maximum number of tokens in a batch, counting the maximum output length",
+            lower_bound=1,
+            upper_bound=LARGEST,
+        )
+
+
+def parser_defaults() -> dict[str, str]:
+    """The defaults of searches of parsers, as help shows them."""
+    brackets, words = PARSER_SEARCH["brackets"], PARSER_SEARCH["words"]
+    return {
+        name: str(value) if value == words[name] else f"{value}, or {words[name]} for words"
+        for name, value in brackets.items()
+    }
+
+
+def refuse_n_best(why: str) -> None:
+    """Refuses `--n_best` of a command that uses one result a sentence.
+
+    Raises:
+        UserError: it is given.
+    """
+    if (FLAGS.n_best or 1) > 1:
+        raise UserError(f"expected no --n_best, found {FLAGS.n_best}: {why}")
+
+
+def share_cores_among_workers() -> None:
+    """Gives each of `--workers` its share of the cores; XLA's threads serve all of them anyway."""
+    kt.backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
+
+
+def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.PathLike) -> None:
+    """Refuses a model that was trained for another task.
+
+    Args:
+        tokenizer: the model's.
+        task: "translation" or "parsing".
+        path: the model_dir, which the message names.
+
+    Raises:
+        UserError: the task is another one.
+    """
+    if tokenizer.task != task:
+        raise UserError(
+            f"{path}: expected a model for {task}, found one for {tokenizer.task}; "
+            f"{_COMMANDS_OF[tokenizer.task]}"
+        )
+
+
+def load_translator(task: str) -> "kt.Translator":
+    """The translator that the flags describe.
+
+    Raises:
+        UserError: the model is for another task than this one, or the flags do not fit it.
+    """
+    if FLAGS.precision == "int8" and not FLAGS.jit_compile:
+        raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
+    if not FLAGS.model_dir:
+        raise UserError("expected --model_dir to name something, found nothing")
+    first, *others = model_dirs = [kt.ModelDir(path) for path in FLAGS.model_dir]
+    first.load_config()  # which is what a folder without a model lacks
+    tokenizer = first.load_tokenizer()
+    expect_task(tokenizer, task, first.path)
+    for other in others:
+        if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
+            raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
+    chosen = FLAGS.average, FLAGS.weights
+    models = [
+        in_precision(model_dir.load_model(*chosen), FLAGS.precision) for model_dir in model_dirs
+    ]
+    return kt.Translator(
+        models,
+        tokenizer,
+        SearchOptions(**{**kt.parsing.search_defaults(tokenizer), **given_fields(SearchOptions)}),
+        jit_compile=FLAGS.jit_compile,
+        workers=FLAGS.workers,
+        tokens_per_batch=FLAGS.tokens_per_batch,
+    )

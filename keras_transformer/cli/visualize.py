@@ -1,0 +1,221 @@
+"""Draws the attention of a trained model, as in the paper's figures 3 to 5, and as an HTML page.
+
+  keras-transformer visualize --model_dir=runs/en-de --source="A man rides a horse." \\
+      --output=figures
+  keras-transformer visualize --model_dir=runs/en-de --source="Two dogs." --target="Zwei Hunde." \\
+      --kind=lines --attention=memory --layer=3 --heads=1,2 --word=Hunde --output=figures
+  keras-transformer visualize --preset=base --kind=positions,schedule --output=figures
+
+Without --target the model translates the source. Layers and heads are numbered from 1. A dot marks
+the parts of a word that the vocabulary splits: rid ·ing.
+"""
+
+import re
+import warnings
+from pathlib import Path
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, group
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
+from keras_transformer.options import TrainingOptions
+from keras_transformer.presets import PRESETS
+
+ATTENTIONS = ("encoder", "decoder", "memory")
+OF_ATTENTION = ("lines", "heatmap", "grid", "html")
+OF_A_RECIPE = ("positions", "schedule")
+# Which kinds of picture a flag is for.
+FLAG_KINDS = {
+    "word": ("lines",),
+    "layer": ("lines", "heatmap"),
+    "heads": ("lines", "heatmap"),
+    "attention": ("lines", "heatmap", "grid"),
+    "format": ("lines", "heatmap", "grid", *OF_A_RECIPE),
+    "source": OF_ATTENTION,
+    "target": OF_ATTENTION,
+    "average": (*OF_ATTENTION, "positions"),
+}
+DPI = 150
+
+
+def define_flags() -> None:
+    with group("Pictures"):
+        flags.DEFINE_string("model_dir", None, "folder of a trained model")
+        flags.DEFINE_string(
+            "preset",
+            None,
+            f"preset to draw {' and '.join(OF_A_RECIPE)} of, instead of --model_dir: "
+            f"{', '.join(PRESETS)}",
+        )
+        flags.DEFINE_integer(
+            "average",
+            None,
+            "number of last checkpoints to average; default: as --average_checkpoints of training",
+        )
+        flags.DEFINE_string("source", None, "source sentence")
+        flags.DEFINE_string("target", None, "target sentence; default: the model's translation")
+        flags.DEFINE_string("output", None, "folder to write pictures to", required=True)
+        flags.DEFINE_list(
+            "kind",
+            None,
+            "pictures to draw: lines between words, as in the paper; heatmap of the heads of a "
+            "layer; grid of all layers and heads; html, a page to explore; positions, the position "
+            "encoding; schedule, the learning rate; "
+            f"default: {','.join(OF_ATTENTION)}; with --preset: {','.join(OF_A_RECIPE)}",
+        )
+        flags.DEFINE_list(
+            "attention",
+            list(ATTENTIONS),
+            "attention to draw: encoder and decoder, their self-attention; memory, the "
+            "cross-attention of the decoder",
+        )
+        flags.DEFINE_integer(
+            "layer", None, "layer to draw, from 1 on; default: the last but one, as in the paper"
+        )
+        flags.DEFINE_list("heads", None, "heads to draw, from 1 on; default: all")
+        flags.DEFINE_string("word", None, "word to draw lines from; default: all")
+        flags.DEFINE_enum("format", "png", ["png", "svg"], "file format of pictures")
+        flags.DEFINE_bool("overwrite", False, "overwrite pictures that exist")
+
+
+def main():
+    # Here, and not at the top: they need Keras.
+    from keras_transformer.analysis.attention_page import attention_page
+    from keras_transformer.analysis.pair_attention import pair_attention
+
+    quiet.find_devices()
+    kinds = chosen_kinds()
+    names = file_names(kinds)
+    check_output(names.values())
+    model, options, translator = what_to_draw(kinds)
+    figures = {}
+    if translator:
+        target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
+        print(f"source  {FLAGS.source}\ntarget  {target}")
+        maps = pair_attention(model, translator.tokenizer, FLAGS.source, target)
+        for name in FLAGS.attention:
+            if name not in maps:
+                raise UserError(
+                    f"--attention={name}: expected a model with self-attention, found layer_type="
+                    f"{model.config.layer_type}; --attention=memory is there"
+                )
+        figures = {
+            (kind, name): drawn(kind, maps[name])
+            for kind in kinds
+            for name in FLAGS.attention
+            if (kind, name) in names
+        }
+        if "html" in kinds:
+            figures["html"] = attention_page(maps)
+    if "positions" in kinds:
+        if model.source_positions is None:
+            raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
+        figures["positions"] = kt.analysis.positions_figure(model.source_positions)
+    if "schedule" in kinds:
+        name = FLAGS.preset or Path(FLAGS.model_dir).name
+        figures["schedule"] = kt.analysis.schedule_figure(
+            {name: options.schedule(model.config.d_model)}, options.steps
+        )
+    Path(FLAGS.output).mkdir(parents=True, exist_ok=True)
+    for key, path in names.items():
+        save(figures[key], path)
+        print(path)
+
+
+def chosen_kinds():
+    """What is to be drawn; refuses flags that would be ignored."""
+    if (FLAGS.model_dir is None) == (FLAGS.preset is None):
+        raise UserError("expected either --model_dir or, for positions and schedule, --preset")
+    is_of_preset = FLAGS.model_dir is None
+    possible = OF_A_RECIPE if is_of_preset else (*OF_ATTENTION, *OF_A_RECIPE)
+    default = OF_A_RECIPE if is_of_preset else OF_ATTENTION
+    kinds = default if FLAGS.kind is None else FLAGS.kind
+    expect_each("kind", kinds, possible)
+    expect_each("attention", FLAGS.attention, ATTENTIONS)
+    for name, its_kinds in FLAG_KINDS.items():
+        if FLAGS[name].present and not set(its_kinds) & set(kinds):
+            raise UserError(f"expected no --{name}, found with --kind={','.join(kinds)}")
+    if set(OF_ATTENTION) & set(kinds) and FLAGS.source is None:
+        raise UserError("expected --source, the sentence that the model reads")
+    return kinds
+
+
+def expect_each(name, values, possible):
+    for value in values:
+        if value not in possible:
+            raise UserError(f"--{name}: expected some of {','.join(possible)}, found {value!r}")
+    if not values:
+        raise UserError(f"--{name}: expected some of {','.join(possible)}, found none")
+
+
+def what_to_draw(kinds):
+    """The model, the options of its training, and for attention a translator."""
+    if FLAGS.preset is not None:
+        model = kt.Transformer(TransformerConfig.from_preset(FLAGS.preset))
+        return model, TrainingOptions(**PRESETS[FLAGS.preset].training), None
+    model_dir = kt.ModelDir(FLAGS.model_dir)
+    model = model_dir.load_model(FLAGS.average)
+    options = TrainingOptions(**model_dir.load_training()["options"])
+    is_of_attention = set(OF_ATTENTION) & set(kinds)
+    translator = kt.Translator(model, model_dir.load_tokenizer()) if is_of_attention else None
+    return model, options, translator
+
+
+def file_names(kinds):
+    """The file of each picture: by its kind, and of attention also by which."""
+    folder, names = Path(FLAGS.output), {}
+    for kind in kinds:
+        if kind == "html":
+            names[kind] = folder / "attention.html"
+        elif kind in OF_A_RECIPE:
+            names[kind] = folder / f"{kind}.{FLAGS.format}"
+        else:
+            for name in FLAGS.attention:
+                names[kind, name] = folder / f"{name}-{kind}.{FLAGS.format}"
+    return names
+
+
+def check_output(paths):
+    if not FLAGS.output:
+        raise UserError("expected --output to name something, found nothing")
+    if Path(FLAGS.output).exists() and not Path(FLAGS.output).is_dir():
+        raise UserError(f"{FLAGS.output}: expected a folder to write to, found a file")
+    for path in paths:
+        if path.exists() and not FLAGS.overwrite:
+            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")
+
+
+def drawn(kind, attention):
+    if kind == "grid":
+        return kt.analysis.grid_figure(attention)
+    layers, num_heads = attention.weights.shape[:2]
+    default = max(1, layers - 1)
+    layer = number("layer", default if FLAGS.layer is None else FLAGS.layer, layers, attention)
+    heads = range(1, num_heads + 1) if FLAGS.heads is None else FLAGS.heads or [""]
+    heads = [number("heads", head, num_heads, attention) for head in heads]
+    if kind == "heatmap":
+        return kt.analysis.heat_figure(attention, layer, heads)
+    words = None if FLAGS.word is None else attention.find(FLAGS.word)
+    return kt.analysis.line_figure(attention, layer, heads, words)
+
+
+def number(name, value, largest, attention):
+    """The index of a layer or head that is numbered from 1."""
+    if not (str(value).isdecimal() and 1 <= int(value) <= largest):
+        raise UserError(f"--{name}: expected 1 to {largest} of {attention.title}, found {value}")
+    return int(value) - 1
+
+
+def save(figure, path):
+    with whole_file(path) as partial, warnings.catch_warnings(record=True) as caught:
+        if isinstance(figure, str):
+            partial.write_text(figure, encoding="utf-8")
+        else:
+            figure.savefig(partial, format=FLAGS.format, dpi=DPI)
+    missing = {int(found[1]) for w in caught if (found := re.match(r"Glyph (\d+)", str(w.message)))}
+    if missing:
+        print(f"  (matplotlib has no font for {' '.join(map(chr, sorted(missing)))})")

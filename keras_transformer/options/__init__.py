@@ -1,0 +1,7 @@
+"""Checked records of options, from which the commands make their flags; none needs a backend."""
+
+from keras_transformer.options.parsing import ParsingOptions
+from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.training import STRATEGIES, TrainingOptions
+
+__all__ = ["STRATEGIES", "ParsingOptions", "SearchOptions", "TrainingOptions"]

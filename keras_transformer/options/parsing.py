@@ -1,0 +1,44 @@
+"""The options of a parser's training data: one frozen, validated record."""
+
+import dataclasses
+
+from keras_transformer.records import Record, field
+
+LINEARIZATIONS = ("brackets", "words")
+# Defaults of `SearchOptions` for parsers (paper, section 6.3), by linearization. In two symbols a
+# word, a tree is just as long as its sentence.
+PARSER_SEARCH = {
+    "brackets": {"beam_size": 21, "alpha": 0.3, "extra_length": 300},
+    "words": {"beam_size": 21, "alpha": 0.3, "extra_length": 0},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsingOptions(Record):
+    """How a parser sees its treebank. Every field is a flag of `train`.
+
+    Raises:
+        UserError: a value has the wrong type or is out of range.
+    """
+
+    linearization: str = field(
+        "brackets",
+        "how trees become symbols: brackets, as in the paper; words, two symbols for each "
+        "word, which needs fewer trees to learn",
+        LINEARIZATIONS,
+    )
+    extra_weight: float = field(
+        1.0, "how often each tree of --extra_source occurs for each time that the others occur"
+    )
+    substituted: int = field(
+        0,
+        "number of augmented copies of each tree, in which constituents of other trees "
+        "replace some",
+    )
+    substituted_share: float = field(0.1, "share of constituents to replace in an augmented copy")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.expect("extra_weight", self.extra_weight > 0, "positive")
+        self.expect("substituted", self.substituted >= 0, "at least 0")
+        self.expect("substituted_share", 0 < self.substituted_share <= 1, "in (0, 1]")

@@ -1,0 +1,105 @@
+"""The options of a search: one frozen, validated record."""
+
+import dataclasses
+
+from keras_transformer.records import Record, field
+
+# Far beyond what is of use, so that a slip of the pen is an error and not an endless search.
+MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions(Record):
+    """Which target sequences are searched for, and when the search ends (paper, section 6.1).
+
+    Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, the end symbol
+    included.
+
+    Raises:
+        UserError: a value has the wrong type or is out of range, or two of them exclude each other.
+
+    Example:
+        >>> SearchOptions(beam_size=5, alpha=1.0).n_best
+        1
+    """
+
+    beam_size: int = field(4, "number of live beams for each sentence; 1 is greedy decoding")
+    alpha: float = field(
+        0.6, "exponent of the length penalty; 0 ranks hypotheses by probability alone"
+    )
+    plain_length_penalty: bool = field(
+        False, "divide log-probabilities by |Y|^alpha instead of GNMT's ((5 + |Y|) / 6)^alpha"
+    )
+    patience: float | None = field(
+        None,
+        "stop once patience * beam_size hypotheses have finished, as CTranslate2 and fairseq "
+        "do with 1; default: stop once no live beam can improve the result",
+    )
+    n_best: int = field(1, "number of translations to return for each sentence, at most beam_size")
+    extra_length: int = field(
+        50, "maximum number of tokens that a translation has beyond those of its source"
+    )
+    max_length: int | None = field(
+        None, "maximum number of tokens of a translation; default: as extra_length allows"
+    )
+    min_length: int = field(
+        1, "minimum number of tokens of a translation, unless the maximum is lower"
+    )
+    no_repeat_ngram: int = field(
+        0, "forbid that a sequence of this many tokens occurs twice; 0 allows it"
+    )
+    sample: bool = field(False, "sample beam_size translations at random instead of searching")
+    temperature: float = field(1.0, "softmax temperature used when sampling")
+    top_k: int = field(0, "sample only from this many most likely tokens; 0 for all")
+    top_p: float = field(
+        1.0, "sample only from the most likely tokens that together have this probability"
+    )
+    seed: int | None = field(
+        None,
+        "seed of sampling; with the number of a sentence it determines what is drawn; "
+        "default: a new one for each run",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.expect_within("beam_size", 1, MOST_BEAMS)
+        self.expect("alpha", self.alpha >= 0, "a number of 0 or more")
+        patience_is_fit = self.patience is None or 0 < self.patience <= LONGEST
+        self.expect("patience", patience_is_fit, f"in (0, {LONGEST}]")
+        fits = 1 <= self.n_best <= self.beam_size
+        self.expect("n_best", fits, f"in [1, beam_size={self.beam_size}]")
+        self.expect_within("extra_length", 0, LONGEST)
+        if self.max_length is not None:
+            self.expect_within("max_length", 1, LONGEST)
+        self.expect_within("min_length", 1, LONGEST)
+        self.expect_within("no_repeat_ngram", 0, LONGEST_NGRAM)
+        # Smaller ones would be 0 in float32.
+        self.expect("temperature", self.temperature >= 1e-6, "at least 1e-6")
+        self.expect("top_k", self.top_k >= 0, "at least 0")
+        self.expect("top_p", 1e-6 <= self.top_p <= 1, "in [1e-6, 1]")
+        self.expect("seed", self.seed is None or 0 <= self.seed < 2**31, "in [0, 2^31)")
+        if self.sample:
+            self.expect("patience", self.patience is None, "given without sample only")
+        else:
+            for name in ("temperature", "top_k", "top_p", "seed"):
+                default = type(self).__dataclass_fields__[name].default
+                self.expect(name, getattr(self, name) == default, "given with sample only")
+
+    def expect_within(self, name: str, least: int, most: int) -> None:
+        """Raises `UserError` unless a field is in [least, most]."""
+        self.expect(name, least <= getattr(self, name) <= most, f"in [{least}, {most}]")
+
+    def longest(self, source_length):
+        """The most tokens a translation of a source of so many tokens may have, both with the end.
+
+        Args:
+            source_length: an integer, or an integer tensor of any shape.
+        """
+        longest = source_length + self.extra_length
+        if self.max_length is None:
+            return longest
+        if isinstance(longest, int):
+            return min(longest, self.max_length)
+        from keras import ops  # only here: flags are defined without Keras
+
+        return ops.minimum(longest, self.max_length)

@@ -1,0 +1,123 @@
+"""The vocabulary of Marian models: two SentencePiece models whose pieces share one list of ids."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from keras_transformer.errors import UserError
+from keras_transformer.tokenizers.base import Tokenizer
+from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
+
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+_LANGUAGE = r"(?s)^(>>[^<>\s]+<<)?.*$"
+_SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
+
+
+class MarianTokenizer(Tokenizer):
+    """Splits source and target by a SentencePiece model each, and looks up the ids of the pieces.
+
+    It is what OPUS-MT models were trained with. A source sentence of a model with several target
+    languages begins with the symbol of one, such as `>>fra<<`; one that the vocabulary lacks is
+    plain text. A piece that it lacks becomes `<unk>`, which `detokenize` leaves out. The decoder
+    starts with the padding symbol.
+
+    Args:
+        source_model: the serialised SentencePiece model of the source language.
+        target_model: that of the target language.
+        vocabulary: the id of each piece: 0 to the number of pieces, less one.
+
+    Raises:
+        UserError: one of them is not what it should be.
+
+    Example:
+        >>> tokenizer = MarianTokenizer.load("runs/en-fr/vocabulary.zip")
+        >>> ids = tokenizer.tokenize(tf.constant([">>fra<< A man rides a horse."]))
+    """
+
+    file_name = "vocabulary.zip"
+
+    def __init__(self, source_model: bytes, target_model: bytes, vocabulary: Mapping[str, int]):
+        super().__init__()
+        _check_vocabulary(vocabulary)
+        self.pad_id = self.start_id = vocabulary[PAD]
+        self.end_id, self.unknown_id = vocabulary[END], vocabulary[UNKNOWN]
+        self.vocab_size = len(vocabulary)
+        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._source = SentencePieceModel(source_model, tf.string)
+        self._target = SentencePieceModel(target_model, tf.string)
+        entries = tf.lookup.KeyValueTensorInitializer(
+            self.pieces, list(range(self.vocab_size)), tf.string, tf.int32
+        )
+        self._pieces = tf.constant(self.pieces)
+        self._ids = tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+
+    @property
+    def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]
+        return {_SOURCE: self._source.model, _TARGET: self._target.model}
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        text = tf.convert_to_tensor(text)
+        language = tf.strings.regex_replace(text, _LANGUAGE, r"\1")
+        language_id = self._ids.lookup(language)
+        is_language = (language_id != self.unknown_id) & (language != "")
+        start = tf.where(is_language, tf.strings.length(language), 0)
+        rest = tf.strings.substr(text, start, tf.strings.length(text) - start)
+        return tf.concat(
+            [
+                tf.ragged.boolean_mask(language_id[:, None], is_language[:, None]),
+                self._look_up(self._source.tokenize(rest)),
+            ],
+            axis=1,
+        )
+
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._look_up(self._target.tokenize(text))
+
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        ids = tf.ragged.boolean_mask(ids, ids != self.unknown_id)
+        pieces = ids.with_flat_values(tf.gather(self._pieces, ids.flat_values))
+        return tf.strings.strip(self._target.detokenize(pieces))
+
+    def normalize(self, text: str) -> str:
+        return self._source.normalize(text)
+
+    def to_bytes(self) -> bytes:
+        content = io.BytesIO()
+        vocabulary = {piece: id_ for id_, piece in enumerate(self.pieces)}
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo(_SOURCE), self._source.model)
+            archive.writestr(zipfile.ZipInfo(_TARGET), self._target.model)
+            archive.writestr(zipfile.ZipInfo(_VOCABULARY), json.dumps(vocabulary))
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "MarianTokenizer":
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                source, target, vocabulary = map(archive.read, (_SOURCE, _TARGET, _VOCABULARY))
+            return cls(source, target, json.loads(vocabulary))
+        except (zipfile.BadZipFile, KeyError, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}: {error}"
+            ) from error
+
+    def _look_up(self, pieces):
+        return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
+
+
+def _check_vocabulary(vocabulary):
+    if not isinstance(vocabulary, Mapping):
+        raise UserError(
+            f"expected a vocabulary of pieces and their ids, found {type(vocabulary).__name__}"
+        )
+    for piece in (PAD, END, UNKNOWN):
+        if piece not in vocabulary:
+            raise UserError(f"expected a vocabulary with {piece}, found none")
+    ids = list(vocabulary.values())
+    if any(type(id_) is not int for id_ in ids) or sorted(ids) != list(range(len(ids))):
+        raise UserError(f"expected a vocabulary with each id from 0 to {len(ids) - 1} once")

@@ -1,0 +1,101 @@
+"""A SentencePiece model as TensorFlow operations."""
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+from google.protobuf.message import DecodeError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
+
+from keras_transformer.errors import UserError
+from keras_transformer.ragged import Ragged
+from keras_transformer.tokenizers.byte_pairs import BytePairMerges
+
+
+class SentencePieceModel(tf.Module):
+    """A SentencePiece model: text to pieces to text, in-graph.
+
+    Args:
+        model: the model, serialised.
+        out_type: what a piece is: `tf.int32` for its id, `tf.string` for its text.
+
+    Raises:
+        UserError: `model` is no such model.
+    """
+
+    def __init__(self, model: bytes, out_type: tf.DType = tf.int32):
+        super().__init__()
+        self._proto = _parsed(model)
+        try:
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserError("expected a SentencePiece model, found something else") from error
+        self.model = model
+        self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
+        self._operations._model_resource = _SharedModel(model, name=None)
+
+    @property
+    def model_type(self) -> str:
+        """How it was learned: "unigram", "bpe", "word" or "char"."""
+        spec = self._proto.trainer_spec
+        return spec.ModelType.Name(spec.model_type).lower()
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits text `(batch,)` into pieces `(batch, None)`."""
+        return self._operations.tokenize(text)
+
+    def encode(self, sentences: Sequence[str]) -> Ragged:
+        """The ids that `tokenize` gives, in half the time, and not in a graph."""
+        rows = self.processor.encode(sentences, out_type=int, num_threads=1)
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+        return Ragged(ids, np.fromiter(map(len, rows), np.int64))
+
+    @functools.cached_property
+    def merges(self) -> BytePairMerges:
+        """Its merges; raises `UserError` if it is no byte-pair encoding."""
+        return BytePairMerges(self._proto)
+
+    def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:
+        """Joins pieces `(batch, None)` into text `(batch,)`."""
+        return self._operations.detokenize(pieces)
+
+    def normalize(self, text: str) -> str:
+        """The text as the model sees it."""
+        return (
+            self.processor.normalize(text)
+            .replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+            .removeprefix(" ")
+        )
+
+
+def number_of_pieces(model: bytes) -> int:
+    """The size of a serialised SentencePiece model; raises `UserError` if it is none."""
+    return len(_parsed(model).pieces)
+
+
+def _parsed(model):
+    if not model:
+        raise UserError("expected a SentencePiece model, found an empty one")
+    try:
+        return ModelProto.FromString(model)
+    except DecodeError as error:
+        raise UserError("expected a SentencePiece model, found something else") from error
+
+
+class _SharedModel(tf_text_sentencepiece._SentencepieceModelResource):
+    """The model in TensorFlow's memory, found by its content.
+
+    TensorFlow Text's own has no name, so it belongs to the eager kernel that made it, and is gone
+    once TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
+    """
+
+    def _create_resource(self):
+        return tf_text_sentencepiece.gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._model, shared_name=hashlib.sha256(self._model).hexdigest()
+        )

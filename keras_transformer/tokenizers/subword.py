@@ -1,0 +1,280 @@
+"""Subword vocabularies (section 5.1), learned from text or loaded."""
+
+import functools
+import io
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+
+from keras_transformer.errors import UserError
+from keras_transformer.ragged import Ragged
+from keras_transformer.sentences import as_list
+from keras_transformer.text_files import read_lines
+from keras_transformer.tokenizers.base import (
+    END_ID,
+    PAD_ID,
+    START_ID,
+    UNKNOWN_ID,
+    Tokenizer,
+    naming,
+)
+from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel, number_of_pieces
+
+if TYPE_CHECKING:
+    import keras_nlp
+
+T = TypeVar("T")
+MAX_SENTENCES = 5_000_000  # that a vocabulary is learned from
+_MAX_BYTES = 16_384  # of each of them
+
+
+class SubwordTokenizer(Tokenizer):
+    """A subword vocabulary shared by source and target (section 5.1).
+
+    Text is normalised first (NFKC, runs of white space to one space); a character that
+    the vocabulary lacks is spelled in UTF-8 bytes, so nothing is ever unknown, and
+    `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
+
+    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown (never produced).
+
+    Args:
+        model: a serialised SentencePiece model whose special ids are the above.
+
+    Raises:
+        UserError: `model` is no such model.
+
+    Example:
+        >>> tokenizer = SubwordTokenizer.train(["train.en", "train.de"], vocab_size=340)
+        >>> ids = tokenizer.tokenize(tf.constant(["A man rides a horse."]))
+        >>> tokenizer.detokenize(ids)
+        <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'A man rides a horse.'], dtype=object)>
+    """
+
+    pad_id, start_id, end_id, unknown_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
+    file_name = "vocabulary.model"
+
+    def __init__(self, model: bytes):
+        super().__init__()
+        self._sentencepiece = SentencePieceModel(model)
+        processor = self._sentencepiece.processor
+        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
+            raise UserError(
+                "expected a SentencePiece model with pad, start, end and unknown ids "
+                f"{(PAD_ID, START_ID, END_ID, UNKNOWN_ID)}, found {found}; spm_train makes one "
+                f"with --pad_id={PAD_ID} --bos_id={START_ID} --eos_id={END_ID} "
+                f"--unk_id={UNKNOWN_ID}"
+            )
+        self.model = model
+        self.vocab_size = processor.vocab_size()
+
+    @functools.cached_property
+    def pieces(self) -> list[str]:  # type: ignore[override]
+        processor = self._sentencepiece.processor
+        return [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
+
+    @property
+    def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]
+        return {"sentencepiece.model": self.model}
+
+    def to_keras_nlp(self, **options) -> "keras_nlp.tokenizers.SentencePieceTokenizer":
+        """The same vocabulary as a layer of keras-nlp, which can be part of a saved model.
+
+        A vocabulary of keras-nlp comes back as `SubwordTokenizer(layer.proto)`, and its file
+        `vocabulary.spm` by `load`, if its special ids are those of this class.
+
+        Args:
+            **options: those of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
+                `sequence_length`.
+
+        Raises:
+            UserError: keras-nlp is not installed.
+        """
+        try:
+            import keras_nlp  # seconds to import, and needed by few
+        except ImportError as error:
+            extra = "pip install 'keras-transformer[keras-nlp]'"
+            raise UserError(f"keras-nlp cannot be imported ({error}): {extra}") from error
+        return keras_nlp.tokenizers.SentencePieceTokenizer(proto=self.model, **options)
+
+    @staticmethod
+    def vocab_size_of(path: str | os.PathLike) -> int:
+        """The number of ids of a vocabulary file, read without computing anything.
+
+        Raises:
+            UserError: the file is missing or is no SentencePiece model.
+        """
+        with naming(path), open(path, "rb") as file:
+            return number_of_pieces(file.read())
+
+    @property
+    def model_type(self) -> str:
+        """How it was learned: "bpe" or "unigram", or elsewhere "word" or "char"."""
+        return self._sentencepiece.model_type
+
+    @classmethod
+    def train(
+        cls,
+        files: str | os.PathLike | Sequence[str | os.PathLike],
+        vocab_size: int,
+        model_type: Literal["bpe", "unigram"] = "bpe",
+        lowercase: bool = False,
+        seed: int = 1,
+        max_sentences: int = MAX_SENTENCES,
+    ) -> "SubwordTokenizer":
+        """Learns a vocabulary from text files, one sentence a line.
+
+        Args:
+            files: UTF-8 text file or files, `.gz` or plain, of all languages that share the
+                vocabulary.
+            vocab_size: number of ids, the special ones and 256 bytes among them.
+            model_type: "bpe" for byte-pair encoding, as the paper's English-German; "unigram" for
+                the open equivalent of the word pieces of its English-French.
+            lowercase: whether to fold case ("ß" stays), in training text and in all that it is
+                given later.
+            seed: decides which sentences are drawn where there are more than `max_sentences`.
+            max_sentences: number of sentences to learn from, at most; of more, a random sample.
+
+        Raises:
+            UserError: a file cannot be read, or the text does not allow `vocab_size`.
+        """
+        files = [files] if isinstance(files, str | os.PathLike) else files
+        lines = itertools.chain.from_iterable(map(read_lines, files))
+        return cls.train_from_sentences(
+            lines, vocab_size, model_type, lowercase, seed, max_sentences
+        )
+
+    @classmethod
+    def train_from_sentences(
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        model_type: Literal["bpe", "unigram"] = "bpe",
+        lowercase: bool = False,
+        seed: int = 1,
+        max_sentences: int = MAX_SENTENCES,
+    ) -> "SubwordTokenizer":
+        """Learns a vocabulary from sentences; the other arguments are those of `train`.
+
+        The same sentences, arguments and seed give the same vocabulary in every process. A
+        sentence longer than 16,384 bytes is left out.
+        """
+        if isinstance(sentences, str | bytes):
+            raise UserError("expected a list of sentences, found a single string")
+        model, failures = io.BytesIO(), []
+
+        def watched():
+            # SentencePiece turns what an iterator raises into a RuntimeError: keep the cause.
+            try:
+                yield from sample(_usable(sentences), max_sentences, seed)
+            except BaseException as error:  # Ctrl-C too
+                failures.append(error)
+                raise
+
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=watched(),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                pad_id=PAD_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                unk_id=UNKNOWN_ID,
+                byte_fallback=True,
+                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+                character_coverage=1.0,
+                # At least what it is given: its own sample would differ from process to process.
+                input_sentence_size=max(max_sentences, MAX_SENTENCES),
+                max_sentence_length=_MAX_BYTES,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise (failures[0] if failures else _explained(error, vocab_size)) from error
+        return cls(model.getvalue())
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._sentencepiece.tokenize(text)
+
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self.tokenize(text)
+
+    def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
+        return self._sentencepiece.encode(as_list(sentences))
+
+    def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
+        return self._sentencepiece.merges.resplit(sentences, dropout, random)
+
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return self._sentencepiece.detokenize(ids)
+
+    def normalize(self, text: str) -> str:
+        return self._sentencepiece.normalize(text)
+
+    def to_bytes(self) -> bytes:
+        return self.model
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "SubwordTokenizer":
+        return cls(content)
+
+
+def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
+    """Draws `size` of the items uniformly at random, in one pass; all of them if they are fewer.
+
+    Only the items drawn are in memory, and each leaves it once it is read. Algorithm L (Li, 1994):
+    each item that enters the sample replaces a random one, and how many are skipped before the
+    next one is drawn too, so the time is little more than that of reading all items.
+
+    Example:
+        >>> list(sample("abc", 5, seed=1))
+        ['a', 'b', 'c']
+    """
+    items = iter(items)
+    drawn = list(itertools.islice(items, size))
+    if len(drawn) == size:
+        random = np.random.RandomState(seed)  # its numbers never change
+
+        def log_uniform():
+            return math.log(1.0 - random.random_sample())
+
+        log_share = log_uniform() / size  # of the items to come, those that enter
+        while True:
+            skipped = int(log_uniform() / math.log(-math.expm1(log_share)))
+            entering = list(itertools.islice(items, skipped, skipped + 1))
+            if not entering:
+                break
+            drawn[random.randint(size)] = entering[0]
+            log_share += log_uniform() / size
+    drawn.reverse()
+    while drawn:
+        yield drawn.pop()
+
+
+def _usable(sentences: Iterable[str]) -> Iterator[bytes]:
+    """The sentences that SentencePiece takes, in UTF-8."""
+    for sentence in sentences:
+        encoded = sentence.encode()
+        if 0 < len(encoded) <= _MAX_BYTES:
+            yield encoded
+
+
+def _explained(error: RuntimeError, vocab_size: int) -> UserError:
+    """SentencePiece's training error in one line that says what to do."""
+    message = str(error)
+    if found := re.search(r"too high .* <= (\d+)", message):
+        limit = f"at most {found[1]}, the largest that the text allows"
+    elif found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        limit = f"at least {found[1]}: the text's characters, 256 bytes and the special symbols"
+    elif "sentences_.empty()" in message:
+        return UserError("expected sentences to learn a vocabulary from, found none")
+    else:
+        return UserError(f"cannot learn a vocabulary of {vocab_size}: {' '.join(message.split())}")
+    return UserError(f"expected a vocab_size of {limit}; found {vocab_size}")

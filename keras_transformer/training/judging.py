@@ -1,0 +1,63 @@
+"""Judges a model by pairs of sentences: while it trains, and at the end."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from keras_transformer.data import Batches, SentencePairs
+from keras_transformer.evaluation import ReferenceLoss
+from keras_transformer.training.tasks import task_of
+from keras_transformer.translator import Translator
+
+_VALIDATION_SENTENCES = 1000
+
+# Validates a model as it is now: figures by name, and samples of its outputs.
+Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
+
+
+def judge_of(model, tokenizer, options, pairs, corpus):
+    """A function that validates the model: loss and perplexity, BLEU or F1 of greedy search."""
+    batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
+    reference_loss = ReferenceLoss(model, batches.epoch())
+    task = task_of(tokenizer)
+    workers = options.parallel_parts
+    translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1}, workers=workers)
+    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
+
+    def judge():
+        hypotheses = translator(sources)
+        readable = (task.readable(sources, side) for side in (hypotheses, references))
+        columns = ("source", "translation", "reference")
+        rows = list(zip(sources, *readable, strict=True))
+        samples = [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
+        figures = task.figures(sources, hypotheses, references)
+        return {**reference_loss(), **figures}, samples
+
+    return judge
+
+
+def report(model, tokenizer, pairs, target_lang, options, log):
+    """Says how good a model is on these pairs, by beam search, with some of its outputs."""
+    task = task_of(tokenizer, target_lang)
+    sources, references = _sentences(pairs)
+    translator = Translator(model, tokenizer, **task.search, workers=options.parallel_parts)
+    hypotheses = translator(sources)
+    log.say(task.report(sources, hypotheses, references))
+    hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
+    for row in _sample_rows(sources):
+        log.say(
+            f"\n  source       {sources[row]}"
+            f"\n  translation  {hypotheses[row]}"
+            f"\n  reference    {references[row]}"
+        )
+
+
+def _sample_rows(sentences):
+    """Which of them are shown: four or five, evenly spread."""
+    return range(0, len(sentences), max(1, len(sentences) // 4))
+
+
+def _sentences(
+    pairs: SentencePairs, limit: int | None = None
+) -> tuple[Sequence[str], Sequence[str]]:
+    sources, references = zip(*itertools.islice(pairs, limit), strict=True)
+    return sources, references

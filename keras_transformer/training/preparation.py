@@ -1,0 +1,296 @@
+"""Makes a run ready to begin or to resume: its vocabulary and data, checked; nothing is written."""
+
+import contextlib
+import dataclasses
+import os
+
+import tensorflow as tf
+
+from keras_transformer.backend.cores import parts_for_cores
+from keras_transformer.backend.product_speed import slowdown
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
+from keras_transformer.errors import UserError
+from keras_transformer.options.training import TrainingOptions
+from keras_transformer.parsing import TreebankPairs
+from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
+from keras_transformer.training.log import TrainingLog
+from keras_transformer.training.model_dir import TOKENIZERS, ModelDir, vocabulary_digest
+from keras_transformer.training.run_state import RunState
+from keras_transformer.training.step import TrainableTransformer
+from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
+from keras_transformer.training.tasks import learn_vocabulary
+
+# Fields of a configuration that another run with the same weights may have otherwise.
+_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+
+
+@dataclasses.dataclass
+class Run:
+    """A run of training: what it is made of, and how far it has come.
+
+    Attributes:
+        model_dir: the folder of the model.
+        config: the model.
+        options: how it is trained.
+        strategy: the devices that train it.
+        tokenizer: its vocabulary.
+        corpus: what it is trained on, as ids.
+        batches: the batches of the corpus.
+        valid_pairs, valid_corpus: what it is validated by, or None.
+        test_pairs: what its result is judged by; None for `valid_pairs`.
+        target_lang: two-letter code of the target language, or None.
+        record: what the model_dir records of the run.
+        start_from: the model_dir whose weights a new run begins with, or None.
+        model, state, log: once it is restored.
+    """
+
+    model_dir: ModelDir
+    config: TransformerConfig
+    options: TrainingOptions
+    strategy: tf.distribute.Strategy
+    tokenizer: Tokenizer
+    corpus: Corpus
+    batches: Batches
+    valid_pairs: SentencePairs | None
+    valid_corpus: Corpus | None
+    test_pairs: SentencePairs | None
+    target_lang: str | None
+    record: dict
+    start_from: str | os.PathLike | None
+    model: TrainableTransformer = dataclasses.field(init=False)
+    state: RunState = dataclasses.field(init=False)
+    log: TrainingLog = dataclasses.field(init=False)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this worker is the one that writes to the model_dir."""
+        return is_chief(self.strategy)
+
+
+def prepare(
+    model_dir: ModelDir,
+    config: TransformerConfig,
+    options: TrainingOptions,
+    strategy: tf.distribute.Strategy,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs | None,
+    test_pairs: SentencePairs | None,
+    *,
+    vocab_type: str | None,
+    vocabulary: str | os.PathLike | None,
+    start_from: str | os.PathLike | None,
+    target_lang: str | None,
+    data_cache: str | os.PathLike | None,
+    until_trained: contextlib.ExitStack,
+) -> Run:
+    """A run that can begin or resume; the arguments are those of `train`.
+
+    Args:
+        until_trained: holds the lock of the model_dir.
+
+    Raises:
+        UserError: the data are not as they should be, or the model_dir holds something else.
+    """
+    _check(config, options, train_pairs, valid_pairs, vocab_type)
+    with failing_together(strategy):
+        for pairs in filter(None, (valid_pairs, test_pairs)):
+            if not pairs.check():
+                raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
+        parts = parallel_parts(model_dir.path, config, options, strategy.num_replicas_in_sync)
+        options = dataclasses.replace(options, parallel_parts=parts)
+        tokenizer = None
+        if is_chief(strategy):
+            until_trained.enter_context(model_dir.locked())
+            tokenizer = _vocabulary(
+                model_dir, config, options, train_pairs, vocab_type, start_from, vocabulary
+            )
+    tokenizer = _of_chief(tokenizer, strategy)
+    if train_pairs.task == "translation":
+        vocab_type = tokenizer.model_type if vocabulary else vocab_type or "bpe"
+    with failing_together(strategy):
+        tokenizer.check_fits(config)
+        corpus = usable_corpus(train_pairs, tokenizer, options.max_length, data_cache)
+        valid_corpus = None
+        if valid_pairs is not None:
+            valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
+        linearization = _linearization(train_pairs)
+        record = _record(
+            model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from
+        )
+    data = {**record["data"], "start_from": None}  # a path, which each machine has its own of
+    validation = valid_corpus and valid_corpus.fingerprint
+    expect_same(
+        strategy, {**config.to_dict(), **record["options"], **data, "validation": validation}
+    )
+    return Run(
+        model_dir=model_dir,
+        config=config,
+        options=options,
+        strategy=strategy,
+        tokenizer=tokenizer,
+        corpus=corpus,
+        batches=Batches(
+            corpus,
+            tokens_per_batch=options.tokens_per_batch,
+            seed=options.seed,
+            batch_multiple=strategy.num_replicas_in_sync,
+            bpe_dropout=options.bpe_dropout,
+            word_dropout=options.word_dropout,
+        ),
+        valid_pairs=valid_pairs,
+        valid_corpus=valid_corpus,
+        test_pairs=test_pairs,
+        target_lang=target_lang or record["target_lang"],
+        record=record,
+        start_from=start_from,
+    )
+
+
+def _check(config, options, train_pairs, valid_pairs, vocab_type):
+    if vocab_type and train_pairs.task == "parsing":
+        raise UserError(f"expected no vocab_type for a parser, found {vocab_type}")
+    if config.positions == "learned" and options.max_length > config.max_positions:
+        raise UserError(
+            f"max_length must be at most the {config.max_positions} learned positions: "
+            f"found {options.max_length}"
+        )
+    if options.stop_patience and valid_pairs is None:
+        raise UserError(
+            f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
+        )
+
+
+def parallel_parts(
+    path: str | os.PathLike, config: TransformerConfig, options: TrainingOptions, replicas: int = 1
+) -> int:
+    """The parts of a batch that `train` computes at the same time.
+
+    Those of the options; else those that the run to resume began with, whatever the machine; else
+    the best for this machine. Arguments are those of `train`, and the replicas of its strategy.
+    """
+    if options.parallel_parts:
+        return options.parallel_parts
+    model_dir = ModelDir(path)
+    recorded = model_dir.exists() and model_dir.load_training()["options"]["parallel_parts"]
+    if recorded:
+        return recorded
+    if options.jit_compile or replicas > 1:
+        return 1
+    return parts_for_cores(config.d_model, options.tokens_per_batch)
+
+
+def precision_warning(policy: str) -> str | None:
+    """A line of warning if a processor trains more slowly by this policy than in float32."""
+    if policy == "float32" or tf.config.list_logical_devices("GPU"):
+        return None
+    dtype = policy.removeprefix("mixed_")
+    slower = slowdown(dtype)
+    if slower <= 1:
+        return None
+    is_bfloat16_fast = dtype != "bfloat16" and slowdown("bfloat16") < 1
+    better = "mixed_bfloat16" if is_bfloat16_fast else "float32"
+    return (
+        f"Warning: a matrix product in {dtype} takes {slower:.1f} times as long as in float32 on "
+        f"this processor: a new run is faster with dtype_policy={better}"
+    )
+
+
+def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from, vocabulary):
+    """The vocabulary of the model here, else of `start_from`, else the given one, else a new one.
+
+    Raises:
+        UserError: the model here or in `start_from` is another one, or not to be trained further.
+    """
+    if model_dir.exists():
+        model_dir.check_trained_here()
+        tokenizer = model_dir.load_tokenizer()
+        _check_task(tokenizer, train_pairs, f"model_dir {model_dir.path}")
+        model_dir.check_same(config)
+        # As with `start_from`, a file that has gone is not needed any more.
+        if vocabulary and os.path.exists(vocabulary):
+            given = SubwordTokenizer.load(vocabulary)
+            if given.to_bytes() != tokenizer.to_bytes():
+                raise UserError(
+                    f"{model_dir.path}: expected the vocabulary {vocabulary}, found another"
+                )
+        return tokenizer
+    if vocabulary:
+        where = f"vocabulary={vocabulary}"
+        return _fitting(SubwordTokenizer.load(vocabulary), options, train_pairs, where)
+    if not start_from:
+        return learn_vocabulary(train_pairs, config, vocab_type, options.lowercase, options.seed)
+    start, where = ModelDir(start_from), f"start_from={os.fspath(start_from)}"
+    tokenizer = _fitting(start.load_tokenizer(), options, train_pairs, where)
+    theirs = start.load_config()
+    start.check_same(
+        dataclasses.replace(config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
+    )
+    return tokenizer
+
+
+def _linearization(pairs):
+    """How the trees of a treebank are written; None of a translation task."""
+    return pairs.options.linearization if isinstance(pairs, TreebankPairs) else None
+
+
+def _check_task(tokenizer, pairs, where):
+    """Raises `UserError` unless the vocabulary is for what is to be learned from the pairs."""
+    if tokenizer.task != pairs.task:
+        raise UserError(
+            f"{where}: expected a model for {pairs.task}, found one for {tokenizer.task}"
+        )
+
+
+def _fitting(tokenizer, options, pairs, where):
+    """The tokenizer; raises `UserError` unless it can split the pairs as the options say."""
+    _check_task(tokenizer, pairs, where)
+    wanted = _linearization(pairs)
+    if wanted and tokenizer.linearization != wanted:
+        raise UserError(
+            f"{where}: expected a parser of linearization={wanted}, "
+            f"found one of {tokenizer.linearization}"
+        )
+    if tokenizer.lowercase != options.lowercase:
+        raise UserError(
+            f"{where}: expected a vocabulary of lowercase={options.lowercase}, "
+            f"found one of lowercase={tokenizer.lowercase}"
+        )
+    return tokenizer
+
+
+def _of_chief(tokenizer, strategy):
+    """The tokenizer of the chief, which alone has one, on all workers."""
+    content = (
+        b"" if tokenizer is None else f"{tokenizer.file_name}\n".encode() + tokenizer.to_bytes()
+    )
+    [content] = filter(None, gather(strategy, content))
+    if tokenizer is not None:
+        return tokenizer
+    name, _, content = content.partition(b"\n")
+    return TOKENIZERS[name.decode()].from_bytes(content)
+
+
+def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from):
+    """The record of a run; raises `UserError` if one is here that cannot be resumed with it."""
+    data = {
+        **dataclasses.asdict(corpus.counts),
+        "fingerprint": corpus.fingerprint,
+        "vocabulary": vocabulary_digest(tokenizer.to_bytes()),
+        "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
+        "start_from": start_from and os.fspath(start_from),
+    }
+    before = {"target_lang": None, "commands": []}
+    if model_dir.exists():
+        before = model_dir.load_training()
+        theirs = before["data"].get("start_from")
+        if start_from and theirs and os.path.realpath(start_from) == os.path.realpath(theirs):
+            data["start_from"] = theirs  # as it was written then: `own` is `./own`
+        model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type, linearization)
+    return {
+        **before,
+        "options": dataclasses.asdict(options),
+        "data": data,
+        "vocab_type": vocab_type,
+        "linearization": linearization,
+    }

@@ -1,0 +1,60 @@
+"""All that is in a model_dir, to compare with another run's."""
+
+import json
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.training import ModelDir
+
+
+def contents_of(model_dir: ModelDir) -> dict:
+    """Arrays bit by bit, states, logs, files: all but times, and what interruptions leave."""
+    names = [str(path.relative_to(model_dir.path)) for path in model_dir.path.rglob("*")]
+    files = {path.name: path for path in model_dir.path.glob("[!.]*.*")}
+    return {
+        "names": sorted(name for name in names if not re.search("tfevents|damaged", name)),
+        "checkpoints": checkpoints_in(model_dir.checkpoints),
+        "best": checkpoints_in(model_dir.best),
+        "log": timeless(log_of(model_dir)),
+        "scalars": scalars(model_dir),
+        # training.json has the command of each start.
+        "files": {n: file.read_bytes() for n, file in files.items() if n != "training.json"},
+    }
+
+
+def checkpoints_in(checkpoints):
+    found = {}
+    for step in checkpoints.steps():
+        progress = timeless(checkpoints.load_progress(step))
+        progress.pop("interim", None)
+        with np.load(checkpoints.path(step) / "state.npz") as arrays:
+            bits = {n: (a.dtype.str, a.shape, a.tobytes()) for n, a in arrays.items()}
+        found[step] = progress, bits
+    return found
+
+
+def timeless(value):
+    """What JSON holds, without what depends on how fast a machine is."""
+    if isinstance(value, list):
+        return [timeless(entry) for entry in value]
+    if isinstance(value, dict):
+        return {k: timeless(v) for k, v in value.items() if not re.search("time|second", k)}
+    return value
+
+
+def log_of(model_dir):
+    return [json.loads(line) for line in (model_dir.logs / "log.jsonl").read_text().splitlines()]
+
+
+def scalars(model_dir):
+    """Each figure in TensorBoard's files as (tag, step, value), as often as it is there."""
+    found = []
+    for path in model_dir.logs.glob("events.*"):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                if value.tag != "train/tokens_per_second":
+                    found.append((value.tag, event.step, value.tensor.SerializeToString()))
+    return sorted(found)

@@ -1,0 +1,169 @@
+"""The command `keras-transformer`: help at once, mistakes in one line, every option a flag."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from command_lines import run_process
+from helpers import run_python
+
+import keras_transformer as kt
+from keras_transformer.cli.flags import RENAMED
+from keras_transformer.cli.main import COMMANDS
+from keras_transformer.options import ParsingOptions, SearchOptions, TrainingOptions
+
+WHAT_HELP_LOADS = """
+import contextlib, io, json, sys
+from keras_transformer.cli.main import main
+output = io.StringIO()
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(output):
+    main(sys.argv[1:])
+loaded = [name for name in ("tensorflow", "keras", "numpy") if name in sys.modules]
+print(json.dumps([output.getvalue(), loaded]))
+"""
+
+
+def help_of(*arguments):
+    """The help, and which slow packages printing it has loaded."""
+    return json.loads(run_python(WHAT_HELP_LOADS, *arguments))
+
+
+def flags_in(text):
+    lines = (line.strip() for line in text.splitlines() if line.startswith("  --"))
+    return [line.removeprefix("--").removeprefix("[no]").partition("=")[0] for line in lines]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["help"]])
+def test_the_overview_lists_every_command(arguments):
+    text, loaded = help_of(*arguments)
+    assert all(f"  {name} " in text for name in COMMANDS)
+    assert loaded == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_no_backend_and_explains_every_flag(command):
+    text, loaded = help_of(command, "--help")
+    assert loaded == []
+    assert text.startswith(f"usage: keras-transformer {command} [--flag=value ...]\n")
+    assert f"keras-transformer {command}" in text.partition("usage")[2]
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("  --"):
+            assert lines[number + 1].startswith("      "), f"{line} has no help"
+
+
+def test_help_of_training_has_its_flags_in_groups():
+    text, _ = help_of("train", "--help")
+    headings = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1:] == ":"]
+    assert headings == [
+        *("Common", "Data", "Model", "Training", "Checkpoints and validation", "Devices"),
+        "Parsing",
+    ]
+    assert flags_in(text)[:4] == ["model_dir", "preset", "task", "train_source"]
+    assert "(default: 4096, or the preset's)" in " ".join(text.split())
+
+
+def test_help_shows_the_defaults_of_parsers():
+    text = " ".join(help_of("parse", "--help")[0].split())
+    assert "1 is greedy decoding (default: 21)" in text
+    assert "those of its source (default: 300, or 0 for words)" in text
+    text = " ".join(help_of("evaluate", "--help")[0].split())
+    assert "1 is greedy decoding (default: 4; of parsers 21)" in text
+
+
+def test_helpfull_adds_the_flags_of_absl():
+    short, _ = help_of("train", "--help")
+    full, _ = help_of("train", "--helpfull")
+    assert "verbosity" not in flags_in(short)
+    assert "--flagfile=FILE" in short
+    assert {*flags_in(short), "verbosity"} <= {*flags_in(full)}
+    assert not {old for old, _ in RENAMED} & {*flags_in(full)}
+
+
+@pytest.mark.parametrize(
+    ("command", "records"),
+    [
+        ("train", [kt.TransformerConfig, TrainingOptions, ParsingOptions]),
+        ("translate", [SearchOptions]),
+        ("evaluate", [SearchOptions]),
+    ],
+)
+def test_every_field_is_a_flag_listed_once(command, records):
+    listed = flags_in(help_of(command, "--help")[0])
+    assert len(listed) == len(set(listed))
+    fields = {field.name for record in records for field in dataclasses.fields(record)}
+    assert fields - {"pad_id", "start_id", "end_id"} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["trian"],
+            "keras-transformer: expected train, found 'trian'; see keras-transformer --help",
+        ),
+        (["x"], "keras-transformer: expected one of train, "),
+        (
+            ["train", "--trian_source=x"],
+            "keras-transformer train: unknown flag --trian_source; did you mean --train_source?",
+        ),
+        (
+            ["translate"],
+            "keras-transformer translate: expected --model_dir, found none; "
+            "see keras-transformer translate --help",
+        ),
+        (["train", "--steps=many"], "keras-transformer train: flag --steps=many: "),
+        (["train", "--best_by=luck"], "keras-transformer train: flag --best_by=luck: "),
+        (["cost", "base"], "keras-transformer cost: expected flags only, found 'base'"),
+    ],
+)
+def test_a_mistyped_command_is_one_line_and_status_2(arguments, line):
+    process = run_process(*arguments)
+    assert process.returncode == 2
+    assert process.stdout == b""
+    [printed] = process.stderr.decode().splitlines()
+    assert printed.startswith(line)
+
+
+def test_the_version_stands_in_one_place():
+    process = run_process("--version")
+    assert process.stdout.decode() == f"keras-transformer {kt.__version__}\n"
+    assert version("keras-transformer") == kt.__version__
+
+
+@pytest.mark.parametrize("script", ["train.py", "evaluate.py"])
+def test_the_scripts_of_a_checkout_are_the_commands(script):
+    process = run_process(script, "--help")
+    assert process.returncode == 0
+    command = script.removesuffix(".py")
+    assert process.stdout.decode() == help_of(command, "--help")[0]
+
+
+def test_importing_the_package_loads_nothing_and_sets_nothing():
+    script = (
+        "import os, sys; before = dict(os.environ)\n"
+        "import keras_transformer\n"
+        "assert dict(os.environ) == before\n"
+        "assert not {'keras', 'tensorflow', 'numpy', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_public_name_is_there():
+    for name in kt.__all__:
+        assert getattr(kt, name) is not None
+    assert set(kt.__all__) <= set(dir(kt))
+
+
+def test_saved_models_load_where_keras_was_imported_first(tmp_path):
+    model = kt.Transformer(kt.TransformerConfig(vocab_size=9, d_model=8, num_heads=2, d_ff=8))
+    model.build()
+    model.save(tmp_path / "model.keras")
+    script = (
+        "import sys, keras, keras_transformer\n"
+        "print(type(keras.models.load_model(sys.argv[1])).__name__)"
+    )
+    assert run_python(script, tmp_path / "model.keras").splitlines()[-1] == "Transformer"

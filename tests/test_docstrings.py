@@ -1,0 +1,49 @@
+"""Every example in a docstring runs, and prints what it says."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+
+import pytest
+from docstring_world import World
+
+import keras_transformer as kt
+
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(kt.__path__, "keras_transformer.")
+    if not module.name.endswith("__main__")
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("world"))
+
+
+def examples(name):
+    """The docstrings of a module that have examples."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for test in finder.find(importlib.import_module(name)) if test.examples]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_a_module(name, world, tmp_path, monkeypatch):
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    output = []
+    for number, test in enumerate(examples(name)):
+        # A name is the module's own, such as one of two functions `score`, before the package's.
+        source = "".join(example.source for example in test.examples)
+        test.globs = {**world.names(source), **test.globs}
+        monkeypatch.chdir(world.files_in(tmp_path / str(number)))
+        runner.run(test, out=output.append)
+    assert not runner.failures, "".join(output)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_example_is_overlooked(name):
+    source = inspect.getsource(importlib.import_module(name))
+    written = len(re.findall(r"^ *>>> ", source, re.MULTILINE))
+    assert sum(len(test.examples) for test in examples(name)) == written

@@ -1,0 +1,163 @@
+"""The places that docs/architecture.md names under "How to add ..." are enough."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import tensorflow as tf
+from helpers import ROOT, small_model
+
+from keras_transformer import ModelDir, Translator
+from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.training import model_dir as model_dir_module
+
+RAMP = '''
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Ramp(keras.layers.Layer):
+    """Adds the position, in hundreds, to each feature."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, x, start=0):
+        return x + ops.cast(_positions(start, ops.shape(x)[1])[..., None] / 100, x.dtype)
+'''
+# Two choices more: each edit is a place that "How to add ..." names.
+EDITS = {
+    "config.py": [
+        ('"learned", "rotary"),', '"learned", "rotary", "ramp"),'),
+        ('("relu", "gelu", "swish")', '("relu", "gelu", "swish", "tanh")'),
+    ],
+    "layers/positional_encoding.py": [("", RAMP)],
+    "model.py": [
+        (
+            '            case "rotary":\n',
+            '            case "ramp":\n'
+            "                from keras_transformer.layers.positional_encoding import Ramp\n\n"
+            "                return Ramp(**options)\n"
+            '            case "rotary":\n',
+        )
+    ],
+}
+SCRIPT = """
+import subprocess, sys
+import keras, numpy as np, tensorflow as tf
+import keras_transformer as kt
+from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.export import ctranslate2
+
+folder = sys.argv[1]
+assert kt.__file__.startswith(folder), kt.__file__
+sizes = dict(vocab_size=13, d_model=16, d_ff=24, num_heads=2, num_encoder_layers=1,
+             num_decoder_layers=1, dropout=0.0)
+sources = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]])
+for choice in ({"positions": "ramp"}, {"activation": "tanh"}):
+    config = kt.TransformerConfig(**sizes, **choice)
+    assert kt.TransformerConfig.from_json(config.to_json()) == config
+    keras.utils.set_random_seed(1)
+    model, other = kt.Transformer(config), kt.Transformer(kt.TransformerConfig(**sizes))
+    model.build(), other.build()
+    other.set_weights(model.get_weights())
+    inputs = {"source_ids": sources, "target_ids": sources}
+    assert np.abs(model(inputs) - other(inputs)).max() > 1e-3
+    # Cached decoding, step by step, has the scores that the whole model gives at once.
+    found = search(model, sources, SearchOptions(beam_size=4, n_best=2, extra_length=4))
+    for n in range(2):
+        whole = score(model, sources, found.ids[:, n], SearchOptions())
+        np.testing.assert_allclose(found.scores[:, n], whole, rtol=1e-4)
+    model.compile("adam", kt.LabelSmoothedCrossEntropy(0.1))
+    model.fit(inputs, sources, verbose=0)
+    model.save(folder + "/model.keras")
+    np.testing.assert_array_equal(
+        keras.saving.load_model(folder + "/model.keras")(inputs), model(inputs))
+    try:
+        spec = ctranslate2.model_spec(model, [str(i) for i in range(13)], 3)
+        table = spec.encoder.position_encodings.encodings
+        np.testing.assert_allclose(table[:, 0], np.arange(2048) / 100, rtol=1e-6)
+        print("exported", choice)
+    except kt.UserError as error:
+        print(error)
+"""
+
+
+def test_a_position_encoding_and_an_activation_take_the_places_named(tmp_path):
+    shutil.copytree(ROOT / "keras_transformer", tmp_path / "keras_transformer")
+    for name, edits in EDITS.items():
+        path = tmp_path / "keras_transformer" / name
+        text = path.read_text()
+        for old, new in edits:
+            assert not old or text.count(old) == 1, (name, old)
+            text = text.replace(old, new) if old else text + new
+        path.write_text(text)
+
+    def run(*command):
+        process = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    assert run("-c", SCRIPT, str(tmp_path)).splitlines() == [
+        "exported {'positions': 'ramp'}",
+        "CTranslate2 has no activation tanh: expected relu, gelu or swish",
+    ]
+    flags = run("-m", "keras_transformer", "train", "--helpfull")
+    assert "ramp" in flags and "tanh" in flags
+
+
+class Characters(Tokenizer):
+    """A vocabulary of the letters, and of the space: ids 4 and up."""
+
+    pad_id, start_id, end_id, unknown_id = 0, 1, 2, 3
+    file_name = "vocabulary.txt"
+
+    def __init__(self, letters):
+        super().__init__()
+        self.letters = letters
+        self.pieces = ["<pad>", "<s>", "</s>", "<unk>", *letters]
+        self.vocab_size = len(self.pieces)
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(list(letters), tf.range(4, self.vocab_size)), 3
+        )
+
+    def tokenize(self, text):
+        return self.table[tf.strings.unicode_split(text, "UTF-8")]
+
+    tokenize_target = tokenize
+
+    def join(self, ids):
+        return tf.strings.reduce_join(tf.gather(self.pieces, ids), axis=1)
+
+    def normalize(self, text):
+        return text
+
+    def to_bytes(self):
+        return self.letters.encode()
+
+    @classmethod
+    def from_bytes(cls, content):
+        return cls(content.decode())
+
+
+def test_a_tokenizer_takes_the_places_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(model_dir_module.TOKENIZERS, Characters.file_name, Characters)
+    tokenizer = Characters("abcdefghij ")
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = small_model(1, vocab_size=tokenizer.vocab_size, **layers)
+    ModelDir(tmp_path / "model").create_trained(model, tokenizer, None, "a test")
+    text = ["abc", "a bad cab", "", "zebra"]
+    expected = Translator(model, tokenizer, extra_length=3)(text)
+    assert len(set(expected)) > 1
+    model_dir = ModelDir(tmp_path / "model")
+    assert isinstance(model_dir.load_tokenizer(), Characters)
+    loaded = Translator(model_dir.load_model(), model_dir.load_tokenizer(), extra_length=3)
+    assert loaded(text) == expected

@@ -1,0 +1,145 @@
+"""Functional models of these layers train as the same models of Keras's own layers do."""
+
+import keras
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer.layers import (
+    Dropout,
+    EncoderLayer,
+    FeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+    TokenEmbedding,
+    padding_mask,
+)
+
+VOCAB_SIZE, WIDTH, HEADS, D_FF, EPSILON = 11, 8, 2, 12, 1e-5
+PARTS = ("attention", "feed-forward relu", "feed-forward gelu", "block", "pre-norm block")
+
+
+class OfOurs:
+    """A model of named parts; `parts` are its layers, in the order of the weights to compare."""
+
+    def __init__(self, names, tied):
+        self.parts = []
+        ids = keras.Input((None,), dtype="int32")
+        x = self.embed(ids)
+        for name in names:
+            x = self.apply(name, x, ids)
+        self.model = keras.Model(ids, self.logits(x, tied))
+
+    def part(self, layer):
+        self.parts.append(layer)
+        return layer
+
+    @property
+    def weights(self):
+        return [weight for part in self.parts for weight in part.weights]
+
+    def embed(self, ids):
+        self.embedding = self.part(TokenEmbedding(VOCAB_SIZE, WIDTH, scale=False))
+        return self.embedding(ids)
+
+    def logits(self, x, tied):
+        if tied:
+            return self.embedding(x, reverse=True)
+        return self.part(keras.layers.Dense(VOCAB_SIZE))(x)
+
+    def apply(self, name, x, ids):
+        mask = padding_mask(ids)
+        match name.split():
+            case ["attention"]:
+                layer = self.part(MultiHeadAttention(WIDTH, HEADS, use_bias=True))
+                y = layer(x, x, attention_mask=mask)
+            case ["feed-forward", activation]:
+                y = self.part(FeedForward(WIDTH, D_FF, activation=activation))(x)
+            case _:
+                block = EncoderLayer(
+                    WIDTH,
+                    HEADS,
+                    D_FF,
+                    attention_bias=True,
+                    dropout=0.0,
+                    pre_norm=name == "pre-norm block",
+                    layer_norm_epsilon=EPSILON,
+                )
+                self.parts += [
+                    block.self_attention,
+                    block.self_attention_norm,
+                    block.feed_forward,
+                    block.feed_forward_norm,
+                ]
+                return block(x, attention_mask=mask)
+        return self.part(LayerNormalization(EPSILON))(Dropout(0.0)(y, residual=x))
+
+
+class OfKeras(OfOurs):
+    """The same model of `keras.layers` alone."""
+
+    def embed(self, ids):
+        self.embedding = self.part(keras.layers.ReversibleEmbedding(VOCAB_SIZE, WIDTH))
+        return self.embedding(ids)
+
+    def apply(self, name, x, ids):
+        mask = ops.not_equal(ids, 0)[:, None, :]
+
+        def attention(x):
+            layer = keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
+            return self.part(layer)(x, x, attention_mask=mask)
+
+        def feed_forward(x, activation="relu"):
+            hidden = self.part(keras.layers.Dense(D_FF, activation=activation))(x)
+            return self.part(keras.layers.Dense(WIDTH))(hidden)
+
+        def norm():
+            return keras.layers.LayerNormalization(epsilon=EPSILON)
+
+        match name.split():
+            case ["attention"]:
+                x = x + attention(x)
+                return self.part(norm())(x)
+            case ["feed-forward", activation]:
+                x = x + feed_forward(x, activation)
+                return self.part(norm())(x)
+        for sublayer in (attention, feed_forward):
+            layer = norm()
+            x = x + sublayer(layer(x)) if name == "pre-norm block" else layer(x + sublayer(x))
+            self.part(layer)
+        return x
+
+
+@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(
+    names=st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),
+    tied=st.booleans(),
+    jit_compile=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_updates_are_those_of_the_same_model_of_keras_layers(names, tied, jit_compile, seed):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(1, VOCAB_SIZE, size=(4, 6)).astype("int32")
+    ids[np.arange(6) >= rng.integers(1, 7, size=(4, 1))] = 0
+    labels = rng.integers(1, VOCAB_SIZE, size=(4, 6)) * (ids > 0)
+    ours, theirs = OfOurs(names, tied), OfKeras(names, tied)
+    assert len(ours.weights) == len(theirs.weights) == len(ours.model.trainable_weights)
+    for mine, other in zip(ours.weights, theirs.weights, strict=True):
+        value = mine.numpy() + rng.normal(scale=0.3, size=mine.shape)
+        mine.assign(value)
+        other.assign(value.reshape(other.shape))
+    np.testing.assert_allclose(ours.model(ids), theirs.model(ids), atol=1e-4)
+    before = [weight.numpy() for weight in ours.weights]
+    for model in (ours.model, theirs.model):
+        loss = LabelSmoothedCrossEntropy(0.1)
+        model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
+        model.fit(ids, labels, epochs=2, shuffle=False, verbose=0)
+    for mine, other, old in zip(ours.weights, theirs.weights, before, strict=True):
+        assert np.all(np.isfinite(mine)), mine.path
+        np.testing.assert_allclose(
+            mine, other.numpy().reshape(mine.shape), atol=1e-4, err_msg=mine.path
+        )
+        if not mine.path.endswith("key/bias"):
+            assert np.abs(mine.numpy() - old).max() > 1e-5, mine.path

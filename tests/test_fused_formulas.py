@@ -1,0 +1,116 @@
+"""Each faster variant computes what its plain formula computes: values and gradients, any dtype."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.backend.fused_attention import fused_attention_weights
+from keras_transformer.backend.fused_feed_forward import rectified
+from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
+from keras_transformer.backend.fused_normalization import fused_normalized
+from keras_transformer.layers.attention import attention_weights, scaled_dot_product_attention
+from keras_transformer.layers.normalization import normalized
+from keras_transformer.losses import smoothed_cross_entropy
+
+# The rounding of one result, relative to the largest.
+ROUNDING = {"float32": 2e-6, "bfloat16": 2e-2, "float16": 3e-3}
+
+rng = np.random.default_rng(0)
+
+
+def assert_equal_with_gradients(fast, plain, arrays, dtype):
+    """Compares results, and the gradients of a random weighting of them."""
+    inputs = [tf.cast(array, dtype) for array in arrays]
+    found = []
+    for function in (fast, plain):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            result = function(*inputs)
+            weights = np.random.default_rng(1).normal(size=result.shape)
+            total = tf.reduce_sum(tf.cast(result, "float32") * weights.astype("float32"))
+        found.append([result, *tape.gradient(total, inputs)])
+    for mine, expected in zip(*found, strict=True):
+        assert mine.dtype == expected.dtype
+        mine, expected = (np.asarray(ops.cast(x, "float32")) for x in (mine, expected))
+        atol = ROUNDING[dtype] * max(1.0, np.abs(expected).max())
+        np.testing.assert_allclose(mine, expected, rtol=ROUNDING[dtype], atol=atol)
+
+
+MASKS = {
+    "none": None,
+    "some": rng.random((2, 3, 4, 5)) < 0.6,
+    "padding": np.arange(5) < np.array([5, 2])[:, None, None, None],
+    "whole rows": np.array([True, False, True, False])[:, None] & (rng.random((4, 5)) < 0.8),
+}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention(mask, dtype):
+    shapes = [(2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 7)]
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    mask = MASKS[mask]
+
+    def attention(weights_of):
+        return lambda q, k, v: scaled_dot_product_attention(q, k, v, mask, weights_of=weights_of)
+
+    fast, plain = attention(fused_attention_weights), attention(attention_weights)
+    assert_equal_with_gradients(fast, plain, arrays, dtype)
+
+
+@pytest.mark.parametrize("mask", ["none", "some", "padding"])
+def test_attention_is_the_equation_and_that_of_keras(mask):
+    q, k, v = (rng.normal(size=(2, 3, n, 6)).astype("float32") for n in (4, 5, 5))
+    mask = np.broadcast_to(True if MASKS[mask] is None else MASKS[mask], (2, 3, 4, 5))
+    mask = mask | (np.arange(5) == 0)
+    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(6), -np.inf).astype("float64")
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    found = scaled_dot_product_attention(*map(ops.convert_to_tensor, (q, k, v)), mask)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    # Keras has the heads after the positions.
+    keras_own = ops.dot_product_attention(*(x.swapaxes(1, 2) for x in (q, k, v)), mask=mask)
+    np.testing.assert_allclose(found, ops.swapaxes(keras_own, 1, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_smoothed_cross_entropy(epsilon, dtype):
+    labels = rng.integers(0, 50, size=(2, 3))
+    logits = 3 * rng.normal(size=(2, 3, 50)) + 2
+    assert_equal_with_gradients(
+        lambda x: fused_smoothed_cross_entropy(labels, x, epsilon),
+        lambda x: smoothed_cross_entropy(labels, x, epsilon),
+        [logits],
+        dtype,
+    )
+
+
+def test_smoothed_cross_entropy_is_that_of_keras_on_dense_targets():
+    labels = rng.integers(0, 9, size=(2, 3))
+    logits = rng.normal(size=(2, 3, 9)).astype("float32")
+    # Keras spreads epsilon over all classes, the label's too: the paper's share is V / (V - 1).
+    expected = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.1 * 9 / 8, reduction=None
+    )(np.eye(9)[labels], logits)
+    np.testing.assert_allclose(smoothed_cross_entropy(labels, logits, 0.1), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_normalization(dtype):
+    gamma, beta = rng.normal(size=(2, 12)).astype("float32")
+    assert_equal_with_gradients(
+        lambda x: fused_normalized(x, gamma, beta, 1e-6),
+        lambda x: normalized(x, gamma, beta, 1e-6),
+        [3 * rng.normal(size=(2, 5, 12)) + 1],
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_rectified_hidden_layer(dtype):
+    arrays = [rng.normal(size=shape) for shape in ((7, 6), (6, 10), (10,))]
+    plain = lambda x, kernel, bias: tf.nn.relu(x @ kernel + bias)  # noqa: E731
+    assert_equal_with_gradients(rectified, plain, arrays, dtype)

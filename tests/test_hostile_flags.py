@@ -1,0 +1,163 @@
+"""Every flag of every command with values that nobody should give: one line, and no traceback."""
+
+import dataclasses
+import importlib
+import io
+
+import pytest
+from absl import flags
+from command_lines import FEW_STEPS, TINY_MODEL, arguments
+from helpers import small_model
+
+import keras_transformer as kt
+from keras_transformer.cli import main as cli
+from keras_transformer.cli.flags import GROUPS
+from keras_transformer.cli.main import COMMANDS
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.options import SearchOptions
+from keras_transformer.parsing import ParsingTokenizer
+from keras_transformer.training.tasks import learn_vocabulary
+from keras_transformer.translator import Translation
+
+LOSS = {"loss": 1.0, "perplexity": 2.0}
+OF_SEARCH = {field.name for field in dataclasses.fields(SearchOptions)} - {"max_length", "seed"}
+HUGE = 10**30
+NUMBERS = ["", "x", "nan", "0", "-1", "1.5", str(2**31 - 1), str(2**31), str(HUGE), f"-{HUGE}"]
+VALUES = {
+    "int": NUMBERS,
+    "float": [*NUMBERS, "inf", "-inf", "1e300", "-1e300", "1e-300"],
+    "bool": ["", "x", "2"],
+    "string": ["", " ", "/", "nan", "-1", "x" * 5000, "/dev/null/x"],
+    "commaseparatedlistofstrings": ["", ",", "nan", "/", "x" * 5000],
+}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    config = kt.TransformerConfig(
+        vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2
+    )
+    tokenizer = learn_vocabulary(BuiltinPairs("train", 200), config, "bpe")
+    path = tmp_path_factory.mktemp("runs") / "en-de"
+    kt.ModelDir(path).create_trained(small_model(**config.to_dict()), tokenizer, None, "")
+    return path
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory):
+    sizes = {"vocab_size": 100, "d_model": 16, "d_ff": 16, "num_heads": 2}
+    model = small_model(num_encoder_layers=1, num_decoder_layers=1, **sizes)
+    pairs = [("Dogs bark", "(S (NP XX NP) (VP XX VP) S)")]
+    path = tmp_path_factory.mktemp("runs") / "parser"
+    kt.ModelDir(path).create_trained(model, ParsingTokenizer.learn(pairs, 100), None, "")
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, side in zip(("en", "de"), zip(*builtin_pairs("train", 20), strict=True), strict=True):
+        (folder / f"train.{name}").write_text("".join(f"{line}\n" for line in side))
+    return folder
+
+
+@pytest.fixture
+def without_work(monkeypatch, model_dir, parser, tmp_path):
+    """Leaves out what takes time, once all flags have been looked at."""
+    models = {path: kt.ModelDir(path).load_model() for path in (model_dir, parser)}
+    load = kt.ModelDir.load_model
+
+    def load_model(self, average=None, weights="mean"):
+        if self.path in models and (average, weights) == (None, "mean"):
+            return models[self.path]
+        return load(self, average, weights)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kt.ModelDir, "load_model", load_model)
+    monkeypatch.setattr("keras_transformer.training.train", lambda *_, **__: None)
+    for name, result in (("translate_n", [Translation("x", 0.0)]), ("score", 0.0)):
+        monkeypatch.setattr(
+            kt.Translator, name, lambda self, texts, *_, result=result: [result for _ in texts]
+        )
+    monkeypatch.setattr("keras_transformer.evaluation.ReferenceLoss", lambda *_: lambda: LOSS)
+    for name in ("export_saved_model", "export_ctranslate2"):
+        monkeypatch.setattr(f"keras_transformer.export.{name}", lambda *_: "")
+    monkeypatch.setattr("keras_transformer.analysis.cost.parameter_count", lambda _: 1)
+    monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)
+    for name in ("grid", "heat", "line", "positions", "schedule"):
+        monkeypatch.setattr(f"keras_transformer.analysis.{name}_figure", lambda *_: None)
+
+
+def ended(command, options, monkeypatch, capfd):
+    """The status with which a command ends, and what it says of that."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
+    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+    known, headings = set(flags.FLAGS), dict(GROUPS)
+    capfd.readouterr()
+    try:
+        module.define_flags()
+        try:
+            others = flags.FLAGS([command, *arguments(options)])[1:]
+        except flags.Error as error:
+            return 2, " ".join(cli._explained(error, command).split())
+        try:
+            cli._run(module.main, command, others)
+        except SystemExit as exit_:
+            return exit_.code, capfd.readouterr().err
+        return 0, ""
+    finally:
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+        GROUPS.clear()
+        GROUPS.update(headings)
+
+
+def flags_of(command):
+    """The flags of a command and the kinds of their values."""
+    known, headings = set(flags.FLAGS), dict(GROUPS)
+    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+    try:
+        module.define_flags()
+        return {name: flags.FLAGS[name].flag_type() for name in set(flags.FLAGS) - known}
+    finally:
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+        GROUPS.clear()
+        GROUPS.update(headings)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_value_of_a_flag_is_a_traceback(
+    command, model_dir, parser, corpus, tmp_path, without_work, monkeypatch, capfd
+):
+    pair = {"source": corpus / "train.en", "reference": corpus / "train.de"}
+    usual = {
+        "train": {
+            **{"train_source": pair["source"], "train_target": pair["reference"]},
+            **{**TINY_MODEL, **FEW_STEPS, "model_dir": tmp_path / "new"},
+        },
+        "evaluate": {"model_dir": model_dir, **pair},
+        "translate": {"model_dir": model_dir},
+        "export": {"model_dir": model_dir, "format": "saved_model", "output": tmp_path / "export"},
+        "import-marian": {"source": corpus, "model_dir": tmp_path / "new"},
+        "parse": {"model_dir": parser},
+        "cost": {"preset": "tiny"},
+        "visualize": {"model_dir": model_dir, "source": "Yes.", "output": tmp_path / "figures"},
+    }[command]
+    found = flags_of(command)
+    if command != "translate":  # they are the same flags
+        found = {name: found[name] for name in found.keys() - OF_SEARCH}
+    assert found
+    problems = []
+    for name, kind in found.items():
+        for value in VALUES.get(kind.replace(" ", ""), VALUES["string"]):
+            options = {**usual, name: value}
+            try:
+                status, said = ended(command, options, monkeypatch, capfd)
+            except Exception as error:
+                problems.append(f"--{name}={value[:40]}: {type(error).__name__}: {error}"[:300])
+                continue
+            if status not in (0, 1, 2) or len(said.splitlines()) > 1 or (status and not said):
+                problems.append(f"--{name}={value[:40]}: status {status}: {said[:300]}")
+    assert not problems, "\n".join(problems)

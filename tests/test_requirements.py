@@ -1,0 +1,51 @@
+"""The wheel asks for what the package imports, and a checkout for all of that and its extras."""
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+
+from helpers import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OPTIONAL = {*EXTRAS["ctranslate2"], *EXTRAS["datasets"], *EXTRAS["keras-nlp"]}
+NOT_IMPORTED = {"tensorboard"}  # writes what `tf.summary` is given
+OF_OTHERS = {"numpy", "protobuf"}  # of TensorFlow, which requires them
+
+
+def lines_of(name):
+    lines = (ROOT / name).read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def names(requirements):
+    return {requirement.split("==")[0].split("[")[0] for requirement in requirements}
+
+
+def imported():
+    """The distributions that the package imports, anywhere."""
+    found = set()
+    for path in (ROOT / "keras_transformer").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(node.module.split(".")[0])
+    found -= {*sys.stdlib_module_names, "keras_transformer"}
+    # `google` is a namespace that several share.
+    providers = {**packages_distributions(), "google": ["protobuf"], "keras_nlp": ["keras-nlp"]}
+    return {providers.get(module, [module])[0].lower().replace("_", "-") for module in found}
+
+
+def test_the_wheel_requires_what_it_imports_and_extras_what_is_optional():
+    required = names(PROJECT["dependencies"])
+    spelled = {name.replace("_", "-") for name in required | names(OPTIONAL)}
+    assert imported() - OF_OTHERS - {"torch"} == spelled - NOT_IMPORTED
+    assert not required & names(OPTIONAL)
+
+
+def test_a_checkout_has_what_the_wheel_and_its_extras_require():
+    needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
+    assert EXTRAS["test"][0] == "keras-transformer[ctranslate2,datasets,keras-nlp]"
+    assert lines_of("requirements.txt") | lines_of("requirements-test.txt") == needed

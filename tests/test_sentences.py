@@ -1,0 +1,161 @@
+"""Every function that takes sentences takes them of any iterable, or says what it wants."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import lively_model
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import moses, translation_scores
+from keras_transformer.parsing import Parser, ParsingTokenizer, parse_tree, words
+from keras_transformer.sentences import as_list
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.translator import Translator
+
+SENTENCES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]
+
+
+@pytest.fixture
+def of_kind(tmp_path):
+    """Sentences in all that they may come in, of which most can be read once."""
+
+    def of_kind(kind, sentences):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"  # one may be open already
+        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+        return {
+            "tuple": lambda: tuple(sentences),
+            "generator": lambda: (sentence for sentence in sentences),
+            "file": lambda: path.open(encoding="utf-8"),
+            "file of bytes": lambda: path.open("rb"),
+            "keys": lambda: dict.fromkeys(sentences).keys(),
+            "array": lambda: np.array(sentences),
+            "array of objects": lambda: np.array(sentences, object),
+            "array of bytes": lambda: np.array([sentence.encode() for sentence in sentences]),
+            "tensor": lambda: tf.constant(sentences),
+        }[kind]()
+
+    return of_kind
+
+
+KINDS = [
+    "tuple",
+    "generator",
+    "file",
+    "file of bytes",
+    "keys",
+    "array",
+    "array of objects",
+    "array of bytes",
+    "tensor",
+]
+any_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+
+
+@pytest.fixture(scope="module")
+def translator(tokenizer):
+    return Translator(lively_model(3, tokenizer.vocab_size), tokenizer, extra_length=4, beam_size=2)
+
+
+@pytest.fixture(scope="module")
+def parser():
+    tree = parse_tree("(S (NP (DT The) (NNS dogs)) (VP (VBD slept)) (. .))")
+    pairs = [(" ".join(words(tree)), "(S (NP XX XX NP) (VP XX VP) . S)")]
+    tokenizer = ParsingTokenizer.learn(pairs, vocab_size=60)
+    return Parser(Translator(lively_model(1, tokenizer.vocab_size), tokenizer, extra_length=4))
+
+
+@any_kind
+def test_a_translator_takes_any_iterable(translator, of_kind, kind):
+    expected = translator(SENTENCES)
+    assert translator(of_kind(kind, SENTENCES)) == expected
+    assert all(text for text, sentence in zip(expected, SENTENCES, strict=True) if sentence)
+    prefixed = translator.translate(SENTENCES, expected)
+    assert translator.translate(of_kind(kind, SENTENCES), of_kind(kind, expected)) == prefixed
+    pairs = (of_kind(kind, SENTENCES), of_kind(kind, expected))
+    assert translator.score(*pairs) == translator.score(SENTENCES, expected)
+
+
+def test_alignments_are_of_any_iterable(translator, of_kind):
+    translations = translator(SENTENCES)
+    expected = translator.align(SENTENCES, translations)
+    assert translator.align(iter(SENTENCES), np.array(translations)) == expected
+
+
+def test_a_parser_takes_any_iterable(parser, of_kind):
+    sentences = ["The dogs slept .", "", "Dogs ."]
+    expected = parser(sentences)
+    assert expected[0].endswith(")") and not expected[1]
+    for kind in ("generator", "file of bytes", "array"):
+        assert parser(of_kind(kind, sentences)) == expected
+
+
+@any_kind
+def test_a_tokenizer_takes_any_iterable(tokenizer, of_kind, kind):
+    found = tokenizer.encode(of_kind(kind, SENTENCES))
+    expected = tokenizer.encode(SENTENCES)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.lengths, expected.lengths)
+
+
+@any_kind
+def test_translations_are_evaluated_of_any_iterable(of_kind, kind):
+    hypotheses, references = (
+        ["A horse !", "No", "The girls"],
+        ["A horse!", "Yes", "The girls sleep."],
+    )
+    expected = translation_scores(hypotheses, references, "en")
+    found = translation_scores(of_kind(kind, hypotheses), iter(references), "en")
+    assert found == expected and found["chrf"].value > 1
+    assert moses.tokenize(of_kind(kind, hypotheses), "en") == ["A horse !", "No", "The girls"]
+
+
+TAKE_SENTENCES = {
+    "translate": lambda translator, parser, value: translator(value),
+    "prefixes": lambda translator, parser, value: translator.translate(["Yes"], value),
+    "score": lambda translator, parser, value: translator.score(value, ["Ja"]),
+    "translations": lambda translator, parser, value: translator.score(["Yes"], value),
+    "align": lambda translator, parser, value: translator.align(value, ["Ja"]),
+    "parse": lambda translator, parser, value: parser.parse(value),
+    "encode": lambda translator, parser, value: translator.tokenizer.encode(value),
+    "hypotheses": lambda translator, parser, value: translation_scores(value, ["Ja"]),
+    "references": lambda translator, parser, value: translation_scores(["Ja"], value),
+    "moses": lambda translator, parser, value: moses.tokenize(value, "en"),
+}
+
+
+@pytest.mark.parametrize("take", TAKE_SENTENCES)
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("Yes", "found a single string"),
+        (b"Yes", "found a single string"),
+        (np.array("Yes"), "found a single string"),
+        (5, "found int"),
+        ([None], "found NoneType at index 0"),
+        (np.array([["Yes"]]), "found list at index 0"),
+        (lambda: iter(["Yes", 3.0]), "found float at index 1"),
+    ],
+    ids=lambda value: "an iterator" if callable(value) else repr(value),
+)
+def test_what_is_no_list_of_strings_is_refused_in_one_line(translator, parser, take, value, found):
+    if callable(value):
+        value = value()
+    with pytest.raises(UserError, match="expected .*" + found):
+        TAKE_SENTENCES[take](translator, parser, value)
+
+
+def test_a_vocabulary_is_not_learned_from_the_letters_of_a_string():
+    with pytest.raises(UserError, match="found a single string"):
+        SubwordTokenizer.train_from_sentences("The girls sleep.", 340)
+
+
+def test_a_list_is_a_copy():
+    sentences = ["Yes"]
+    as_list(sentences).append("No")
+    assert sentences == ["Yes"]

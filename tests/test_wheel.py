@@ -1,0 +1,76 @@
+"""The wheel is a whole product in an empty virtual environment, away from the checkout."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+pytestmark = pytest.mark.slow
+
+TINY = (
+    *("--steps=20", "--d_model=32", "--d_ff=32", "--num_encoder_layers=1"),
+    *(
+        "--num_decoder_layers=1",
+        "--num_heads=2",
+        "--tokens_per_batch=1024",
+        "--checkpoint_steps=10",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder away from the checkout, and the `bin` of an environment that has only the wheel."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT], check=True
+    )
+    [wheel] = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    bin_ = folder / "venv" / "bin"
+    subprocess.run([bin_ / "python", "-m", "pip", "install", "-q", wheel], check=True)
+    return folder, bin_
+
+
+def run(installed, *arguments, stdin=b""):
+    folder, bin_ = installed
+    process = subprocess.run(
+        [bin_ / "keras-transformer", *arguments], cwd=folder, input=stdin, capture_output=True
+    )
+    assert process.returncode == 0, process.stderr.decode()
+    assert process.stderr == b""
+    return process.stdout.decode()
+
+
+def test_the_command_trains_judges_and_translates(installed):
+    folder, bin_ = installed
+    assert "BLEU" in run(installed, "train", *TINY, "--model_dir=runs/tiny")
+    sides = ("The girls sleep.\nHe will help.\n", "Die Mädchen schlafen.\nEr wird helfen.\n")
+    for name, text in zip(("test.en", "test.de"), sides, strict=True):
+        (folder / name).write_text(text)
+    files = ("--source=test.en", "--reference=test.de")
+    assert "sacreBLEU" in run(installed, "evaluate", "--model_dir=runs/tiny", *files)
+    lines = run(installed, "translate", "--model_dir=runs/tiny", stdin=sides[0].encode())
+    assert lines.count("\n") == 2
+    run(
+        installed,
+        *("visualize", "--model_dir=runs/tiny", "--source=He will help.", "--kind=html"),
+        "--output=figures",
+    )
+    assert (folder / "figures" / "attention.html").read_text().startswith("<!")
+    module = [bin_ / "python", "-m", "keras_transformer", "--version"]
+    assert subprocess.run(module, capture_output=True, cwd=folder, check=True).stdout
+
+
+def test_only_what_is_imported_is_installed(installed):
+    _, bin_ = installed
+    [packages] = (bin_.parent / "lib").glob("python3*/site-packages")
+    optional = {"keras_nlp", "keras_hub", "tensorflow_datasets", "ctranslate2", "pytest"}
+    assert not optional & {path.name for path in packages.iterdir()}
+
+
+def test_types_are_public(installed):
+    _, bin_ = installed
+    [package] = (bin_.parent / "lib").glob("python3*/site-packages/keras_transformer")
+    assert {"py.typed", "__init__.pyi"} <= {path.name for path in package.iterdir()}
