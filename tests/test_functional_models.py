@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     EncoderLayer,
     FeedForward,
     LayerNormalization,
+    LearnedPositions,
     MultiHeadAttention,
     TokenEmbedding,
     padding_mask,
@@ -143,3 +144,20 @@ def test_updates_are_those_of_the_same_model_of_keras_layers(names, tied, jit_co
         )
         if not mine.path.endswith("key/bias"):
             assert np.abs(mine.numpy() - old).max() > 1e-5, mine.path
+
+
+def test_the_first_update_of_adam_moves_rows_that_occur_often_as_far_as_others():
+    # Adam divides a gradient by the root of its square: first by itself, whatever its size.
+    rng = np.random.default_rng(1)
+    ids = np.array([[1, 1, 2], [2, 1, 3]], "int32")  # the last positions share a row too
+    layers = [TokenEmbedding(4, WIDTH), LearnedPositions(WIDTH, max_length=2)]
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
+    before = [weight.numpy() for weight in model.weights]
+    model.compile(keras.optimizers.Adam(0.01, epsilon=1e-9), "mse")
+    model.fit(ids, rng.normal(size=(2, 3, WIDTH)), verbose=0)
+    embeddings, positions = (
+        np.abs(weight.numpy() - old) for weight, old in zip(model.weights, before, strict=True)
+    )
+    assert not embeddings[0].any()
+    np.testing.assert_allclose(embeddings[1:], np.full((3, WIDTH), 0.01), rtol=1e-3)
+    np.testing.assert_allclose(positions, np.full((2, WIDTH), 0.01), rtol=1e-3)

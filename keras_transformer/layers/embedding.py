@@ -6,6 +6,8 @@ import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
+from keras_transformer.backend.rows import take_rows
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
@@ -70,7 +72,7 @@ class TokenEmbedding(keras.layers.Layer):
             return self._logits(ids)
         # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
         # Cast the ids: under a strategy Keras builds with the mean of the replicas' batches.
-        rows = ops.take(self.embeddings.value, ops.cast(ids, "int32"), axis=0)
+        rows = take_rows(self.embeddings, ops.cast(ids, "int32"))
         rows = ops.cast(rows, self.compute_dtype)
         rows = rows * self.d_model**0.5 if self.scale else rows
         if self.mask_zero:  # here, as Keras does not tell `compute_mask` of `reverse`

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.backend.rows import take_rows
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class PositionalEncoding(keras.layers.Layer):
@@ -93,7 +95,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def call(self, x, start=0):
         positions = _positions(start, ops.shape(x)[1])
-        return x + ops.take(self.table, ops.minimum(positions, self.max_length - 1), axis=0)
+        return x + take_rows(self.table, ops.minimum(positions, self.max_length - 1))
 
     def compute_output_shape(self, x_shape):
         return x_shape
