@@ -39,7 +39,7 @@ THREADS = 2
 
 
 def contestants(batch: int):
-    """What is timed: name and settings."""
+    """The contestants to time: name and settings."""
     for precision in ("float32", "bfloat16", "int8"):
         # XLA computes bfloat16 products more slowly than float32 on processors.
         for jit_compile in {"float32": (True, False), "bfloat16": (False,), "int8": (True,)}[

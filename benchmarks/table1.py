@@ -136,7 +136,7 @@ def backwards(layer):
 
 
 def one_step(layer):
-    """What a position hands to the next in one step of a recurrent layer."""
+    """The path of one step of a recurrent layer, from a position to the next."""
     from keras import ops
 
     def call(states):
@@ -187,7 +187,7 @@ def slope(x, y):
 
 
 def exponents_of(name, values, what):
-    """Those in n and in d, as text."""
+    """The measured exponents of n and d, as text."""
     return [
         f"{'nd'[axis]}^{slope([case[axis] for case in cases(name)[axis]], values[axis][what]):.2f}"
         for axis in (0, 1)

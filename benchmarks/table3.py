@@ -132,7 +132,7 @@ def training_options(row):
 
 
 def settings(row):
-    """What a row's figures depend on."""
+    """The settings that a row's figures depend on."""
     data = {name: FLAGS[name].value for name in FILES}
     return {
         **data,

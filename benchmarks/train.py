@@ -335,7 +335,7 @@ def run_contestant(size, precision, jit_compile):
 
 
 def figures_of(contestant):
-    """What a process of its own measures."""
+    """Measures a contestant in a process of its own."""
     command = [sys.executable, __file__, *sys.argv[1:], f"--contestant={json.dumps(contestant)}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

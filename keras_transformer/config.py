@@ -1,4 +1,4 @@
-"""What a Transformer is made of: one frozen, validated record, to and from JSON."""
+"""The configuration of a Transformer: one frozen, validated record, to and from JSON."""
 
 import dataclasses
 import json
@@ -197,7 +197,7 @@ class TransformerConfig(Record):
             raise UserError(f"{where}: {error}") from None
 
     def to_json(self) -> str:
-        """One field a line."""
+        """JSON text with one field a line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
 

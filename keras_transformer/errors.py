@@ -1,4 +1,4 @@
-"""The one exception that a person, and not a programmer, is meant to read."""
+"""The exception whose message is written for the user of a command."""
 
 
 class UserError(ValueError):

@@ -12,7 +12,7 @@ _REPLACED = ".replaced"
 
 
 def partial_path(path: Path) -> Path:
-    """What `path` is called until it is whole."""
+    """The name of `path` until it is whole."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 

@@ -1,4 +1,4 @@
-"""What training reports: each a sum over real tokens divided by their number."""
+"""Metrics of training: each is a sum over real tokens divided by their number."""
 
 import keras
 from keras import ops
@@ -24,7 +24,7 @@ class _TokenMean(keras.metrics.Metric):
         self.tokens.assign_add(ops.sum(real))
 
     def token_values(self, y_true, y_pred):
-        """What is averaged: a float32 value for each token, (batch, length)."""
+        """The values to average: float32 (batch, length), one for each token."""
         raise NotImplementedError
 
     def result(self):
@@ -121,6 +121,6 @@ class TokenCount(keras.metrics.Metric):
 
 
 def _real_tokens(labels, pad_id, sample_weight):
-    """How much each token counts: 0 if it is padding, else 1, times its weight."""
+    """The weight of each token: its sample weight, or 0 for padding."""
     real = ops.cast(ops.not_equal(labels, pad_id), "float32")
     return real if sample_weight is None else real * per_token(sample_weight, real)

@@ -13,7 +13,7 @@ class Ragged(NamedTuple):
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each sequence begins in `ids`."""
+        """The start of each sequence in `ids`."""
         return np.cumsum(self.lengths) - self.lengths
 
 

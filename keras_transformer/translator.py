@@ -36,7 +36,7 @@ class Translation(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Which subwords of a sentence those of its translation come from.
+    """The subword of a sentence that each subword of its translation comes from.
 
     Attributes:
         source: subwords of the sentence.

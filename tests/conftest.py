@@ -1,4 +1,4 @@
-"""What every test shares: a quiet TensorFlow, a fixed seed, the optional corpora."""
+"""Set-up of every test: a quiet TensorFlow, a fixed seed, the optional corpora."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage_of_this_module():
-    """What a module leaves behind is not looked at again: in the end, that took a minute a time."""
+    """Freezes a module's leftovers: collecting them again would take up to a minute each time."""
     yield
     gc.collect()
     gc.freeze()

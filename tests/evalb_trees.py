@@ -54,7 +54,7 @@ LABELS = ["S", "NP", "VP", "PP", "ADVP", "PRT", "NP-TMP", "X=1", "TOP"]
 
 
 class Evalb(NamedTuple):
-    """What EVALB says of a pair; it counts no brackets of one that it leaves out."""
+    """EVALB's figures for a pair; it counts no brackets of a pair that it leaves out."""
 
     length: int
     is_left_out: bool
@@ -141,7 +141,7 @@ def pair(seed):
 
 
 def recorded():
-    """What EVALB says of the pairs of the seeds from 0 on."""
+    """EVALB's recorded figures for the pairs of seeds 0, 1, 2 and so on."""
     return [as_evalb(line.split()) for line in FIGURES.read_text().splitlines()]
 
 

@@ -47,7 +47,7 @@ def vocabulary_of(*models):
 
 
 def configuration(vocab_size, **fields):
-    """What `config.json` says, as OPUS-MT's do."""
+    """The content of `config.json`, as OPUS-MT writes it."""
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],

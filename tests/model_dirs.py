@@ -36,7 +36,7 @@ def checkpoints_in(checkpoints):
 
 
 def timeless(value):
-    """What JSON holds, without what depends on how fast a machine is."""
+    """The JSON value without the fields that depend on the speed of the machine."""
     if isinstance(value, list):
         return [timeless(entry) for entry in value]
     if isinstance(value, dict):

@@ -366,7 +366,7 @@ def draw_with_derivation(rule, random):
 
 
 def english_of(word):
-    """What tells the words of one list apart in an English sentence."""
+    """The English form that tells words of one list apart."""
     if isinstance(word, grammar.VerbGroup):
         return word.statement
     return word and word.english

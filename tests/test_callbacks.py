@@ -1,4 +1,4 @@
-"""What happens between steps: skipped updates, the best validation, patience, what is counted."""
+"""Between steps: skipped updates, the best validation, patience, counts."""
 
 import dataclasses
 import json

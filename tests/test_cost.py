@@ -1,4 +1,4 @@
-"""What training costs: counted like the traced graph, estimated like the paper."""
+"""The cost of training: counted like the traced graph, estimated like the paper."""
 
 import dataclasses
 

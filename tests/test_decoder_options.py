@@ -50,7 +50,7 @@ class Toy(DecoderSteps):
         return ops.take(self.logits, state, axis=0), state
 
     def following(self, row):
-        """What gives the log-probabilities of the symbol that comes after others."""
+        """A function from symbols to log-probabilities of the next one."""
 
         def log_probs(symbols):
             state = self.sources[row]
@@ -424,7 +424,7 @@ FORCED = padded([[7, 4, 7], [], [6], []])
 
 
 def full_passes(models, source, length):
-    """What gives log-probabilities by a pass over all that is there, for `plain_search`."""
+    """A function from symbols to log-probabilities of the next one, by full passes."""
 
     @tf.function(autograph=False)
     def logits(target_ids, position):

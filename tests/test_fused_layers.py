@@ -1,4 +1,4 @@
-"""What is computed in few passes in training is what the plain operations compute."""
+"""Layers that training computes in few passes equal the plain operations."""
 
 import keras
 import numpy as np
@@ -119,7 +119,7 @@ def masks(layer, calls, size):
 
 
 def correlations(a, b):
-    """Of two masks at every cyclic shift, in standard deviations of independent ones."""
+    """Correlations of two masks at every cyclic shift, over those of independent masks."""
     a, b = (np.fft.rfft((x - x.mean()) / x.std()) for x in (a, b))
     return np.fft.irfft(a * np.conj(b)) / np.sqrt(2 * len(a) - 2)
 

@@ -50,7 +50,7 @@ class Toy(keras.Model):
         self.start = [variable.numpy() for variable in self.variables]
 
     def forget(self):
-        """What a new process knows."""
+        """Resets the variables, as in a new process."""
         for variable, value in zip(self.variables, self.start, strict=True):
             variable.assign(value)
         self.skipped.assign(0)
@@ -134,7 +134,7 @@ def die():
 
 
 def start(toy, path, options, in_step=None, in_validation=None):
-    """What `train` does after it has read the data.
+    """Does the part of `train` after the data are read.
 
     Args:
         in_step, in_validation: a step, and what happens in it, or in the validation after it.
@@ -204,7 +204,7 @@ def ends(fault, toy, path, options):
 
 
 def undisturbed(toy, path, options):
-    """What a run leaves to which nothing happens, and in how many operations."""
+    """The files of a run that is not interrupted, and its number of operations."""
     count = Fault(10**6)
     with count:
         start(toy, path, options)

@@ -49,7 +49,7 @@ print("equal")
 
 
 def run_on_jax(script, *arguments, devices=1):
-    """What a script prints."""
+    """Runs a script and returns the arrays that it prints."""
     process = subprocess.run(
         [
             sys.executable,
@@ -172,7 +172,7 @@ LABELS = np.array([[6, 3, 7, 7, 2], [5, 2, 0, 0, 0], [9, 9, 4, 2, 0]], "int32")
 
 
 def results(model):
-    """Of search and of `fit`: arrays by name."""
+    """Results of search and of `fit`: arrays by name."""
     found = search(model, SOURCES, SearchOptions(beam_size=4, n_best=4, extra_length=5))
     model.compile(
         # An epsilon that hides rounding: else the least gradients move weights as the largest do.

@@ -100,11 +100,11 @@ def linear_model(**options):
 
 
 def reported(strategy, folder, **options):
-    """What every way of reporting says: {place: values}; and the kernel and bias."""
+    """Values of each way of reporting, {place: values}, and the trained kernel and bias."""
     steps = []
 
     def batches():
-        """Of 4 rows and of 2: Keras wants a number that the replicas share evenly."""
+        """Batches of 4 rows and of 2: Keras needs numbers that replicas share evenly."""
         data = tf.data.Dataset.from_tensor_slices((STATES[:6], LABELS[:6])).batch(4)
         return data.apply(tf.data.experimental.assert_cardinality(2))
 

@@ -182,7 +182,7 @@ def test_what_can_be_computed_may_be_missing(copy, dropped):
 
 
 def ids_by_hand(folder, side, text):
-    """What the pieces are in `vocab.json`, one after the other."""
+    """Looks each piece up in `vocab.json`."""
     vocabulary = json.loads((folder / "vocab.json").read_text())
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
     return [vocabulary.get(piece, 1) for piece in model.encode(text, out_type=str)]

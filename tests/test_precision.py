@@ -24,7 +24,7 @@ def wide_model(variant):
 
 
 def relative_error(found, expected):
-    """Of the standard deviation of what is expected."""
+    """The error, relative to the standard deviation of the expected values."""
     return np.sqrt(np.mean((found - expected) ** 2)) / expected.std()
 
 

@@ -28,7 +28,7 @@ DRAWS = 5000
 
 
 class Chain(DecoderSteps):
-    """What comes next depends on the last symbol only: a row of logits each."""
+    """A Markov chain: the last symbol alone determines the logits of the next one."""
 
     def __init__(self, logits):
         self.logits = logits.astype("float32")
@@ -243,7 +243,7 @@ def test_what_is_drawn_does_not_depend_on_what_is_drawn_at_the_same_time(logits)
 
 
 def test_random_numbers_are_uniform_and_of_every_counter():
-    """Of seeds, sentences, beams and positions that follow each other, as they do."""
+    """Counters are consecutive seeds, sentences, beams and positions, as in a search."""
     shape = (8, 16, 4, 64)
     counters = np.meshgrid(
         *(np.arange(n, dtype="int32") for n in shape), indexing="ij", sparse=True

@@ -17,7 +17,7 @@ SCRIPT = "benchmarks/table3.py"
 
 @pytest.fixture(scope="module")
 def table3():
-    """What the script defines, but for its flags."""
+    """The names that the script defines, without its flags."""
     known = set(flags.FLAGS)
     module = runpy.run_path(str(ROOT / SCRIPT))
     for name in set(flags.FLAGS) - known:

@@ -45,7 +45,7 @@ def trained(tmp_path_factory):
 
 
 def scalars(folder):
-    """What TensorBoard would show: {name: {step: value}}."""
+    """The scalars that TensorBoard shows: {name: {step: value}}."""
     found = {}
     for path in folder.glob("events.out.tfevents.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():

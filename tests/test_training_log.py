@@ -16,7 +16,7 @@ def entries(folder):
 
 
 def tags(folder):
-    """What TensorBoard finds: the tag and the step of each value."""
+    """The tag and the step of each value that TensorBoard finds."""
     events = (
         tf.compat.v1.Event.FromString(record)
         for path in folder.glob("events.*")

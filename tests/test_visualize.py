@@ -325,7 +325,7 @@ def browser_page():
 
 @pytest.fixture(scope="module")
 def events(browser_page):
-    """What a page must not do: load, ask, complain."""
+    """Events that must not happen: loads, dialogs, errors."""
     found = []
     browser_page.on("pageerror", lambda error: found.append(str(error)))
     browser_page.on("console", lambda message: found.append(message.text))

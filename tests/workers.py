@@ -33,7 +33,7 @@ def start_workers(count: int, script: str, *arguments) -> list[subprocess.Popen]
 
 
 def outputs(workers, timeout: float = 300) -> list[str]:
-    """What each worker printed, once all have ended; kills those that do not end."""
+    """Waits for all workers and returns their output; kills those that do not end."""
     try:
         return [worker.communicate(timeout=timeout)[0] for worker in workers]
     finally:

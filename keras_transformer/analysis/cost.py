@@ -1,4 +1,4 @@
-"""What a model costs to train, in floating-point operations (paper, section 6.1 and Table 2)."""
+"""The cost of training a model, in floating-point operations (paper, section 6.1 and Table 2)."""
 
 import dataclasses
 import math

@@ -19,7 +19,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class WordAttention(NamedTuple):
-    """What the words of one sentence attend to.
+    """Attention weights between the words of one sentence and those of another, or itself.
 
     Attributes:
         title: "encoder self-attention", for example.

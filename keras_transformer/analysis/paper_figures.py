@@ -12,7 +12,7 @@ from keras_transformer.schedules import InverseSquareRootSchedule
 
 
 def positions_figure(positions: PositionalEncoding | LearnedPositions, length: int = 100) -> Figure:
-    """What is added to the embeddings at each position, and how alike two positions are.
+    """Draws the vectors added at each position, and how alike two positions are.
 
     Args:
         positions: the layer, sinusoids or a learned table.

@@ -1,4 +1,4 @@
-"""How the cores of a CPU share work that falls into parts (TensorFlow)."""
+"""Shares the cores of a CPU among threads that work on parts (TensorFlow)."""
 
 import contextlib
 import os

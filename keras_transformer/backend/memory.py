@@ -1,4 +1,4 @@
-"""How this process gives memory back to the system: not at all, as training asks for it again."""
+"""Keeps freed memory in the process, since training asks for it again."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""How fast a processor multiplies matrices of 16 bits (TensorFlow)."""
+"""Measures how fast the processor multiplies 16-bit matrices (TensorFlow)."""
 
 import time
 

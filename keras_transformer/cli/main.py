@@ -111,7 +111,7 @@ def _is_out_of_memory(error):
 
 
 def _explained(error, program):
-    """One line about flags that absl cannot read."""
+    """The error message, one line, for flags that absl cannot read."""
     if isinstance(error, flags.UnrecognizedFlagError):
         expected = _nearest(error.flagname, flags.FLAGS)
         hint = f"did you mean --{expected}?" if expected else f"see {program} --help"

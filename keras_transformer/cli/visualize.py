@@ -127,7 +127,7 @@ def main():
 
 
 def chosen_kinds():
-    """What is to be drawn; refuses flags that would be ignored."""
+    """The kinds of figures to draw; refuses flags that would be ignored."""
     if (FLAGS.model_dir is None) == (FLAGS.preset is None):
         raise UserError("expected either --model_dir or, for positions and schedule, --preset")
     is_of_preset = FLAGS.model_dir is None

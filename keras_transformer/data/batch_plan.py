@@ -1,4 +1,4 @@
-"""Which pairs make which batch: pairs of similar length, in few shapes (section 5.1)."""
+"""Plans batches: pairs of similar length together, in few shapes (section 5.1)."""
 
 import threading
 from collections.abc import Callable

@@ -79,7 +79,7 @@ class Batch(NamedTuple):
 
 
 class BatchCount(NamedTuple):
-    """What a batch holds.
+    """Numbers of pairs and tokens in a batch.
 
     Attributes:
         pairs: of sentences; rows of nothing but padding are none.
@@ -182,7 +182,7 @@ class Batches:
         return _padded(plan.pairs, rows, self._boundaries[bucket], self.corpus.tokenizer)
 
     def count(self, step: int) -> BatchCount:
-        """What a batch holds, the rows of all workers together."""
+        """Counts pairs and tokens of a batch, the rows of all workers together."""
         plan, pairs, bucket = self._pairs_of(step)
         (_, source_lengths), (_, target_lengths) = plan.pairs.sides(pairs)
         rows, length = int(self._rows[bucket]), self._boundaries[bucket]

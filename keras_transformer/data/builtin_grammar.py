@@ -40,7 +40,7 @@ Random = Callable[[], float]
 
 
 class Values:
-    """One of the given values, each as likely as the others."""
+    """A rule that chooses among values with equal probability."""
 
     def __init__(self, values: Sequence[Any]):
         self.values = values
@@ -111,7 +111,7 @@ class VerbGroup(NamedTuple):
 
 
 class Complement(NamedTuple):
-    """What the verb takes; German has places for it before and after "nicht" and after the verb."""
+    """The complement of a verb; German places it before or after "nicht", or after the verb."""
 
     english: str = ""
     objects: str = ""
@@ -272,7 +272,7 @@ def question(clause: Clause) -> str:
 
 
 def middle(clause: Clause) -> str:
-    """What stands between the two parts of the German verb."""
+    """The words between the two parts of the German verb."""
     predicate = clause.predicate
     return join(
         clause.time.german,
@@ -370,7 +370,7 @@ def some(noun_class: NounClass, case: int, polarity: str) -> Rule:
 
 
 def heads(noun_class: NounClass, case: int) -> Rule:
-    """What a relative clause can restrict."""
+    """Noun phrases that a relative clause can restrict."""
     return Choice(
         (3, one(noun_class, case, [lexicon.THE, lexicon.A])),
         (1, many(noun_class, case, [lexicon.THE])),
@@ -470,7 +470,7 @@ IN_PLACE = one_of(
 
 
 def things(polarity: str) -> list[Theme]:
-    """What people do with things."""
+    """Themes of people who do something with things."""
 
     def objects(noun_class: NounClass) -> Rule:
         return Build(direct, some(noun_class, ACCUSATIVE, polarity))
@@ -512,7 +512,7 @@ def gifts(polarity: str) -> list[Theme]:
 
 
 def people(polarity: str) -> list[Theme]:
-    """What people do with other people, or alone."""
+    """Themes of people who do something alone or with others."""
     met = some(lexicon.PARTNERS, ACCUSATIVE, polarity)
     themes = [
         Theme(4, lexicon.MEETING, Build(direct, met)),
@@ -535,7 +535,7 @@ def everything(polarity: str) -> list[Theme]:
 
 
 def described() -> list[Theme]:
-    """What people do with things and people that a relative clause describes."""
+    """Themes about things and people that a relative clause describes."""
     wishes = modals(lexicon.WANTED, lexicon.HAD_TO)
     goods = one_of(*[heads(noun_class, ACCUSATIVE) for noun_class in lexicon.GOODS])
     met, helped = heads(lexicon.PARTNERS, ACCUSATIVE), heads(lexicon.PARTNERS, DATIVE)
@@ -587,7 +587,7 @@ def predicates(themes: Callable[[str], list[Theme]], frame: TimeFrame) -> Rule:
 
 
 def states(frame: TimeFrame) -> Rule:
-    """How people are: "is tired" / "ist müde", "was not tired" / "war nicht müde"."""
+    """Rules of states: "is tired" / "ist müde", "was not tired" / "war nicht müde"."""
     assert frame.state is not None
     groups = Values([group(frame.state, *adjective) for adjective in lexicon.STATES])
     return Choice(

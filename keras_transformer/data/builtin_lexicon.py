@@ -354,7 +354,7 @@ UNITS = [
 
 
 def table(*rows: str) -> list[list[str]]:
-    """One row a case, one column a gender; "-" is empty."""
+    """Reads a table with a row for each case and a column for each gender; "-" is empty."""
     return [[cell.strip("-") for cell in row.split()] for row in rows]
 
 

@@ -43,7 +43,7 @@ class PairIds(NamedTuple):
     source_lengths: np.ndarray
 
     def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        """Where the sources, and the targets, of some pairs begin in `ids`, and their lengths."""
+        """Starts in `ids` and lengths of the sources, and of the targets, of some pairs."""
         starts, source_lengths = self.offsets[pairs], self.source_lengths[pairs]
         targets = starts + source_lengths
         return (starts, source_lengths), (targets, self.offsets[pairs + 1] - targets)
@@ -51,7 +51,7 @@ class PairIds(NamedTuple):
 
 @dataclass(frozen=True)
 class PairCounts:
-    """What a `Corpus` keeps of a source, and what it leaves out.
+    """Numbers of pairs that a `Corpus` keeps and leaves out.
 
     Attributes:
         kept: pairs.
@@ -206,7 +206,7 @@ def usable_corpus(
 
 
 class _Encoded(NamedTuple):
-    """What is written of a block."""
+    """The encoded block, as it is written."""
 
     ids: np.ndarray
     lengths: np.ndarray
@@ -322,7 +322,7 @@ def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
 
 
 def _damage(folder: Path) -> str | None:
-    """What is wrong with a corpus in the cache."""
+    """Describes the damage of a corpus in the cache, if there is any."""
     try:
         meta = json.loads((folder / _META).read_text())
         for name in _FILES:

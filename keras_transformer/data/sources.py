@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: text files, TensorFlow Datasets, the built-in corpus."""
+"""Sources of sentence pairs: text files, TensorFlow Datasets, the built-in corpus."""
 
 import abc
 import functools
@@ -58,7 +58,7 @@ class SentencePairs(abc.ABC):
         """
 
     def place(self, side: int, file: int, line: int) -> str:
-        """What to call a line of the source (`side` 0) or target (1) of a block."""
+        """The name, for messages, of a line of a block's source (`side` 0) or target (1)."""
         return f"pair {line}"
 
     def check(self) -> int:

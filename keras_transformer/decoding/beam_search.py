@@ -113,7 +113,7 @@ def beam_search(
     batch_size = ops.shape(start_ids)[0]
 
     def search_step(sentences, position, decoder_state, beams):
-        """One step of the sentences in the batch slots: here the batch is (slots,)."""
+        """Takes one step with the sentences in the batch slots: here the batch is (slots,)."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)

@@ -1,4 +1,4 @@
-"""Which symbols may come next: minimum length, repetitions, a forced prefix."""
+"""Constraints on the next symbol: minimum length, repetitions, a forced prefix."""
 
 import functools
 from collections.abc import Callable

@@ -131,7 +131,7 @@ class _Slots(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """How far a search has come."""
+    """The progress of a search: sentences in slots, and their steps."""
 
     num_started: Tensor  # int32 (), sentences that have got a slot so far
     slots: _Slots

@@ -1,4 +1,4 @@
-"""How good a model is: the field's metrics, each with a label that says how it was computed."""
+"""The field's metrics of quality, each with a label that says how it was computed."""
 
 from keras_transformer.evaluation.bleu import (
     Score,

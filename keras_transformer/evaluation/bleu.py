@@ -17,7 +17,7 @@ from keras_transformer.sentences import as_text
 
 @dataclass(frozen=True)
 class Score:
-    """One figure: what it is, its value from 0 to 100, and sacreBLEU's signature of how it was got.
+    """One figure: its name, its value from 0 to 100, and the signature of sacreBLEU.
 
     `dataclasses.asdict(score)` is ready for JSON.
     """

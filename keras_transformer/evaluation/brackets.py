@@ -16,7 +16,7 @@ SHORT = 40  # words of what Table 4's literature calls a short sentence
 
 
 class Brackets(NamedTuple):
-    """What is scored of a tree.
+    """The constituents and tagged words of a tree that are scored.
 
     Attributes:
         spans: (label, first word, word behind the last) of each constituent, and how often.

@@ -1,4 +1,4 @@
-"""How well a model predicts reference translations."""
+"""The perplexity of reference translations under a model."""
 
 import math
 

@@ -71,7 +71,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
 
 
 class _ServedTranslator(tf.Module):
-    """What a SavedModel holds: TensorFlow's variables and functions, and no layer of Keras."""
+    """The content of a SavedModel: TensorFlow's variables and functions, and no Keras layer."""
 
     def __init__(self, translator: Translator):
         super().__init__()
@@ -172,7 +172,7 @@ class _ServedTranslator(tf.Module):
         )
 
     def _seed(self):
-        """One for all texts of a request: the translator's, or another one at each call."""
+        """The seed of all texts of a request: the translator's, or a new one at each call."""
         options = self._translator.options
         if options.seed is not None or not options.sample:
             return tf.constant(options.seed or 0)

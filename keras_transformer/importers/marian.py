@@ -261,7 +261,7 @@ def _set_weights(model, arrays, folder):
 
 
 def _their_names(path: str, config: TransformerConfig) -> list[str]:
-    """What a weight of ours is called in their files; tied ones have several names."""
+    """The names of one of our weights in their files; tied weights have several."""
     if layer := re.fullmatch(r"(encoder|decoder)/layer_(\d+)/(.+)/(\w+)", path):
         side, index, sublayer, weight = layer.groups()
         return [f"model.{side}.layers.{index}.{_SUBLAYERS[sublayer]}.{_WEIGHTS[weight]}"]

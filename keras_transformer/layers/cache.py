@@ -1,4 +1,4 @@
-"""What a decoder's layers remember of the positions before, for all beams of a search.
+"""The cache of a decoder's layers: rows of earlier positions, for all beams of a search.
 
 A cache is (..., size, beam_size * width): at each position a row of what every beam wrote there. It
 is never moved when beams are reordered; `visible` says which entries a beam goes back to.
@@ -24,7 +24,7 @@ def write(cache, row, position):
 
 
 def read(cache, visible, positions):
-    """What each beam goes back to at some positions.
+    """Reads the rows that each beam continues, at some positions.
 
     Args:
         cache: (batch, size, beam_size * width).

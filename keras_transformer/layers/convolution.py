@@ -79,7 +79,7 @@ class Convolution(keras.layers.Layer):
         return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
 
     def step(self, x, position, cache, visible):
-        """One position of every beam, as `SelfAttention.step`."""
+        """Computes one position of every beam, as `SelfAttention.step` does."""
         batch, beam_size = ops.shape(x)[:2]
         cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
         reached = position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")

@@ -86,12 +86,12 @@ class DecoderLayer(TransformerBlock):
         return self._sublayers(x, self_attention, memory_attention, training)
 
     def prepare(self, memory):
-        """What `step` needs besides its cache: computed once for a sentence."""
+        """Computes keys and values of the cross-attention, once for a sentence."""
         keys, values = self.memory_attention.keys_and_values(memory)
         return {"memory_keys": keys, "memory_values": values}
 
     def step(self, x, position, cache, visible, prepared, source_mask):
-        """One position of every beam, given those before it.
+        """Computes one position of every beam, given the positions before it.
 
         Args:
             x: (batch, beam_size, d_model), the beams' tokens at `position`.
@@ -195,7 +195,7 @@ class Decoder(BlockStack):
         return self.norm(x, training=training) if self.norm else x
 
     def prepare(self, memory):
-        """What each layer's `step` needs besides its cache: computed once for a sentence."""
+        """Computes keys and values of each layer's cross-attention, once for a sentence."""
         return [layer.prepare(memory) for layer in self.layers]
 
     def new_cache(self, batch, beam_size):

@@ -1,4 +1,4 @@
-"""Where in the sentence a token stands (paper, section 3.5)."""
+"""Position encodings: sinusoids, a learned table, rotary (paper, section 3.5)."""
 
 import keras
 import numpy as np
@@ -130,6 +130,6 @@ def rotated(x, positions=None):
 
 
 def _positions(start, length):
-    """Those of each row, int32 (batch, length), or (1, length) of all of them."""
+    """Positions of each row, int32 (batch, length), or (1, length) if all rows have the same."""
     start = ops.cast(ops.convert_to_tensor(start), "int32")
     return ops.reshape(start, (-1, 1)) + ops.arange(length, dtype="int32")

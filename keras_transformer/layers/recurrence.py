@@ -70,7 +70,7 @@ class Recurrence(keras.layers.Layer):
         return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
 
     def step(self, x, position, cache, visible):
-        """One position of every beam, as `SelfAttention.step`."""
+        """Computes one position of every beam, as `SelfAttention.step` does."""
         batch, beam_size = ops.shape(x)[:2]
         rows = (batch * beam_size, self.d_model)
         state = read(cache, visible, position[:, None] - 1)
@@ -86,7 +86,7 @@ class Recurrence(keras.layers.Layer):
 
 
 def _mirrored(shape, attention_mask):
-    """Where each position is when the real ones are read backwards: integer (batch, length, 1).
+    """Indices that read the real positions backwards: integer (batch, length, 1).
 
     Padding stays where it is, so that it comes last in this direction too.
     """

@@ -86,7 +86,7 @@ class RestrictedSelfAttention(SelfAttention):
         return ops.reshape(context, (batch, blocks * size, self.d_model))[:, :length]
 
     def _band(self, size):
-        """Which positions of its neighbourhood each of a block looks at."""
+        """The mask of the positions of the neighbourhood that each position of a block sees."""
         end = size if self.causal else 2 * size
         distances = ops.arange(-size, end) - ops.arange(size)[:, None]
         farthest = 0 if self.causal else self.radius

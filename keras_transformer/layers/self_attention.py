@@ -99,7 +99,7 @@ class SelfAttention(MultiHeadAttention):
         }
 
     def step(self, x, position, cache, visible):
-        """One position of every beam, given those before it.
+        """Computes one position of every beam, given the positions before it.
 
         Args:
             x: (batch, beam_size, d_model), the beams' inputs at `position`.

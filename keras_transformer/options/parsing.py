@@ -15,7 +15,7 @@ PARSER_SEARCH = {
 
 @dataclasses.dataclass(frozen=True)
 class ParsingOptions(Record):
-    """How a parser sees its treebank. Every field is a flag of `train`.
+    """Options of a parser's treebank. Every field is a flag of `train`.
 
     Raises:
         UserError: a value has the wrong type or is out of range.

@@ -10,7 +10,7 @@ MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions(Record):
-    """Which target sequences are searched for, and when the search ends (paper, section 6.1).
+    """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
     Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, the end symbol
     included.

@@ -1,4 +1,4 @@
-"""How a model is trained: one frozen, validated record."""
+"""The options of training: one frozen, validated record."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ MAY_CHANGE = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions(Record):
-    """How a model is trained (paper, section 5). Every field is a flag of `train`.
+    """Options of training (paper, section 5). Every field is a flag of `train`.
 
     Raises:
         UserError: a value has the wrong type or is out of range.

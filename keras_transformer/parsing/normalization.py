@@ -1,4 +1,4 @@
-"""What a parser learns of a treebank's trees: labels and words, no functions and no traces."""
+"""Reduces a treebank's trees to what a parser learns: no functions, no traces."""
 
 import re
 

@@ -56,7 +56,7 @@ def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree
 
 
 def _constituents(tree: Tree) -> Iterator[tuple[int, str]]:
-    """Where each constituent but the root begins, and the label of the one it is in."""
+    """Finds the start of each constituent but the root, and the label of its parent."""
     open_labels: list[str] = []
     for index, item in enumerate(tree):
         if isinstance(item, Open):
@@ -68,7 +68,7 @@ def _constituents(tree: Tree) -> Iterator[tuple[int, str]]:
 
 
 def _ends(tree: Tree) -> dict[int, int]:
-    """Where the constituent that begins at each opening bracket ends."""
+    """Finds the end of the constituent that begins at each opening bracket."""
     ends, begun = {}, []
     for index, item in enumerate(tree):
         if isinstance(item, Open):

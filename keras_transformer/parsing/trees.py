@@ -48,7 +48,7 @@ def words(tree: Tree) -> list[str]:
 
 
 def parse_tree(text: str) -> Tree:
-    """The one tree that a text holds; raises `UserError` if it holds none, or several.
+    """Reads a text with exactly one tree; raises `UserError` if it holds none, or several.
 
     Example:
         >>> parse_tree("(NP (NNS Dogs))")

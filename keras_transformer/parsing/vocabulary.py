@@ -76,7 +76,7 @@ class ParsingTokenizer(Tokenizer):
 
     @property
     def linearization(self) -> str:
-        """How the trees are written, as `ParsingOptions` has it."""
+        """The linearization of trees, as in `ParsingOptions`."""
         return "words" if self.two_a_word else "brackets"
 
     @functools.cached_property

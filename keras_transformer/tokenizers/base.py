@@ -116,7 +116,7 @@ class Tokenizer(tf.Module):
 
     @property
     def lowercase(self) -> bool:
-        """Whether it folds case: its texts are then in lower case, whatever they were."""
+        """Whether it folds case: all its texts are then in lower case."""
         return self.normalize("A") == "a"
 
     def to_bytes(self) -> bytes:

@@ -42,7 +42,7 @@ class SentencePieceModel(tf.Module):
 
     @property
     def model_type(self) -> str:
-        """How it was learned: "unigram", "bpe", "word" or "char"."""
+        """The algorithm it was learned by: "unigram", "bpe", "word" or "char"."""
         spec = self._proto.trainer_spec
         return spec.ModelType.Name(spec.model_type).lower()
 
@@ -58,7 +58,7 @@ class SentencePieceModel(tf.Module):
 
     @functools.cached_property
     def merges(self) -> BytePairMerges:
-        """Its merges; raises `UserError` if it is no byte-pair encoding."""
+        """The merges of a byte-pair encoding; raises `UserError` if it is something else."""
         return BytePairMerges(self._proto)
 
     def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:

@@ -116,7 +116,7 @@ class SubwordTokenizer(Tokenizer):
 
     @property
     def model_type(self) -> str:
-        """How it was learned: "bpe" or "unigram", or elsewhere "word" or "char"."""
+        """The kind of SentencePiece model: "bpe", "unigram", "word" or "char"."""
         return self._sentencepiece.model_type
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the batches of training hold: pairs, tokens, and room for them (TensorFlow)."""
+"""Counts of the pairs, tokens and padding in the batches of training (TensorFlow)."""
 
 import tensorflow as tf
 
@@ -34,7 +34,7 @@ class BatchCounts:
         return dataset.enumerate(start).map(count).prefetch(BATCHES_AHEAD)
 
     def take(self, step: int) -> BatchCount:
-        """What the batch holds by which a run came to a step; it is then forgotten."""
+        """Returns and forgets the counts of the batch that led to a step."""
         return self._counts.pop(step)
 
     def _count(self, step):

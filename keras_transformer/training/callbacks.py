@@ -1,4 +1,4 @@
-"""What happens between the steps of `model.fit`: reports, validation, checkpoints.
+"""Callbacks between the steps of `model.fit`: reports, validation, checkpoints.
 
 They share a `RunState`, in the order in which they stand here: `Progress` counts the step.
 """

@@ -90,7 +90,7 @@ class Checkpoints:
         self._read(step, averages)
 
     def load_progress(self, step: int) -> dict[str, Any]:
-        """What `save` was given; raises `UserError` if the checkpoint is damaged."""
+        """Reads the progress of a checkpoint; raises `UserError` if the checkpoint is damaged."""
         self._check_whole(step)
         return json.loads((self.path(step) / _PROGRESS).read_text())
 

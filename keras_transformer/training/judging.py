@@ -52,7 +52,7 @@ def report(model, tokenizer, pairs, target_lang, options, log):
 
 
 def _sample_rows(sentences):
-    """Which of them are shown: four or five, evenly spread."""
+    """Chooses four or five, evenly spread, to show."""
     return range(0, len(sentences), max(1, len(sentences) // 4))
 
 

@@ -1,4 +1,4 @@
-"""Where training reports: to a person, to TensorBoard, and to a file that programs read."""
+"""Reports of training: for a person, for TensorBoard, and in a file for programs."""
 
 import contextlib
 import json

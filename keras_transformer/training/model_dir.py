@@ -180,7 +180,7 @@ class ModelDir:
         return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
 
     def load_training(self) -> dict:
-        """What `save_training` wrote, and of options that came later, what was done without them.
+        """Reads what `save_training` wrote; options that came later get their earlier behaviour.
 
         Raises:
             UserError: it is not there, or not that.
@@ -251,7 +251,7 @@ class ModelDir:
         return model
 
     def number_averaged(self, average: int | None = None) -> int:
-        """How many checkpoints `load_model` averages; raises `UserError` if they are not there."""
+        """The number of checkpoints that `load_model` averages; `UserError` if they are missing."""
         steps = self.checkpoints.steps()
         if average is None:
             return min(len(steps), self.load_training()["options"]["average_checkpoints"])

@@ -230,7 +230,7 @@ def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from,
 
 
 def _linearization(pairs):
-    """How the trees of a treebank are written; None of a translation task."""
+    """The linearization of a treebank's trees; None for translation."""
     return pairs.options.linearization if isinstance(pairs, TreebankPairs) else None
 
 

@@ -1,4 +1,4 @@
-"""What a run knows of itself beside the variables of its model."""
+"""The state of a run beside the variables of its model: totals, the best validation, patience."""
 
 import copy
 import dataclasses
@@ -44,14 +44,14 @@ class TrainingTotals:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainingTotals":
-        """What JSON, which knows only text as keys, has of it."""
+        """Reads the values of a JSON file, whose keys are text."""
         lengths = {int(length): rows for length, rows in values["rows_by_length"].items()}
         return cls(**{**values, "rows_by_length": lengths})
 
 
 @dataclasses.dataclass
 class RunState:
-    """What a run has done so far, over all times it was started; saved in each checkpoint.
+    """The progress of a run over all its starts, saved in each checkpoint.
 
     Attributes:
         step: batches learnt from, those with a skipped update among them.
@@ -103,5 +103,5 @@ class RunState:
         return value > self.best_value if highest else value < self.best_value
 
     def has_lost_patience(self, patience: int) -> bool:
-        """Whether so many validations have not been better than the best; 0 is patient for ever."""
+        """Whether this many validations in a row brought no improvement; 0 never loses patience."""
         return 0 < patience <= self.validations_since_best

@@ -344,7 +344,7 @@ class TrainableTransformer(Transformer):
 
 
 class UpdateState:
-    """What updates leave behind but weights and the optimizer's state; checkpoints hold it.
+    """Variables that updates change beside weights and the optimizer's; saved in checkpoints.
 
     It is no layer, so that its variables are not among a model's weights.
 

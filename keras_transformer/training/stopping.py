@@ -1,4 +1,4 @@
-"""How a person or a scheduler stops training: SIGINT (Ctrl-C) and SIGTERM."""
+"""Stops training on SIGINT (Ctrl-C) and SIGTERM."""
 
 import contextlib
 import signal

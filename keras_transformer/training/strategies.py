@@ -1,4 +1,4 @@
-"""Which devices train, and which rows of a batch each one gets: TensorFlow's strategies."""
+"""Strategies: the devices that train, and the rows of a batch that each of them gets."""
 
 import contextlib
 import itertools
@@ -187,7 +187,7 @@ def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
 
 
 def _cluster_resolver(tf_config):
-    """What TensorFlow makes of TF_CONFIG, after checks that it leaves out."""
+    """TensorFlow's cluster resolver of TF_CONFIG, after checks that TensorFlow leaves out."""
 
     def expect(holds, expected):
         if not holds:

@@ -1,4 +1,4 @@
-"""What a run was, in the end: how much it saw, how long it took, what it cost."""
+"""The summary at the end of a run: data seen, time taken, cost."""
 
 import datetime
 

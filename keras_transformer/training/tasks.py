@@ -1,4 +1,4 @@
-"""How the trainer learns and judges translation, and parsing as a kind of translation."""
+"""The tasks of training: translation, and parsing as a kind of translation."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -51,7 +51,7 @@ def learn_vocabulary(
 
 
 class Task(Protocol):
-    """What the trainer asks about outputs and references, which are strings of the target side.
+    """The part of training that depends on the task; outputs and references are target strings.
 
     Attributes:
         search: the fields of `SearchOptions` that differ from their defaults.
@@ -62,10 +62,10 @@ class Task(Protocol):
     score: str
 
     def figures(self, sources, outputs, references) -> dict[str, float]:
-        """What is shown of a validation."""
+        """The figures that a validation reports, by name."""
 
     def report(self, sources, outputs, references) -> str:
-        """What is said of the trained model."""
+        """The lines that report the quality of the trained model."""
 
     def readable(self, sources, outputs) -> list[str]:
         """The outputs as a person reads them."""
