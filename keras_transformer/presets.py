@@ -22,7 +22,8 @@ class Preset(NamedTuple):
     parsing: Mapping[str, Any] | None = None
 
 
-_PAPER = {"steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
+_AUTO = {"dtype_policy": "auto"}
+_PAPER = {**_AUTO, "steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
 _BIG = {**_PAPER, "steps": 300_000, "average_checkpoints": 20}
 
 
@@ -67,7 +68,7 @@ PRESETS: dict[str, Preset] = {
             "dropout": 0.3,
             "vocab_size": 10_000,
         },
-        {"average_checkpoints": 10},
+        {**_AUTO, "average_checkpoints": 10},
     ),
     # Section 6.3, Table 4: the Wall Street Journal alone, and with more trees.
     "parsing": _parsing(16_000),
@@ -88,6 +89,7 @@ PRESETS: dict[str, Preset] = {
             "target_vocab_size": 1000,
         },
         {
+            **_AUTO,
             "steps": 8000,
             "tokens_per_batch": 2048,
             "warmup_steps": 300,
@@ -113,6 +115,7 @@ PRESETS: dict[str, Preset] = {
             "vocab_size": 1000,
         },
         {
+            **_AUTO,
             "steps": 900,
             "warmup_steps": 400,
             "learning_rate": 0.005,

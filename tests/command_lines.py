@@ -22,6 +22,7 @@ TINY_MODEL = {
     "num_heads": 2,
 }
 FEW_STEPS = {
+    "dtype_policy": "float32",  # the same on every machine
     "steps": 2,
     "tokens_per_batch": 256,
     "max_length": 60,

@@ -27,6 +27,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
+from keras_transformer.training.preparation import dtype_policy
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -98,10 +99,15 @@ def test_training_says_what_it_does(trained):
     )
     assert (
         f"{model.count_params():,} parameters, {counts.kept:,} pairs, {counts.source_tokens:,} "
-        f"source and {counts.target_tokens:,} target tokens, 1 device"
+        f"source and {counts.target_tokens:,} target tokens, 1 device, float32"
     ) in lines
-    reports = [line.split()[1] for line in lines if " loss " in line and " rate " in line]
-    assert reports == ["2/6", "4/6", "6/6"]
+    assert "Compiling the training step" in lines
+    reports = [line for line in lines if " loss " in line and " rate " in line]
+    # The first step is reported at once; from the second on it is known how long a step takes.
+    assert [line.split()[1] for line in reports] == ["1/6", "2/6", "4/6", "6/6"]
+    assert [re.search(r"tokens/s(?:, \d+:\d\d:\d\d left)?$", line)[0] for line in reports]
+    assert [line.endswith(" left") for line in reports] == [False, True, True, True]
+    assert reports[-1].endswith(", 0:00:00 left")
     assert [line.split(": ")[0] for line in lines if "validation loss" in line] == [
         "step 3",
         "step 6",
@@ -449,6 +455,7 @@ print(slowdown("bfloat16"))
     ("policy", "slowdowns", "line"),
     [
         ("float32", {}, None),  # nothing is measured
+        ("auto", {"bfloat16": 1.34}, None),
         ("mixed_bfloat16", {"bfloat16": 0.6}, None),
         ("mixed_bfloat16", {"bfloat16": 1.34}, "bfloat16 takes 1.3 .* dtype_policy=float32$"),
         ("mixed_float16", {"float16": 0.7}, None),
@@ -475,6 +482,29 @@ def test_a_precision_that_is_slower_than_float32_is_told(
     warnings = [text for text in capsys.readouterr().out.splitlines() if "Warning" in text]
     assert len(warnings) == (line is not None)
     assert not warnings or re.search(line, warnings[0])
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "policy"), [(0.6, "mixed_bfloat16"), (0.95, "float32"), (3.0, "float32")]
+)
+def test_the_automatic_precision_is_bfloat16_where_it_is_clearly_faster(
+    slowdown, policy, monkeypatch, tmp_path
+):
+    measured = {"bfloat16": slowdown}
+    monkeypatch.setattr("keras_transformer.backend.product_speed.slowdown", measured.get)
+    options = dataclasses.replace(OPTIONS, dtype_policy="auto")
+    assert dtype_policy(tmp_path / "new", options) == policy
+
+
+def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp_path):
+    fastest = "keras_transformer.training.preparation.fastest_policy"
+    options = dataclasses.replace(OPTIONS, dtype_policy="auto", steps=2)
+    for policy in ("mixed_bfloat16", "float32"):
+        monkeypatch.setattr(fastest, lambda policy=policy: policy)
+        run(tmp_path / "run", options)
+        options = dataclasses.replace(options, steps=options.steps + 2)
+        recorded = ModelDir(tmp_path / "run").load_training()["options"]
+        assert recorded["dtype_policy"] == "mixed_bfloat16"
 
 
 @pytest.mark.slow  # what it may wait for at its ends is told in docs/training.md

@@ -195,7 +195,7 @@ def main():
     if FLAGS.start_from and not FLAGS.preset:
         start = model_dir if model_dir.exists() else kt.ModelDir(FLAGS.start_from)
         config = dataclasses.replace(start.load_config(), **given)
-        preset_options = {}
+        preset_options = {"dtype_policy": "auto"}
     else:
         config = TransformerConfig.from_preset(preset, **given)
         preset_options = PRESETS[preset].training

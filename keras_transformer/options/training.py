@@ -65,8 +65,9 @@ class TrainingOptions(Record):
     )
     dtype_policy: str = field(
         "float32",
-        "precision of matrix products; weights and updates stay in float32",
-        ("float32", "mixed_bfloat16", "mixed_float16"),
+        "precision of matrix products; weights and updates stay in float32; auto: bfloat16 where "
+        "this machine multiplies it faster",
+        ("auto", "float32", "mixed_bfloat16", "mixed_float16"),
     )
     lowercase: bool = field(
         False, "convert all text to lower case, translations too; validation then ignores case"

@@ -3,6 +3,7 @@
 They share a `RunState`, in the order in which they stand here: `Progress` counts the step.
 """
 
+import datetime
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,8 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self.state, self.log, self.options, self.counts = state, log, options, counts
         self._shown = 0.0
+        self._first_step: int | None = None  # of this start, and when it ended
+        self._first_end = 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
         """Sets the metrics, which `fit` has reset, to what was summed before this start."""
@@ -57,17 +60,22 @@ class Progress(keras.callbacks.Callback):
                 variable.assign(np.float32(before))
 
     def on_train_batch_begin(self, batch, logs=None):
+        if self._first_step is None:
+            self.log.progress("Compiling the training step")
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
         state, options = self.state, self.options
         state.step += 1
         state.seen.add(self.counts.take(state.step))
+        is_first, self._first_step = self._first_step is None, self._first_step or state.step
         is_report = state.step % options.report_steps == 0 or state.step == options.steps
-        is_shown = sys.stdout and sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
+        is_due = sys.stdout and sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
+        is_shown = is_first or is_due
         figures = self._figures(logs) if is_report or is_shown else None  # waits for the device
         now = time.perf_counter()
         state.seen.seconds += now - self._began
+        self._first_end = self._first_end or now
         if figures is None:
             return
         tokens = state.seen.target_tokens - state.reported.target_tokens
@@ -90,11 +98,15 @@ class Progress(keras.callbacks.Callback):
     def _line(self, figures):
         step, steps = self.state.step, self.options.steps
         done = round(20 * step / steps)
+        left = ""
+        if step > self._first_step:  # the first one compiles, and says nothing of the others
+            seconds = (time.perf_counter() - self._first_end) / (step - self._first_step)
+            left = f", {datetime.timedelta(seconds=round(seconds * (steps - step)))} left"
         return (
             f"step {step:,}/{steps:,} [{'=' * done}{'.' * (20 - done)}] "
             f"loss {figures['loss']:.3f}, perplexity {figures['perplexity']:.2f}, "
             f"learning rate {figures['learning_rate']:.2e}, "
-            f"{figures['tokens_per_second']:,.0f} target tokens/s"
+            f"{figures['tokens_per_second']:,.0f} target tokens/s{left}"
         )
 
 

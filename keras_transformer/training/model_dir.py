@@ -200,7 +200,7 @@ class ModelDir:
         known = {field.name for field in dataclasses.fields(TrainingOptions)}
         options = {name: value for name, value in training["options"].items() if name in known}
         try:
-            checked = TrainingOptions(**{"parallel_parts": 1, **options})
+            checked = TrainingOptions(**{"parallel_parts": 1, "dtype_policy": "float32", **options})
         except UserError as error:
             raise UserError(f"{self._training}: {error}") from None
         return {**training, "options": dataclasses.asdict(checked)}

@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from keras_transformer.backend.cores import parts_for_cores
-from keras_transformer.backend.product_speed import slowdown
+from keras_transformer.backend.product_speed import fastest_policy, slowdown
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
@@ -99,12 +99,15 @@ def prepare(
                 raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
         parts = parallel_parts(model_dir.path, config, options, strategy.num_replicas_in_sync)
         options = dataclasses.replace(options, parallel_parts=parts)
-        tokenizer = None
+        tokenizer, policy = None, ""
         if is_chief(strategy):
             until_trained.enter_context(model_dir.locked())
+            policy = dtype_policy(model_dir.path, options)
             tokenizer = _vocabulary(
                 model_dir, config, options, train_pairs, vocab_type, start_from, vocabulary
             )
+    [policy] = (text.decode() for text in gather(strategy, policy.encode()) if text)
+    options = dataclasses.replace(options, dtype_policy=policy)
     tokenizer = _of_chief(tokenizer, strategy)
     if train_pairs.task == "translation":
         vocab_type = tokenizer.model_type if vocabulary else vocab_type or "bpe"
@@ -180,9 +183,23 @@ def parallel_parts(
     return parts_for_cores(config.d_model, options.tokens_per_batch)
 
 
+def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
+    """The precision that `train` computes in.
+
+    That of the options; if it is "auto", that of the run to resume, whatever the machine; else the
+    fastest on this machine. Arguments are those of `train`.
+    """
+    if options.dtype_policy != "auto":
+        return options.dtype_policy
+    model_dir = ModelDir(path)
+    if model_dir.exists():
+        return model_dir.load_training()["options"]["dtype_policy"]
+    return fastest_policy()
+
+
 def precision_warning(policy: str) -> str | None:
     """A line of warning if a processor trains more slowly by this policy than in float32."""
-    if policy == "float32" or tf.config.list_logical_devices("GPU"):
+    if policy in ("auto", "float32") or tf.config.list_logical_devices("GPU"):
         return None
     dtype = policy.removeprefix("mixed_")
     slower = slowdown(dtype)

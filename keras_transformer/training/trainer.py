@@ -158,7 +158,7 @@ def restore(run: Run, command: str = "") -> None:
     run.log.say(
         f"{run.model.count_params():,} parameters, {counts.kept:,} pairs, "
         f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
-        f"tokens, {devices} device{'s' if devices > 1 else ''}"
+        f"tokens, {devices} device{'s' if devices > 1 else ''}, {run.options.dtype_policy}"
     )
 
 
