@@ -8,6 +8,7 @@ from . import (
     importers,
     layers,
     parsing,
+    report,
     tokenizers,
     training,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "importers",
     "layers",
     "parsing",
+    "report",
     "tokenizers",
     "training",
 ]

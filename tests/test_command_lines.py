@@ -43,7 +43,7 @@ def corpus(tmp_path_factory):
 def training(corpus, tmp_path):
     """Flags that train a tiny model."""
     sides = {"train_source": corpus / "train.en", "train_target": corpus / "train.de"}
-    return {**sides, **TINY_MODEL, **FEW_STEPS, "model_dir": tmp_path / "runs"}
+    return {**sides, **TINY_MODEL, **FEW_STEPS, "report": False, "model_dir": tmp_path / "runs"}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,7 @@ def test_train_writes_a_model_dir_and_says_so(trained):
     assert lines[0].startswith("Training 1 + 1 layers of width 16 on ")
     assert lines[0].endswith(f"2 steps of 256 tokens, in {model_dir}")
     assert "sacreBLEU" in process.stdout.decode()
+    assert lines[-1] == f"Report: {model_dir / 'report' / 'index.html'}"
     assert Checkpoints(model_dir / "checkpoints").steps() == [1, 2]
     [command] = json.loads((model_dir / "training.json").read_text())["commands"]
     assert command.startswith("keras-transformer train --train_source=")

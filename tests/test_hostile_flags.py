@@ -85,6 +85,7 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
         monkeypatch.setattr(f"keras_transformer.export.{name}", lambda *_: "")
     monkeypatch.setattr("keras_transformer.analysis.cost.parameter_count", lambda _: 1)
     monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)
+    monkeypatch.setattr("keras_transformer.report.write_report", lambda *_: "")
     for name in ("grid", "heat", "line", "positions", "schedule"):
         monkeypatch.setattr(f"keras_transformer.analysis.{name}_figure", lambda *_: None)
 
@@ -135,7 +136,7 @@ def test_no_value_of_a_flag_is_a_traceback(
     usual = {
         "train": {
             **{"train_source": pair["source"], "train_target": pair["reference"]},
-            **{**TINY_MODEL, **FEW_STEPS, "model_dir": tmp_path / "new"},
+            **{**TINY_MODEL, **FEW_STEPS, "report": False, "model_dir": tmp_path / "new"},
         },
         "evaluate": {"model_dir": model_dir, **pair},
         "translate": {"model_dir": model_dir},
@@ -144,6 +145,7 @@ def test_no_value_of_a_flag_is_a_traceback(
         "parse": {"model_dir": parser},
         "cost": {"preset": "tiny"},
         "visualize": {"model_dir": model_dir, "source": "Yes.", "output": tmp_path / "figures"},
+        "report": {"model_dir": model_dir, "output": tmp_path / "report"},
     }[command]
     found = flags_of(command)
     if command != "translate":  # they are the same flags

@@ -73,7 +73,10 @@ def test_the_model_dir_holds_all_about_the_model(trained):
     assert model_dir.load_tokenizer().vocab_size == CONFIG.vocab_size
     training = model_dir.load_training()
     assert training["data"].items() > dataclasses.asdict(counts_of(model_dir)).items()
+    [start] = training["starts"]
+    assert {"time", "tensorflow", "processor"} <= start.keys()
     assert training == {
+        "starts": [start],
         "options": dataclasses.asdict(OPTIONS),
         "data": training["data"],
         "vocab_type": "bpe",
@@ -441,6 +444,7 @@ def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
 
 
+@pytest.mark.slow  # it measures, which other work on the machine may disturb
 def test_a_processor_that_must_emulate_bfloat16_is_found_out():
     script = """
 import os
@@ -485,15 +489,24 @@ def test_a_precision_that_is_slower_than_float32_is_told(
 
 
 @pytest.mark.parametrize(
-    ("slowdown", "policy"), [(0.6, "mixed_bfloat16"), (0.95, "float32"), (3.0, "float32")]
+    ("flags", "policy"),
+    [
+        ("fpu avx512f avx512_bf16 avx512_vbmi", "mixed_bfloat16"),
+        ("fpu avx512f amx_bf16 amx_tile", "mixed_bfloat16"),
+        ("fpu avx2 avx512f", "float32"),
+        ("", "float32"),
+    ],
 )
-def test_the_automatic_precision_is_bfloat16_where_it_is_clearly_faster(
-    slowdown, policy, monkeypatch, tmp_path
+def test_the_automatic_precision_is_that_of_the_processors_instructions(
+    flags, policy, monkeypatch, tmp_path
 ):
-    measured = {"bfloat16": slowdown}
-    monkeypatch.setattr("keras_transformer.backend.product_speed.slowdown", measured.get)
+    description = tmp_path / "cpuinfo"
+    description.write_text(f"model name\t: A processor\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    monkeypatch.setattr("keras_transformer.backend.processor._DESCRIPTION", description)
     options = dataclasses.replace(OPTIONS, dtype_policy="auto")
     assert dtype_policy(tmp_path / "new", options) == policy
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # whose products alone use them
+    assert dtype_policy(tmp_path / "new", options) == "float32"
 
 
 def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp_path):

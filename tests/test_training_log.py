@@ -31,7 +31,7 @@ def write(folder):
         log.figures(step, "train", {"loss": step / 100})
     for step in (100, 200):
         log.figures(step, "validation", {"BLEU": 1.0})
-        log.table(step, "validation", "samples", [{"source": "a|b", "translation": "c"}])
+        log.samples(step, [{"source": "a|b", "translation": "c"}])
     log.record(300, "summary", {"pairs": 7})
 
 
@@ -100,7 +100,7 @@ def rows(words):
     "report",
     [
         pytest.param(lambda log: log.record(400, "train", {"loss": 1.0}), id="log.jsonl"),
-        pytest.param(lambda log: log.table(400, "validation", "samples", rows(300)), id="events"),
+        pytest.param(lambda log: log.samples(400, rows(300)), id="events"),
     ],
 )
 def test_a_report_on_a_full_disk_is_an_error_of_one_line(tmp_path, report):

@@ -1,17 +1,19 @@
-"""Measures how fast the processor multiplies 16-bit matrices (TensorFlow)."""
+"""The precision in which this machine multiplies matrices fastest (TensorFlow)."""
 
+import os
 import time
 
 import tensorflow as tf
 
-_REPEATS = 5
-_CLEARLY = 0.8  # of the time in float32: a step of training has work that is no product
+from keras_transformer.backend import processor
+
+_REPEATS = 15
 
 
 def slowdown(dtype: str) -> float:
     """Time that a product in `dtype` takes on this processor, as a multiple of float32's.
 
-    It is measured, in a tenth of a second: the flags of a processor do not tell whether TensorFlow
+    It is measured, in a fifth of a second: the flags of a processor do not tell whether TensorFlow
     uses its instructions. What counts is the time that its cores work, and of each type the
     fastest of several products, so that other work on the machine hardly matters.
 
@@ -32,9 +34,12 @@ def slowdown(dtype: str) -> float:
 def fastest_policy() -> str:
     """The Keras dtype policy that multiplies matrices fastest on this machine.
 
+    It follows from the hardware alone, so that two runs on one machine get the same.
+
     Returns:
-        "mixed_bfloat16" if that is clearly faster than float32, as on processors with instructions
-        for it and on GPUs since NVIDIA's compute capability 8.0; else "float32".
+        "mixed_bfloat16" on processors with instructions for bfloat16 products (AVX512_BF16, AMX),
+        which TensorFlow's oneDNN uses, and on GPUs since NVIDIA's compute capability 8.0; else
+        "float32".
 
     Example:
         >>> fastest_policy() in ("float32", "mixed_bfloat16")
@@ -45,7 +50,8 @@ def fastest_policy() -> str:
         details = tf.config.experimental.get_device_details(gpus[0])
         is_faster = details.get("compute_capability", (0, 0)) >= (8, 0)
     else:
-        is_faster = slowdown("bfloat16") < _CLEARLY
+        has_instructions = not processor.flags().isdisjoint(("avx512_bf16", "amx_bf16"))
+        is_faster = has_instructions and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
     return "mixed_bfloat16" if is_faster else "float32"
 
 

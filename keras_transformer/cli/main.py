@@ -25,6 +25,7 @@ COMMANDS = {
     "import-marian": "convert a published Marian model to a model_dir",
     "cost": "report the cost of training a model",
     "visualize": "draw the attention of a model",
+    "report": "draw the history of a training run",
 }
 _HELP = ("-h", "-?", "-help", "--help", "-helpshort", "--helpshort")
 _HELP_FULL = ("-helpfull", "--helpfull")

@@ -143,6 +143,7 @@ def define_flags() -> None:
         define_record_flags(TrainingOptions, leave_out=grouped, or_else=PRESETS_CHOICE)
     with group("Checkpoints and validation"):
         define_record_flags(TrainingOptions, only=CHECKPOINT_FIELDS, or_else=PRESETS_CHOICE)
+        flags.DEFINE_bool("report", True, "write a page about the run, MODEL_DIR/report/index.html")
     with group("Devices"):
         flags.DEFINE_enum(
             "strategy",
@@ -205,6 +206,7 @@ def main():
         if not options.jit_compile:
             kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
         quiet.find_devices()
+    strategy = kt.training.make_strategy(FLAGS.strategy, tf_config)
     kt.training.train(
         model_dir.path,
         config,
@@ -215,11 +217,13 @@ def main():
         vocab_type=vocab_type,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
-        strategy=kt.training.make_strategy(FLAGS.strategy, tf_config),
+        strategy=strategy,
         data_cache=FLAGS.data_cache,
         start_from=FLAGS.start_from,
         vocabulary=FLAGS.vocabulary,
     )
+    if FLAGS.report and kt.training.is_chief(strategy):
+        print(f"\nReport: {kt.report.write_report([model_dir])}")
 
 
 def sentence_pairs():

@@ -7,6 +7,7 @@ from keras_transformer.training.preparation import parallel_parts
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import (
     STRATEGIES,
+    is_chief,
     make_strategy,
     replica_batches,
     worker_of,
@@ -20,6 +21,7 @@ __all__ = [
     "TrainableTransformer",
     "TrainingOptions",
     "average_weights",
+    "is_chief",
     "make_strategy",
     "parallel_parts",
     "replica_batches",

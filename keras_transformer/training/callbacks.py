@@ -241,7 +241,7 @@ class Validation(keras.callbacks.Callback):
         seconds = time.perf_counter() - began
         state.validation_seconds += seconds
         self.log.figures(state.step, "validation", figures)
-        self.log.table(state.step, "validation", "samples", samples)
+        self.log.samples(state.step, samples)
         self.log.say(
             f"step {state.step:,}: validation "
             + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())

@@ -20,7 +20,8 @@ class TrainingLog:
     """Writes figures to `log.jsonl` and for TensorBoard, and prints what a person should see.
 
     A line of `log.jsonl` is an object with `time` (seconds since 1970), `step`, `split` ("train",
-    "validation", "summary") and figures; one that is not finite is null. Lines appear whole.
+    "validation", "summary") and figures; one that is not finite is null. A line of the split
+    "samples" has `rows` of text instead. Lines appear whole.
 
     Args:
         folder: of the files; None for none, where another worker writes them.
@@ -54,12 +55,15 @@ class TrainingLog:
 
     def record(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
         """Writes values of a step to `log.jsonl`."""
-        entry = {"time": round(time.time(), 3), "step": step, "split": split}
         figures = {
             name: None if value is None or not math.isfinite(value) else value
             for name, value in values.items()
         }
-        line = json.dumps({**entry, **figures}).encode() + b"\n"
+        self._write(step, split, figures)
+
+    def _write(self, step, split, fields):
+        entry = {"time": round(time.time(), 3), "step": step, "split": split}
+        line = json.dumps({**entry, **fields}).encode() + b"\n"
         with _errors_of_one_line(self._folder):
             while line:  # on a full disk a part is written before there is an error
                 line = line[self._lines.write(line) :]
@@ -71,12 +75,13 @@ class TrainingLog:
             for name, value in values.items():
                 tf.summary.scalar(f"{split}/{name}", value, step=step)
 
-    def table(self, step: int, split: str, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-        """Shows rows of text, of the same columns each, in TensorBoard."""
+    def samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
+        """Records rows of text, of the same columns each, in TensorBoard as a table."""
         lines = [rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)]
         cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
         with self._summaries():
-            tf.summary.text(f"{split}/{name}", "\n".join(f"| {line} |" for line in cells), step)
+            tf.summary.text("validation/samples", "\n".join(f"| {line} |" for line in cells), step)
+        self._write(step, "samples", {"rows": rows})
 
     def say(self, text: str) -> None:
         """Prints a line."""

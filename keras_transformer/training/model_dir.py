@@ -31,6 +31,7 @@ _RECORDED = {
     "linearization": str | None,
     "target_lang": str | None,
     "commands": list,
+    "starts": list,
 }
 
 
@@ -155,6 +156,7 @@ class ModelDir:
             "linearization": None,
             "target_lang": target_lang,
             "commands": [command],
+            "starts": [],
         }
         try:
             partial.create(model.config, tokenizer, training)
@@ -190,7 +192,7 @@ class ModelDir:
         except json.JSONDecodeError as error:
             raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
         if isinstance(training, dict):
-            training = {"linearization": None, **training}
+            training = {"linearization": None, "starts": [], **training}
         if not isinstance(training, dict) or not training.keys() >= _RECORDED.keys():
             raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
         for name, kind in _RECORDED.items():

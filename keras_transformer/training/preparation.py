@@ -297,7 +297,7 @@ def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, st
         "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
         "start_from": start_from and os.fspath(start_from),
     }
-    before = {"target_lang": None, "commands": []}
+    before = {"target_lang": None, "commands": [], "starts": []}
     if model_dir.exists():
         before = model_dir.load_training()
         theirs = before["data"].get("start_from")

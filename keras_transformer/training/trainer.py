@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import time
 
 import keras
 import numpy as np
@@ -25,6 +26,7 @@ from keras_transformer.training.callbacks import (
     StopOnSignal,
     Validation,
 )
+from keras_transformer.training.environment import environment
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.preparation import Run, precision_warning, prepare
@@ -145,11 +147,13 @@ def restore(run: Run, command: str = "") -> None:
     record = run.record
     record["target_lang"] = run.target_lang
     record["commands"].append(command)
+    record["starts"].append({"time": round(time.time(), 3), **environment()})
     if run.writes and model_dir.exists():
         model_dir.save_training(record)
     elif run.writes:
         model_dir.create(run.config, run.tokenizer, record)
-    last = {"train": run.state.step, "validation": run.state.validated}
+    validated = run.state.validated
+    last = {"train": run.state.step, "validation": validated, "samples": validated}
     run.log = TrainingLog(model_dir.logs if run.writes else None, last)
     run.model.announce = run.log.say
     for problem in problems:

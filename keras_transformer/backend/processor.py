@@ -1,0 +1,23 @@
+"""The processor of this machine, as Linux describes it."""
+
+import platform
+import re
+from pathlib import Path
+
+_DESCRIPTION = Path("/proc/cpuinfo")
+
+
+def model_name() -> str:
+    """The name of the processor's model, or of its kind where the system tells no more."""
+    return _field("model name") or platform.machine()
+
+
+def flags() -> frozenset[str]:
+    """Instruction sets of the processor, such as "avx512f"; none if the system does not tell."""
+    return frozenset(_field("flags").split())
+
+
+def _field(name):
+    text = _DESCRIPTION.read_text() if _DESCRIPTION.exists() else ""
+    found = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""

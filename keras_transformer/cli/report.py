@@ -1,0 +1,54 @@
+"""Draws the history of a training run, or of several side by side: a page and pictures.
+
+  keras-transformer report --model_dir=runs/en-de
+  keras-transformer report --model_dir=runs/a,runs/b --output=report
+
+The page, index.html, needs no other file and no network: curves over steps and over time, sample
+translations, attention, options, and the commands and machines of the run.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, group
+from keras_transformer.errors import UserError
+
+
+def define_flags() -> None:
+    with group("Report"):
+        flags.DEFINE_list(
+            "model_dir",
+            None,
+            "folder of a run, finished or not; several, separated by commas, are compared",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "output", None, "folder to write to; default: the folder report in --model_dir"
+        )
+        flags.DEFINE_bool("overwrite", False, "overwrite a report that is in --output")
+
+
+def main():
+    if not FLAGS.model_dir:
+        raise UserError("expected --model_dir to name something, found nothing")
+    if FLAGS.output is None and len(FLAGS.model_dir) > 1:
+        raise UserError("expected --output, the folder of the report, with several --model_dir")
+    if FLAGS.output is not None:
+        check_output(FLAGS.output)
+    quiet.find_devices()
+    print(kt.report.write_report([kt.ModelDir(path) for path in FLAGS.model_dir], FLAGS.output))
+
+
+def check_output(output):
+    if not output:
+        raise UserError("expected --output to name something, found nothing")
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{output}: expected a folder to write to, found a file")
+    if (folder / "index.html").exists() and not FLAGS.overwrite:
+        raise UserError(
+            f"{folder / 'index.html'}: expected no file, found one; --overwrite replaces it"
+        )

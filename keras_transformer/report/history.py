@@ -1,0 +1,112 @@
+"""The history of a run, read from its model_dir: figures, samples, commands, machines."""
+
+import contextlib
+import dataclasses
+import json
+from typing import Any
+
+from keras_transformer.errors import UserError
+from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.training.run_state import RunState
+
+
+@dataclasses.dataclass(frozen=True)
+class RunHistory:
+    """The history of one run.
+
+    Attributes:
+        name: of the model_dir.
+        figures: by split, "train" and "validation", the figures of each step: {name: value}, with
+            "step", and "hours" since the first start, without the pauses between starts.
+        samples: rows of the last validation: source, translation, reference.
+        rows_by_length: number of rows of batches, by the length that they are padded to.
+        padding_share: of all source and target ids, or None where no checkpoint is left.
+        config: the fields of the model's configuration.
+        training: `ModelDir.load_training`'s record.
+    """
+
+    name: str
+    figures: dict[str, list[dict[str, Any]]]
+    samples: list[dict[str, str]]
+    rows_by_length: dict[int, int]
+    padding_share: float | None
+    config: dict[str, Any]
+    training: dict[str, Any]
+
+    def series(self, split: str, figure: str, over: str = "step") -> tuple[list, list]:
+        """The values of `over`, and those of a figure, where it is known and finite."""
+        entries = [e for e in self.figures[split] if e.get(figure) is not None]
+        return [entry[over] for entry in entries], [entry[figure] for entry in entries]
+
+    @property
+    def scores(self) -> list[str]:
+        """The names of the validations' figures but loss and perplexity, such as "BLEU"."""
+        known = {"time", "step", "split", "hours", "loss", "perplexity"}
+        return [name for name in (self.figures["validation"] or [{}])[0] if name not in known]
+
+
+def read_history(model_dir: ModelDir) -> RunHistory:
+    """Reads the history of a run.
+
+    Raises:
+        UserError: the model_dir holds no model, or one that was not trained there.
+
+    Example:
+        >>> history = read_history(ModelDir("runs/demo"))
+        >>> steps, losses = history.series("train", "loss")
+    """
+    config, training = model_dir.load_config().to_dict(), model_dir.load_training()
+    path = model_dir.logs / "log.jsonl"
+    try:
+        entries = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"{path}: expected the log of a training: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+    # The last line may be one that a process is writing, or was when it was killed.
+    entries = [entry for entry in entries if entry is not None]
+    _add_hours(entries, [start["time"] for start in training["starts"]])
+    samples = [entry["rows"] for entry in entries if entry["split"] == "samples"]
+    state = _last_state(model_dir)
+    return RunHistory(
+        name=model_dir.path.resolve().name,
+        figures={
+            split: [entry for entry in entries if entry["split"] == split]
+            for split in ("train", "validation")
+        },
+        samples=samples[-1] if samples else [],
+        rows_by_length=state.seen.rows_by_length if state else {},
+        padding_share=state.seen.padding_share(since=type(state.seen)()) if state else None,
+        config=config,
+        training=training,
+    )
+
+
+def _parsed(line):
+    with contextlib.suppress(ValueError):
+        entry = json.loads(line)
+        if isinstance(entry, dict) and entry.keys() >= {"time", "step", "split"}:
+            return entry
+    return None
+
+
+def _add_hours(entries, starts):
+    """Adds the hours that the run had worked: a start begins where the last entry before it ended.
+
+    Entries at 10:00 and 11:00 of a start at 9:00, and one at 15:00 of a start at 14:00: 1, 2 and 3.
+    """
+    worked, last = 0.0, min(starts, default=None)
+    starts = sorted(starts)
+    for entry in entries:
+        last = entry["time"] if last is None else last
+        begun = [start for start in starts if last < start <= entry["time"]]
+        worked += entry["time"] - max([last, *begun])
+        entry["hours"] = worked / 3600
+        last = entry["time"]
+
+
+def _last_state(model_dir):
+    steps = model_dir.checkpoints.steps()
+    if not steps or steps[-1] == 0:  # an imported model has a checkpoint of step 0 without a state
+        return None
+    return RunState.from_json(model_dir.checkpoints.load_progress(steps[-1]))

@@ -1,0 +1,208 @@
+"""The page of a report: one HTML file that needs nothing else, and its pictures as files."""
+
+import base64
+import datetime
+import difflib
+import html
+import io
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from keras_transformer.analysis.attention_figures import heat_figure
+from keras_transformer.analysis.pair_attention import pair_attention
+from keras_transformer.files import whole_file
+from keras_transformer.report.figures import run_figures
+from keras_transformer.report.history import RunHistory, read_history
+from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.translator import Translator
+
+_DPI = 110
+
+
+def write_report(model_dirs: Sequence[ModelDir], output: str | os.PathLike | None = None) -> Path:
+    """Writes the report of one run, or of several side by side.
+
+    Args:
+        model_dirs: the runs, finished or not.
+        output: a folder for `index.html` and the pictures, made if missing, whose files of the
+            same names are replaced; default: `report` in the first model_dir.
+
+    Returns:
+        The page.
+
+    Raises:
+        UserError: a model_dir holds no model, or one that was not trained there.
+
+    Example:
+        >>> write_report([ModelDir("runs/demo")])
+        PosixPath('runs/demo/report/index.html')
+    """
+    runs = [read_history(model_dir) for model_dir in model_dirs]
+    pictures = {name: _png(figure) for name, figure in run_figures(runs).items()}
+    for index, (model_dir, run) in enumerate(zip(model_dirs, runs, strict=True)):
+        if figure := _attention(model_dir, run):
+            pictures[f"attention{index + 1 if len(runs) > 1 else ''}"] = _png(figure)
+    folder = Path(output) if output else model_dirs[0].path / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in pictures.items():
+        with whole_file(folder / f"{name}.png") as partial:
+            partial.write_bytes(content)
+    page = folder / "index.html"
+    with whole_file(page) as partial:
+        partial.write_text(_page(runs, pictures), encoding="utf-8")
+    return page
+
+
+def _attention(model_dir: ModelDir, run: RunHistory) -> Figure | None:
+    """The cross-attention of the model's own translation of the first sample."""
+    if not run.samples or not model_dir.checkpoints.steps():
+        return None
+    model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+    source = min((row["source"] for row in run.samples), key=len)
+    [translation] = Translator(model, tokenizer)([source])
+    if not source.strip() or not translation:
+        return None
+    attention = pair_attention(model, tokenizer, source, translation)["memory"]
+    return heat_figure(attention, layer=max(0, len(attention.weights) - 2))
+
+
+def _png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # letters that matplotlib's font lacks
+        figure.savefig(content, format="png", dpi=_DPI)
+    return content.getvalue()
+
+
+def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
+    names = " and ".join(run.name for run in runs)
+    parts = {
+        "TITLE": html.escape(names),
+        "SUMMARY": _summary(runs),
+        "PICTURES": "\n".join(_image(name, content) for name, content in pictures.items()),
+        "SAMPLES": "\n".join(_samples(run) for run in runs),
+        "OPTIONS": _options(runs),
+        "STARTS": "\n".join(_starts(run) for run in runs),
+    }
+    page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    before, *pieces = page.split("{{")
+    for piece in pieces:  # so that nothing is replaced in what was filled in
+        name, _, rest = piece.partition("}}")
+        before += parts[name] + rest
+    return before
+
+
+def _summary(runs):
+    """A row a run: size, data, the best validation and the last, time."""
+    columns = ("run", "step", "pairs", "padding", "last validation", "best validation", "hours")
+    return _table([columns, *(_summary_row(run) for run in runs)])
+
+
+def _summary_row(run):
+    entries = [*run.figures["train"], *run.figures["validation"]]
+    step = max((entry["step"] for entry in entries), default=0)
+    hours = max((entry["hours"] for entry in entries), default=0.0)
+    last, best = "none", "none"
+    if run.figures["validation"]:
+        shown = ["perplexity", *run.scores]
+        entry = run.figures["validation"][-1]
+        last = ", ".join(f"{name} {_figure(entry.get(name))}" for name in shown)
+        by = run.training["options"]["best_by"]
+        name = "loss" if by == "loss" or not run.scores else run.scores[0]
+        steps, values = run.series("validation", name)
+        if values:
+            value = min(values) if name == "loss" else max(values)
+            best = f"{name} {_figure(value)} at step {steps[values.index(value)]:,}"
+    kept = run.training["data"].get("kept")
+    return (
+        run.name,
+        f"{step:,} of {run.training['options']['steps']:,}",
+        "unknown" if kept is None else f"{kept:,}",
+        "unknown" if run.padding_share is None else f"{run.padding_share:.1%}",
+        *(last, best),
+        f"{hours:.2f}",
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2f}"
+
+
+def _image(name, content):
+    data = base64.b64encode(content).decode("ascii")
+    alternative = html.escape(name.replace("_", " "))
+    return f'<img src="data:image/png;base64,{data}" alt="{alternative}">'
+
+
+def _samples(run):
+    """The samples of the last validation, with the words that differ from the reference marked."""
+    blocks = [] if run.samples else ["<p>No validation recorded any."]
+    for row in run.samples:
+        translation, reference = row["translation"].split(), row["reference"].split()
+        matcher = difflib.SequenceMatcher(None, translation, reference, autojunk=False)
+        same = matcher.get_matching_blocks()
+        kept = {index for a, _, size in same for index in range(a, a + size)}
+        found = {index for _, b, size in same for index in range(b, b + size)}
+        blocks.append(
+            f"<dl><dt>source<dd>{html.escape(row['source'])}"
+            f"<dt>translation<dd>{_marked(translation, kept, 'del')}"
+            f"<dt>reference<dd>{_marked(reference, found, 'ins')}</dl>"
+        )
+    return f"<h3>{html.escape(run.name)}</h3>\n" + "\n".join(blocks)
+
+
+def _marked(words: Sequence[str], same: Iterable[int], tag: str) -> str:
+    return " ".join(
+        html.escape(word) if index in same else f"<{tag}>{html.escape(word)}</{tag}>"
+        for index, word in enumerate(words)
+    )
+
+
+def _options(runs):
+    """The fields of configurations and options; of several runs those that differ come first."""
+    fields: list[dict[str, Any]] = [{**run.config, **run.training["options"]} for run in runs]
+    names = dict.fromkeys(name for values in fields for name in values)
+
+    def texts(name):
+        return [str(values.get(name, "")) for values in fields]
+
+    different = [name for name in names if len(set(texts(name))) > 1]
+    rest = [name for name in names if name not in different]
+    rows = [(name, *texts(name)) for name in (*different, *rest)]
+    return _table([("field", *(run.name for run in runs)), *rows], marked=len(different))
+
+
+def _starts(run):
+    """Each start of a run: when, its command, and the machine."""
+    starts = run.training["starts"]
+    commands = run.training["commands"]
+    blocks = []
+    # Starts of earlier versions were recorded by their command alone.
+    unknown: list[dict[str, Any]] = [{}] * (len(commands) - len(starts))
+    for command, start in zip(commands, [*unknown, *starts], strict=True):
+        when = "at an unknown time"
+        if start:
+            moment = datetime.datetime.fromtimestamp(start["time"], datetime.UTC)
+            when = f"{moment:%Y-%m-%d %H:%M} UTC"
+        rest = ", ".join(f"{name} {value}" for name, value in start.items() if name != "time")
+        blocks.append(
+            f"<p>{html.escape(when)}<pre>{html.escape(command)}</pre><p>{html.escape(rest)}"
+        )
+    return f"<h3>{html.escape(run.name)}</h3>\n" + "\n".join(blocks)
+
+
+def _table(rows: Sequence[Sequence[str]], marked: int = 0) -> str:
+    """A table whose first row is its head; the first `marked` rows after it stand out."""
+    head, *body = rows
+    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}" for cell in head)]
+    for index, row in enumerate(body):
+        kind = ' class="different"' if index < marked else ""
+        cells = "".join(f"<td>{html.escape(cell)}" for cell in row[1:])
+        lines.append(f'<tr{kind}><th scope="row">{html.escape(row[0])}{cells}')
+    return '<div class="wide"><table>' + "\n".join(lines) + "</table></div>"

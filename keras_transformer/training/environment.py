@@ -1,0 +1,31 @@
+"""The machine and the versions that a run is trained with."""
+
+import os
+import platform
+
+import keras
+import tensorflow as tf
+
+import keras_transformer as kt
+from keras_transformer.backend import processor
+
+
+def environment() -> dict[str, str]:
+    """Versions and devices, as a model_dir records them for each start of its training.
+
+    Example:
+        >>> environment()["processor"]
+        '...'
+    """
+    gpus = [
+        tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
+    return {
+        "keras_transformer": kt.__version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "processor": f"{processor.model_name()}, {os.cpu_count()} cores",
+        "gpus": ", ".join(gpus),
+    }

@@ -1,0 +1,182 @@
+"""The report of runs: read from their model_dirs, finished or not, and shown whole."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from command_lines import run
+from helpers import small_model
+
+from keras_transformer.errors import UserError
+from keras_transformer.report import read_history, write_report
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir
+
+SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
+HOSTILE = "<script>alert(1)</script> {{OPTIONS}} & <b>"
+
+
+def model_dir_of(path, entries, starts=(), **options):
+    """A model_dir whose log has these entries: (time, step, split, figures)."""
+    tokenizer = SubwordTokenizer.train_from_sentences(SENTENCES, 300)
+    model_dir = ModelDir(path)
+    model = small_model(0, vocab_size=300, num_encoder_layers=1, num_decoder_layers=1)
+    model_dir.create_trained(model, tokenizer, "de", "train <here>")
+    training = model_dir.load_training()
+    training["starts"] = [{"time": time, "processor": "a <processor>"} for time in starts]
+    training["commands"] = ["train <here>"] * max(1, len(training["starts"]))
+    training["options"] |= {"steps": 300, **options}
+    model_dir.save_training(training)
+    model_dir.logs.mkdir()
+    lines = [
+        json.dumps({"time": time, "step": step, "split": split, **figures})
+        for time, step, split, figures in entries
+    ]
+    (model_dir.logs / "log.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return model_dir
+
+
+ENTRIES = [
+    (1000.0, 100, "train", {"loss": 3.0, "perplexity": 9.0, "gradient_norm": None}),
+    (4600.0, 200, "train", {"loss": 2.0, "perplexity": 4.0, "gradient_norm": 0.5}),
+    (4700.0, 200, "validation", {"loss": 2.5, "perplexity": 5.0, "BLEU": 20.0}),
+    (90000.0, 300, "train", {"loss": 1.0, "perplexity": 2.0, "gradient_norm": 0.25}),
+    (90100.0, 300, "validation", {"loss": 2.2, "perplexity": 4.5, "BLEU": 19.0}),
+]
+
+
+def samples(*rows):
+    columns = ("source", "translation", "reference")
+    return {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
+
+
+class Page(HTMLParser):
+    """The text of a page, its images, and what stands in <del> and <ins>."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.text, self.images, self.tags, self.marked = "", {}, [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "img":
+            attributes = dict(attributes)
+            self.images[attributes["alt"]] = attributes["src"]
+
+    def handle_data(self, data):
+        self.text += data
+        if self.tags and self.tags[-1] in ("del", "ins"):
+            self.marked.append((self.tags[-1], data))
+
+    def handle_endtag(self, tag):
+        self.tags.append(f"/{tag}")
+
+
+def test_figures_are_over_steps_and_over_hours_without_the_pauses_between_starts(tmp_path):
+    run = read_history(model_dir_of(tmp_path / "run", ENTRIES, starts=(400.0, 86400.0)))
+    assert run.series("train", "loss") == ([100, 200, 300], [3.0, 2.0, 1.0])
+    hours, _ = run.series("train", "loss", over="hours")
+    # 4,200 s of the first start up to step 200, 100 s of a validation, 3,600 s of the second.
+    assert hours == pytest.approx([600 / 3600, 4200 / 3600, 7900 / 3600])
+    assert run.series("train", "gradient_norm") == ([200, 300], [0.5, 0.25])  # finite ones
+    assert run.scores == ["BLEU"]
+
+
+def test_a_run_of_an_earlier_version_has_no_starts_and_a_killed_one_half_a_line(tmp_path):
+    model_dir = model_dir_of(tmp_path / "run", ENTRIES)
+    with open(model_dir.logs / "log.jsonl", "a") as log:
+        log.write('{"time": 90200.0, "st')
+    hours, _ = read_history(model_dir).series("train", "loss", over="hours")
+    assert hours == pytest.approx([0.0, 1.0, 89000 / 3600])
+
+
+def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
+    page = write_report([model_dir_of(tmp_path / "run", ENTRIES)])
+    assert page == tmp_path / "run" / "report" / "index.html"
+    found = Page(page)
+    pictures = {path.stem: path.read_bytes() for path in page.parent.glob("*.png")}
+    assert pictures.keys() >= {"BLEU", "loss", "perplexity", "learning_rate", "lengths", "padding"}
+    for name, content in pictures.items():
+        assert content.startswith(b"\x89PNG")
+        data = base64.b64encode(content).decode()
+        assert found.images[name.replace("_", " ")] == f"data:image/png;base64,{data}"
+    assert not re.search(r"(?:src|href)=(?!\"data:)", page.read_text())
+    assert "BLEU 20.00 at step 200" in found.text  # the best
+    assert "perplexity 4.50, BLEU 19.00" in found.text  # the last
+    assert "300 of 300" in found.text
+
+
+def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
+    entries = [
+        *ENTRIES[:3],
+        (4701.0, 200, "samples", samples(("two dogs", "zwei rote Hunde", "zwei Hunde laufen"))),
+    ]
+    found = Page(write_report([model_dir_of(tmp_path / "run", entries)]))
+    assert found.marked[-2:] == [("del", "rote"), ("ins", "laufen")]
+    assert "attention" in found.images
+
+
+def test_text_of_a_run_stays_text(tmp_path):
+    entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples((HOSTILE, HOSTILE, "b")))]
+    page = write_report([model_dir_of(tmp_path / "run", entries, starts=(400.0,))])
+    found = Page(page)
+    assert "script" not in found.tags and "b" not in found.tags
+    assert HOSTILE in found.text
+    assert "train <here>" in found.text and "a <processor>" in found.text
+
+
+def test_several_runs_are_side_by_side_and_what_differs_is_first(tmp_path):
+    others = [(time, step, split, {"loss": 1.5}) for time, step, split, _ in ENTRIES[:2]]
+    dirs = [
+        model_dir_of(tmp_path / "one", ENTRIES),
+        model_dir_of(tmp_path / "two", others, learning_rate=0.5),
+    ]
+    page = write_report(dirs, tmp_path / "both")
+    assert page == tmp_path / "both" / "index.html"
+    text = page.read_text().partition("Configuration and options")[2]
+    rows = re.findall(r'<tr( class="different")?><th scope="row">(\w+)(?:<td>[^<]*){2}(?=<)', text)
+    assert rows.pop(0) == (' class="different"', "learning_rate")
+    assert len(rows) > 40 and not any(marked for marked, _ in rows)
+    assert not (tmp_path / "one" / "report").exists()
+
+
+def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
+    model_dir = model_dir_of(tmp_path / "run", ENTRIES)
+    (model_dir.logs / "log.jsonl").unlink()
+    with pytest.raises(UserError, match=r"log\.jsonl: expected the log of a training: No such"):
+        write_report([model_dir])
+    assert not (model_dir.path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"model_dir": ""}, "expected --model_dir to name something, found nothing"),
+        ({"model_dir": "a,b"}, "expected --output, the folder of the report"),
+        ({"model_dir": "none"}, "none/config.json: expected the folder of a trained model"),
+        ({"model_dir": "none", "output": ""}, "expected --output to name something"),
+        ({"model_dir": "none", "output": "file"}, "file: expected a folder to write to"),
+        ({"model_dir": "none", "output": "there"}, "there/index.html: expected no file, found one"),
+    ],
+)
+def test_what_the_command_cannot_do_is_said_in_a_line(flags, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "index.html").write_text("mine")
+    with pytest.raises(UserError, match=f"^{re.escape(message)}") as error:
+        run("report", **flags)
+    assert "\n" not in str(error.value)
+    assert (tmp_path / "there" / "index.html").read_text() == "mine"
+
+
+def test_the_command_prints_the_page(tmp_path, capsys):
+    model_dir = model_dir_of(tmp_path / "run", ENTRIES)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "index.html").write_text("mine")
+    run("report", model_dir=model_dir.path, output=tmp_path / "there", overwrite=True)
+    assert capsys.readouterr().out == f"{tmp_path / 'there' / 'index.html'}\n"
+    assert "BLEU" in (tmp_path / "there" / "index.html").read_text()
