@@ -18,7 +18,7 @@ from absl import flags
 
 import keras_transformer as kt
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, TASKS, group
+from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
     define_engine_flag,
     define_model_flags,
@@ -103,9 +103,8 @@ def evaluate_translator():
 
 
 def evaluate_parser():
-    for name in ("reference", "target_lang"):
-        if FLAGS[name].value is not None:
-            raise UserError(f"expected no --{name}, found with --task=parsing")
+    asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
     check_outputs()
     references = list(kt.parsing.normalized_trees(FLAGS.source))
     if not references:

@@ -148,7 +148,7 @@ def load_translator(task: str) -> "kt.Translator | kt.CTranslate2Translator":
         UserError: the model is for another task than this one, or the flags do not fit it.
     """
     if uses_ctranslate2():
-        return _load_ctranslate2_translator(task)
+        return _load_ctranslate2_translator()
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     if not FLAGS.model_dir:
@@ -174,10 +174,8 @@ def load_translator(task: str) -> "kt.Translator | kt.CTranslate2Translator":
     )
 
 
-def _load_ctranslate2_translator(task):
+def _load_ctranslate2_translator():
     engine = "found with --engine=ctranslate2"
-    if task != "translation":
-        raise UserError(f"expected a task of translation, {engine}: {task}")
     refuse(["jit_compile"] * FLAGS.jit_compile, f"{engine}, which is compiled")
     if len(FLAGS.model_dir) != 1:
         raise UserError(f"expected one --model_dir, {engine}: {len(FLAGS.model_dir)}")

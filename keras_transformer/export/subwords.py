@@ -22,10 +22,9 @@ class Subwords:
         end: the end symbol.
 
     Example:
+        >>> kt.export.export_ctranslate2(model, tokenizer, "export")
         >>> subwords = Subwords("export")
-        >>> subwords.split_source([b"Two dogs."])
-        [['▁Two', '▁dogs', '.']]
-        >>> subwords.join([["▁Zwei", "▁Hunde", ".", "</s>"]])
+        >>> subwords.join(subwords.split_target([b"Zwei Hunde."]))
         ['Zwei Hunde.']
     """
 
