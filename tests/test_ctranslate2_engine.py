@@ -42,7 +42,7 @@ SENTENCES = [
     "horse " * 50,
 ]
 LIMITED = {**CTRANSLATE2_SEARCH, "extra_length": 4}
-LONGEST = 30  # of sources, in tokens
+LONGEST = 60  # of sources, in tokens
 
 
 @pytest.fixture(scope="module")
