@@ -432,7 +432,7 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path, capfd):
         ({"jit_compile": True}, "expected no --jit_compile, found with --engine=ctranslate2"),
         ({"prefix": "file"}, "expected no --prefix, found with --engine=ctranslate2"),
         ({"alignment": True}, "expected no --alignment, found with --engine=ctranslate2"),
-        ({"sample": True}, "patience must be given without sample only"),
+        ({"sample": True}, "sample must be off with CTranslate2"),
         ({"model_dir": "a,b"}, "expected one --model_dir, found with --engine=ctranslate2: 2"),
         ({"model_dir": "nowhere"}, "nowhere/config.json: expected the folder of a trained model"),
         ({"average": 2}, "expected to average 1 to 1 checkpoints, found 2"),
