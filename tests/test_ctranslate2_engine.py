@@ -341,12 +341,22 @@ def test_a_conversion_that_fails_leaves_nothing(own_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             CTranslate2Translator(own_path)
     assert kept(own_path) == []
-    (own_path / "ctranslate2/.mean-1-float32-0.99.partial").mkdir()  # as a killed process leaves it
+    (own_path / "ctranslate2/.mean-float32-0.99.partial").mkdir()  # as a killed process leaves it
     CTranslate2Translator(own_path)
     assert {path.name for path in (own_path / "ctranslate2").iterdir()} == {
         ".lock",
         *kept(own_path),
     }
+
+
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "sentencepiece.model"])
+def test_a_damaged_conversion_is_told_in_one_line(name, own_path):
+    CTranslate2Translator(own_path)
+    [folder] = kept(own_path)
+    (own_path / "ctranslate2" / folder / name).write_text("{")
+    with pytest.raises(UserError, match=f"{folder}: expected a model for CTranslate2: ") as error:
+        CTranslate2Translator(own_path)
+    assert "\n" not in str(error.value)
 
 
 def test_where_nothing_can_be_kept_a_temporary_folder_serves(own_path, translator, conversions):
