@@ -197,6 +197,10 @@ def test_a_marian_model_of_several_languages(tmp_path):
     assert_same(found.translate_n(lines), expected)
     scores = Translator(model, tokenizer, **LIMITED).score(lines, lines[::-1])
     np.testing.assert_allclose(found.score(lines, lines[::-1]), scores, rtol=1e-4, atol=1e-4)
+    # Whatever it may say, unknown pieces and languages among it.
+    ids = [id_ for id_ in range(tokenizer.vocab_size) if id_ not in (tokenizer.pad_id, 0)]
+    [text] = found._subwords.join([[tokenizer.pieces[id_] for id_ in ids]])
+    assert [text.strip().encode()] == tokenizer.detokenize([ids]).numpy().tolist()
 
 
 def test_int8_is_near_float32(path, translator):
