@@ -1,20 +1,27 @@
-"""Translates standard input to standard output, line for line.
+"""Translates standard input to standard output, or files to files, line for line.
 
   keras-transformer translate --model_dir=runs/en-de < test.en > test.de
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+  keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
+      --direct_running_mode=multi_processing --saved_model=export/en-de \
+      --input='news-*.en.gz' --output=translated/news.de
 
 With --n_best or --scores, each output line is `input line ||| translation ||| score`, where input
 lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
 writes only the scores, of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
+
+With --runner, Apache Beam translates each file of --input to a file of --output, with a model that
+`export --format=saved_model` has written (docs/beam.md).
 """
 
 import itertools
 
 from absl import flags
 
-from keras_transformer.cli import quiet
+from keras_transformer.cli import cluster, quiet
+from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
 from keras_transformer.cli.flags import FLAGS, given_fields, group
 from keras_transformer.cli.translator_flags import (
     define_model_flags,
@@ -29,7 +36,7 @@ from keras_transformer.text_files import read_lines, standard_streams, without_e
 
 
 def define_flags() -> None:
-    define_model_flags()
+    define_model_flags(required=False)  # `--runner` goes without
     with group("Input and output"):
         flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
         flags.DEFINE_string(
@@ -49,9 +56,13 @@ def define_flags() -> None:
             upper_bound=LARGEST,
         )
     define_search_flags()
+    cluster.define_flags()
 
 
 def main():
+    if FLAGS.runner is not None:
+        return cluster.main()
+    cluster.refuse_flags_for_files()
     share_cores_among_workers()
     quiet.find_devices()
     read, write = standard_streams()
