@@ -114,7 +114,7 @@ def cut(failure):
 
 
 def files_written(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_texts_come_out_as_pairs_with_their_translations(shouting):

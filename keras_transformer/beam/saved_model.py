@@ -21,11 +21,6 @@ def find_saved_model(path: str | os.PathLike) -> str:
 
     Raises:
         UserError: no SavedModel that translates is there.
-
-    Example:
-        >>> _ = translator.export("export/en-de"), translator.export("export/en-de")
-        >>> find_saved_model("export/en-de")
-        '/.../export/en-de/2'
     """
     folder = os.fspath(path)
     if "://" not in folder:
