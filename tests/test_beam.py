@@ -282,6 +282,8 @@ def test_outputs_and_inputs_are_looked_at_before_the_job_starts(shouting, tmp_pa
         make(f"{tmp_path}/in*", f"{tmp_path}/de")
     with pytest.raises(UserError, match=r"out: expected a prefix of new files, found .*out-00000"):
         make(f"{tmp_path}/in", f"{tmp_path}/out")
+    with pytest.raises(UserError, match="in/de: expected a folder to write to: "):
+        make(f"{tmp_path}/in", f"{tmp_path}/in/de")
     for prefix in ("", f"{tmp_path}/", f"{tmp_path}/*"):
         with pytest.raises(UserError, match="expected a prefix of files to write, such as"):
             make(f"{tmp_path}/in", prefix)
@@ -322,6 +324,7 @@ def test_the_command_takes_flags_of_beam_among_its_own(shouting, tmp_path):
         (["--model_dir=x"], "expected no --model_dir, found with --runner"),
         (["--scores"], "expected no --scores, found with --runner"),
         (["--runner=BeanRunner"], "--runner=BeanRunner: expected a runner of Apache Beam: "),
+        (["--runner=DataflowRunner"], "--runner=DataflowRunner: "),
         (["--output="], "expected --output to name something, found nothing"),
     ],
 )
@@ -331,6 +334,14 @@ def test_a_mistyped_flag_beside_a_runner_is_one_line(shouting, tmp_path, typed, 
         run_arguments("translate", [*arguments(job(shouting, tmp_path)), *typed])
     assert str(error.value).startswith(said)
     assert files_written(tmp_path) == {"in": b"one\n"}
+
+
+def test_a_file_that_is_cut_off_ends_the_command_with_one_line(shouting, tmp_path):
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"one\n" * 1000)[:20])
+    with pytest.raises(UserError) as error:
+        run_arguments("translate", arguments(job(shouting, tmp_path)))
+    assert str(error.value).startswith(f"{tmp_path}/in.gz:1: expected a readable, whole file: ")
+    assert "while running" not in str(error.value)
 
 
 def test_flags_for_files_are_refused_without_a_runner(model_dir):

@@ -133,15 +133,19 @@ class _ReadLines(beam.DoFn):
 
 def _write_whole(path: str, lines: Iterable[str]) -> str:
     """Writes a file that appears once it is whole; its path."""
-    folder, name = FileSystems.split(path)
-    # A bundle may run twice, even at once: until it is whole, each run has its own file.
-    partial = FileSystems.join(folder, f".{name}.{uuid.uuid4()}.partial")
+    partial = _partial(path)
     compression = CompressionTypes.detect_compression_type(path)
     with contextlib.closing(FileSystems.create(partial, compression_type=compression)) as file:
         for line in lines:
             file.write(f"{line}\n".encode())
     FileSystems.rename([partial], [path])
     return path
+
+
+def _partial(path: str) -> str:
+    """A name until the file is whole, another each time: a bundle may run twice, even at once."""
+    folder, name = FileSystems.split(path)
+    return FileSystems.join(folder, f".{name}.{uuid.uuid4()}.partial")
 
 
 def _matching(files: str) -> list[str]:
@@ -158,13 +162,19 @@ def _matching(files: str) -> list[str]:
 
 
 def _new_prefix(prefix: str) -> str:
-    """The prefix, if its folder is known and nothing begins with it yet."""
+    """The prefix, if files can be written there and none begins with it yet."""
     if not prefix or prefix.endswith("/") or {*"*?["} & {*prefix}:
         raise UserError(
             f"expected a prefix of files to write, such as out/de, found {prefix or 'nothing'}"
         )
     for path in _listed(f"{prefix}-*"):
         raise UserError(f"{prefix}: expected a prefix of new files, found {path}")
+    probe = _partial(_absolute(prefix))
+    try:
+        FileSystems.create(probe).close()
+        FileSystems.delete([probe])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{prefix}: expected a folder to write to: {error}") from error
     return _absolute(prefix)
 
 

@@ -97,14 +97,18 @@ def main() -> None:
     )
     job = TranslateFiles(FLAGS.saved_model, FLAGS.input, FLAGS.output, FLAGS.lines_at_once)
     try:
-        with beam.Pipeline(options=options) as pipeline:
+        pipeline = beam.Pipeline(options=options)
+    except ValueError as error:  # a flag that the runner needs is missing
+        raise UserError(f"--runner={FLAGS.runner}: {error}") from error
+    try:
+        with pipeline:
             _ = pipeline | job
     except Exception as error:
-        # What a worker raised comes as text, in the traceback of the runner's own error.
-        found = re.search(r"UserError: (.*?)( \[while running .*)?$", str(error), re.MULTILINE)
+        # What a worker raises has the name of a step at its end; of another process, it is text.
+        found = re.search(r"UserError: (.*)", f"{type(error).__name__}: {error}")
         if not found:
             raise
-        raise UserError(found[1]) from error
+        raise UserError(found[1].partition(" [while running ")[0]) from error
     print(_report(pipeline.result, job.failed))
 
 
