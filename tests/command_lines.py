@@ -45,12 +45,12 @@ def run_arguments(command, given):
     known, headings = set(flags.FLAGS), dict(GROUPS)
     try:
         if command.endswith(".py"):
-            main = runpy.run_path(str(ROOT / command))["main"]
+            main, parse = runpy.run_path(str(ROOT / command))["main"], flags.FLAGS
         else:
             module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
             module.define_flags()
-            main = module.main
-        flags.FLAGS([command, *given])
+            main, parse = module.main, getattr(module, "parse_flags", flags.FLAGS)
+        parse([command, *given])
         main()
     finally:
         for name in set(flags.FLAGS) - known:

@@ -19,7 +19,7 @@ PROGRAM = "keras-transformer"
 COMMANDS = {
     "train": "train a model, or resume its training",
     "evaluate": "evaluate a model: BLEU, chrF and perplexity, or F1 of a parser",
-    "translate": "translate standard input, line by line",
+    "translate": "translate standard input, or files on a cluster, line by line",
     "parse": "parse standard input, line by line",
     "export": "export a model for TensorFlow Serving or CTranslate2",
     "import-marian": "convert a published Marian model to a model_dir",
@@ -59,8 +59,9 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
     """Runs a command with absl's flags; a mistake of the user is one line, with exit status 2.
 
     Args:
-        module: has the function `main`, and may have `needs_tensorflow`, which tells whether this
-            run does; its docstring begins the text of `--help`.
+        module: has the function `main`; its docstring begins the text of `--help`. It may have
+            `needs_tensorflow`, which tells whether this run does, and `parse_flags`, which reads
+            the flags in place of `flags.FLAGS`.
         program: as it is typed, such as "keras-transformer train".
         arguments: what was typed after that.
     """
@@ -70,7 +71,7 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
             is_full = not asked.isdisjoint(_HELP_FULL)
             sys.exit(print(command_help(program, module.__doc__ or "", is_full), end=""))
         try:
-            return flags.FLAGS(argv)
+            return getattr(module, "parse_flags", flags.FLAGS)(argv)
         except flags.Error as error:
             sys.exit(_fail(program, _explained(error, program), 2))
 

@@ -1,20 +1,27 @@
-"""Translates standard input to standard output, line for line.
+"""Translates standard input to standard output, or files to files, line for line.
 
   keras-transformer translate --model_dir=runs/en-de < test.en > test.de
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+  keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
+      --direct_running_mode=multi_processing --saved_model=export/en-de \
+      --input='news-*.en.gz' --output=translated/news.de
 
 With --n_best or --scores, each output line is `input line ||| translation ||| score`, where input
 lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
 writes only the scores, of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
+
+With --runner, Apache Beam translates each file of --input to a file of --output, with a model that
+`export --format=saved_model` has written (docs/beam.md).
 """
 
 import itertools
 
 from absl import flags
 
-from keras_transformer.cli import quiet
+from keras_transformer.cli import cluster, quiet
+from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
     define_engine_flag,
@@ -31,7 +38,7 @@ from keras_transformer.text_files import read_lines, standard_streams, without_e
 
 
 def define_flags() -> None:
-    define_model_flags()
+    define_model_flags(required=False)  # `--runner` goes without
     with group("Input and output"):
         flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
         flags.DEFINE_string(
@@ -52,6 +59,7 @@ def define_flags() -> None:
         )
     define_search_flags()
     define_engine_flag()
+    cluster.define_flags()
 
 
 def needs_tensorflow() -> bool:
@@ -60,6 +68,9 @@ def needs_tensorflow() -> bool:
 
 
 def main():
+    if FLAGS.runner is not None:
+        return cluster.main()
+    cluster.refuse_flags_for_files()
     if uses_ctranslate2():
         asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
         refuse(asked, "found with --engine=ctranslate2, which has no equivalent")

@@ -36,15 +36,19 @@ def define_weights_flags() -> None:
     )
 
 
-def define_model_flags() -> None:
-    """Defines the flags that say which models `load_translator` loads."""
+def define_model_flags(required: bool = True) -> None:
+    """Defines the flags that say which models `load_translator` loads.
+
+    Args:
+        required: whether flags without `--model_dir` are refused when they are read.
+    """
     with group("Model"):
         flags.DEFINE_list(
             "model_dir",
             None,
             "folder of a trained model; several, separated by commas and with the same "
             "vocabulary, form an ensemble",
-            required=True,
+            required=required,
         )
         define_weights_flags()
 

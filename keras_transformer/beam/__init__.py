@@ -1,0 +1,5 @@
+"""Translation of more text than one machine can hold, by Apache Beam (an optional extra)."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

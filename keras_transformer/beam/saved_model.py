@@ -1,0 +1,80 @@
+"""An exported model as workers use it: bytes of UTF-8 in, strings out (TensorFlow)."""
+
+import os
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 (registers operations)
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from keras_transformer.errors import UserError
+
+_FILE = "saved_model.pb"
+
+
+def find_saved_model(path: str | os.PathLike) -> str:
+    """The folder of the SavedModel at `path`, or of the newest version in it.
+
+    Args:
+        path: what `export` wrote to, or one of its versions: `export/en-de` or `export/en-de/2`.
+            A name with `://` is read by TensorFlow, others are made absolute.
+
+    Raises:
+        UserError: no SavedModel that translates is there.
+    """
+    folder = os.fspath(path)
+    if "://" not in folder:
+        folder = os.path.abspath(folder)
+    try:
+        if not tf.io.gfile.exists(os.path.join(folder, _FILE)):
+            names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+            newest = max((name for name in names if name.isdecimal()), key=int, default="")
+            folder = os.path.join(folder, newest)
+        with tf.io.gfile.GFile(os.path.join(folder, _FILE), "rb") as file:
+            [graph] = SavedModel.FromString(file.read()).meta_graphs
+    except (tf.errors.OpError, DecodeError, ValueError) as error:
+        raise UserError(
+            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: "
+            f"{getattr(error, 'message', error)}"
+        ) from error
+    signature = graph.signature_def["serving_default"]
+    if {*signature.inputs} != {"text"} or "translation" not in signature.outputs:
+        raise UserError(
+            f"{path}: expected a SavedModel from `text` to `translation`, found one from "
+            f"{', '.join(signature.inputs) or 'nothing'} to "
+            f"{', '.join(signature.outputs) or 'nothing'}"
+        )
+    return folder
+
+
+class LoadedModel:
+    """A SavedModel that a process has loaded.
+
+    Args:
+        path: the folder of the SavedModel.
+    """
+
+    def __init__(self, path: str):
+        # What is loaded lives as long as somebody holds it; its functions alone do not.
+        self._loaded = tf.saved_model.load(path)
+        self._translate = self._loaded.signatures["serving_default"]
+        self._count_tokens = getattr(self._loaded, "count_tokens", None)
+
+    def translate(self, texts: list[bytes]) -> list[str]:
+        """The translation of each text.
+
+        Raises:
+            tf.errors.OpError: one of them fails.
+        """
+        translations = self._translate(text=tf.constant(texts, tf.string))["translation"].numpy()
+        return [translation.decode("utf-8", "replace") for translation in translations]
+
+    def count_tokens(self, texts: list[bytes]) -> int:
+        """The number of tokens of all texts; 0 of models of version 0.1, which cannot count.
+
+        Raises:
+            tf.errors.OpError: one of them fails.
+        """
+        if self._count_tokens is None:
+            return 0
+        return int(tf.reduce_sum(self._count_tokens(tf.constant(texts, tf.string))))

@@ -1,0 +1,169 @@
+"""`translate --runner`: translates files on a cluster with Apache Beam (an optional extra)."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from absl import flags, logging
+
+from keras_transformer.cli.flags import FLAGS, GROUPS, group, refuse
+from keras_transformer.errors import UserError
+
+_GROUP = "Files on a cluster"
+_ALSO_TAKEN = ("lines_at_once",)
+
+# Flags of Beam that were typed among ours, and what was typed after `--`, for the runner alone.
+_beam_flags: list[str] = []
+_runner_flags: list[str] = []
+
+
+def define_flags() -> None:
+    """Defines the flags of `translate` that are for files."""
+    with group(_GROUP):
+        flags.DEFINE_string(
+            "runner",
+            None,
+            "runner of Apache Beam that translates files: DirectRunner (this machine), "
+            "FlinkRunner, SparkRunner, DataflowRunner; Beam's own flags may stand beside it, and "
+            "those that the runner alone knows after `--`",
+        )
+        flags.DEFINE_string(
+            "saved_model", None, "exported model, instead of --model_dir, with its search options"
+        )
+        flags.DEFINE_string(
+            "input", None, "files to translate: a path, which may have wildcards, local or gs://"
+        )
+        flags.DEFINE_string(
+            "output", None, "prefix of the files to write: PREFIX-00000-of-00002 and so on"
+        )
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Reads flags as `flags.FLAGS` does; with `--runner`, keeps what is not ours for Beam.
+
+    Args:
+        argv: the program and what was typed after it.
+
+    Returns:
+        The program, and what is no flag.
+
+    Raises:
+        flags.Error: a flag cannot be read, or `--model_dir` is missing.
+    """
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    FLAGS.set_gnu_getopt(True)  # our flags may follow `--parallelism 4`
+    try:
+        program, *_beam_flags[:] = FLAGS(argv[:end], known_only=True)
+    finally:
+        FLAGS.set_gnu_getopt(False)
+    if FLAGS.runner is not None:
+        _runner_flags[:] = argv[end + 1 :]
+        return [program]
+    others = FLAGS(argv)
+    if FLAGS.model_dir is None:
+        raise flags.Error(f"expected --model_dir, found none; see {program} --help")
+    return others
+
+
+def refuse_flags_for_files() -> None:
+    """Refuses the flags of this module where `--runner` is missing.
+
+    Raises:
+        UserError: one is given.
+    """
+    refuse([name for name in GROUPS[_GROUP] if FLAGS[name].present], "found without --runner")
+
+
+def main() -> None:
+    """Runs the job that the flags describe, and prints what was done.
+
+    Raises:
+        UserError: the flags do not go together, or a file cannot be read or written.
+    """
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.FATAL)  # Beam logs the errors that it raises, and much else
+    from keras_transformer.beam.translate_files import TranslateFiles, beam
+
+    refuse(_flags_for_lines(), "found with --runner: the exported model has its options")
+    for name in GROUPS[_GROUP]:
+        if not FLAGS[name].value:
+            raise UserError(f"expected --{name} to name something, found nothing")
+    _check_runner(FLAGS.runner)
+    _check_beam_flags(_beam_flags)
+    options = beam.options.pipeline_options.PipelineOptions(
+        [f"--runner={FLAGS.runner}", *_beam_flags, *_runner_flags]
+    )
+    job = TranslateFiles(FLAGS.saved_model, FLAGS.input, FLAGS.output, FLAGS.lines_at_once)
+    try:
+        pipeline = beam.Pipeline(options=options)
+    except ValueError as error:  # a flag that the runner needs is missing
+        raise UserError(f"--runner={FLAGS.runner}: {error}") from error
+    try:
+        with pipeline:
+            _ = pipeline | job
+    except Exception as error:
+        # What a worker raises has the name of a step at its end; of another process, it is text.
+        found = re.search(r"UserError: (.*)", f"{type(error).__name__}: {error}")
+        if not found:
+            raise
+        raise UserError(found[1].partition(" [while running ")[0]) from error
+    print(_report(pipeline.result, job.failed))
+
+
+def _flags_for_lines():
+    """The flags that were given and are for standard input or a model_dir."""
+    names = [name for heading in GROUPS if heading != _GROUP for name in GROUPS[heading]]
+    return [name for name in names if FLAGS[name].present and name not in _ALSO_TAKEN]
+
+
+def _check_runner(name):
+    from apache_beam.runners import create_runner
+
+    try:
+        create_runner(name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise UserError(f"--runner={name}: expected a runner of Apache Beam: {error}") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _check_beam_flags(given):
+    """Refuses what no part of Beam knows: Beam itself would drop it with a warning."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(given)
+    if not unknown:
+        return
+    name = unknown[0].partition("=")[0]
+    if not name.startswith("-"):
+        raise UserError(f"expected flags only, found {name!r}")
+    known = [*(f"--{name}" for name in GROUPS[_GROUP]), *parser._option_string_actions]
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]}? " if nearest else ""
+    raise UserError(
+        f"unknown flag {name}; {hint}Flags that the runner alone knows stand after `--`"
+    )
+
+
+def _report(result: Any, failed: str) -> str:
+    """What a job has done, in one line."""
+    from keras_transformer.beam.translate_text import COUNTERS
+
+    if result.state != "DONE":
+        return f"the job is {result.state}"
+    counters = result.metrics().query()["counters"]
+    lines, tokens, failures = (
+        sum(counter.result for counter in counters if counter.key.metric.name == name)
+        for name in COUNTERS
+    )
+    return f"lines: {lines}, tokens: {tokens}, failures: {failures}" + (
+        f", in {failed}" if failures else ""
+    )
