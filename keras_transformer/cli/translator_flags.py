@@ -1,7 +1,7 @@
 """Flags of the commands that search for translations, and the translator that they describe."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
@@ -121,20 +121,29 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
         )
 
 
-def load_translator(task: str) -> "kt.Translator":
+def load_translator(
+    task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
+) -> "kt.Translator":
     """The translator that the flags describe.
+
+    Args:
+        task: "translation" or "parsing", or None for either.
+        paths: model_dirs of the ensemble; default: those of `--model_dir`.
+        workers: batches to translate at the same time; default: `--workers`.
 
     Raises:
         UserError: the model is for another task than this one, or the flags do not fit it.
     """
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
-    if not FLAGS.model_dir:
+    paths = FLAGS.model_dir if paths is None else paths
+    if not paths:
         raise UserError("expected --model_dir to name something, found nothing")
-    first, *others = model_dirs = [kt.ModelDir(path) for path in FLAGS.model_dir]
+    first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
     first.load_config()  # which is what a folder without a model lacks
     tokenizer = first.load_tokenizer()
-    expect_task(tokenizer, task, first.path)
+    if task is not None:
+        expect_task(tokenizer, task, first.path)
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
             raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
@@ -147,6 +156,6 @@ def load_translator(task: str) -> "kt.Translator":
         tokenizer,
         SearchOptions(**{**kt.parsing.search_defaults(tokenizer), **given_fields(SearchOptions)}),
         jit_compile=FLAGS.jit_compile,
-        workers=FLAGS.workers,
+        workers=FLAGS.workers if workers is None else workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )

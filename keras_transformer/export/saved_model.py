@@ -139,6 +139,11 @@ class _ServedTranslator(tf.Module):
         of_no_text = tf.where(target_lengths == 0, 0.0, NO_HYPOTHESIS)
         return {"score": tf.where(source_lengths == 0, of_no_text, scores)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
+    def count_tokens(self, text):
+        """No signature: for servers in Python, which plan batches by it."""
+        return self.tokenizer.tokenize(text).row_lengths()
+
     @tf.function(autograph=False)  # traced once for each `n_best`, which two signatures may share
     def _search(self, text, n_best: int, seeds=None, sentence_ids=None):
         options = dataclasses.replace(self._translator.options, n_best=n_best)

@@ -1,0 +1,162 @@
+"""Requests of several clients become batches: a bounded queue, a token budget, a short wait."""
+
+import collections
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from keras_transformer.serving.servable import Servable
+
+
+class Task(Hashable, Protocol):
+    """Computes rows. Rows of equal tasks may be computed together."""
+
+    @property
+    def servable(self) -> Servable:
+        """What computes them."""
+        ...
+
+    def __call__(self, rows: Sequence[Any]) -> list[Any]:
+        """The result of each row."""
+        ...
+
+    def joins(self) -> bool:
+        """Whether rows of several requests may be computed together."""
+        ...
+
+
+class QueueFull(Exception):
+    """As many requests wait as may."""
+
+
+class _Request(NamedTuple):
+    task: Task
+    rows: Sequence[Any]
+    tokens: int
+    arrival: float
+    future: Future
+
+
+class Batcher:
+    """Worker threads that take what waits: the oldest request, and others of the same task.
+
+    A batch is of whole requests. It has at most `tokens_per_batch` tokens, unless one request alone
+    has more.
+
+    Args:
+        tokens_per_batch: the token budget of a batch.
+        max_wait: seconds that a request waits for company.
+        max_queued: requests that may wait, without those being computed.
+        workers: batches computed at the same time, each in a thread.
+        observe: called with the sentences and the tokens of each batch.
+    """
+
+    def __init__(
+        self,
+        tokens_per_batch: int,
+        max_wait: float,
+        max_queued: int,
+        workers: int = 1,
+        observe: Callable[[int, int], None] = lambda sentences, tokens: None,
+    ):
+        self.tokens_per_batch, self.max_wait, self.max_queued = (
+            tokens_per_batch,
+            max_wait,
+            max_queued,
+        )
+        self._observe = observe
+        self._waiting: collections.deque[_Request] = collections.deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"batch worker {number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    def submit(self, task: Task, rows: Sequence[Any], tokens: int) -> Future:
+        """Queues a request; the future gives the result of each row.
+
+        A request whose future is cancelled leaves the queue.
+
+        Raises:
+            QueueFull: `max_queued` requests wait.
+        """
+        request = _Request(task, rows, tokens, time.monotonic(), Future())
+        with self._changed:
+            if len(self._waiting) >= self.max_queued:
+                raise QueueFull
+            self._waiting.append(request)
+            self._changed.notify_all()
+        request.future.add_done_callback(lambda future: self._forget(request))
+        return request.future
+
+    def close(self) -> None:
+        """Computes what waits, and ends the workers."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _forget(self, request):
+        if request.future.cancelled():
+            with self._changed:
+                if request in self._waiting:
+                    self._waiting.remove(request)
+
+    def _work(self):
+        while batch := self._next_batch():
+            batch = [one for one in batch if one.future.set_running_or_notify_cancel()]
+            if batch:
+                self._compute(batch)
+
+    def _compute(self, batch):
+        rows = [row for request in batch for row in request.rows]
+        self._observe(len(rows), sum(request.tokens for request in batch))
+        try:
+            results = iter(batch[0].task(rows))
+            for request in batch:
+                request.future.set_result([next(results) for _ in request.rows])
+        except Exception as error:
+            for request in batch:
+                if not request.future.done():
+                    request.future.set_exception(error)
+
+    def _next_batch(self):
+        """The next requests to compute; none once the batcher is closed and nothing waits."""
+        with self._changed:
+            while True:
+                if not self._waiting:
+                    if self._closed:
+                        return []
+                    self._changed.wait()
+                    continue
+                batch, is_full = self._joined()
+                remaining = batch[0].arrival + self.max_wait - time.monotonic()
+                if is_full or remaining <= 0 or self._closed:
+                    for request in batch:
+                        self._waiting.remove(request)
+                    return batch
+                self._changed.wait(remaining)
+
+    def _joined(self):
+        """The oldest request with those that join it, and whether no other could."""
+        first = self._waiting[0]
+        batch, tokens = [first], first.tokens
+        if not first.task.joins():
+            return batch, True
+        for request in list(self._waiting)[1:]:
+            if request.task == first.task:
+                tokens += request.tokens
+                if tokens > self.tokens_per_batch:
+                    return batch, True
+                batch.append(request)
+        return batch, tokens >= self.tokens_per_batch
