@@ -120,7 +120,9 @@ SENTENCE = " ".join(WORDS).split()
 )
 def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     found = attention.find(word)
     assert [SENTENCE[position] for position in found] == pieces
     assert found == list(range(found[0], found[-1] + 1))
@@ -133,7 +135,9 @@ def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
 )
 def test_a_word_that_is_not_there_is_refused(word):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     with pytest.raises(UserError, match=re.escape("among T ·wo h ·or ·ses , or a")) as error:
         attention.find(word)
     assert str(error.value).endswith(f"found {word!r}")
@@ -205,7 +209,7 @@ def words_drawn(figure):
 def test_words_neither_overlap_nor_leave_the_page(maps, words):
     long = [f"{word}{'n' * (place % 23)}" for place, word in enumerate(["längste"] * 60)]
     weights = np.full((1, 16, 60, 60), 1 / 60)
-    attention = WordAttention("encoder self-attention", long, long, weights, long)
+    attention = WordAttention("encoder self-attention", long, long, weights, long, long)
     for drawn in (attention, maps["memory"]):
         figure = line_figure(drawn, layer=0, words=words)
         texts = words_drawn(figure)

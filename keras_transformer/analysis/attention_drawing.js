@@ -12,7 +12,8 @@ function make(parent, tag, attributes = {}, text = "") {
 
 // Gives each kind of attention `weight(layer, head, query, key)`.
 // Weights come as 16-bit integers in base64, least significant byte first.
-function readAttention({ kinds, colours }) {
+function readAttention(attention) {
+  const { kinds, colours } = attention;
   for (const kind of kinds) {
     const bytes = Uint8Array.from(atob(kind.weights), (character) => character.charCodeAt(0));
     const integers = Uint16Array.from({ length: bytes.length / 2 },
@@ -22,7 +23,7 @@ function readAttention({ kinds, colours }) {
       return integers[row * kind.keys.length + key] / 65535;
     };
   }
-  return { kinds, colours };
+  return attention;
 }
 
 const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}%`;
@@ -30,14 +31,15 @@ const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}%`;
 const isolated = (text) => `\u2068${text}\u2069`;
 
 // Draws into an element what `readAttention` returns: controls, words, and the lines between them.
-function drawAttention(root, { kinds, colours }) {
+// `kind` is shown first.
+function drawAttention(root, { kinds, colours }, kind = kinds[0]) {
   const ROW = 26, FAINT = 0.02, MOST = 5000;  // of more lines a browser grows slow
   const IDLE = "Point at a word, or click it to hold it.";
   // What is shown: a kind of attention, a layer, heads, and the word pointed at or pinned.
-  const state =
-    { kind: kinds[0], layer: 0, heads: new Set(colours.keys()), word: null, pinned: null };
+  const state = { kind, layer: 0, heads: new Set(colours.keys()), word: null, pinned: null };
 
   root.classList.add("attention");
+  root.style.setProperty("--heads", colours.length);
   const form = make(root, "form");
   form.addEventListener("submit", (event) => event.preventDefault());
   const controls = {};

@@ -13,6 +13,7 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
+from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.server import Predict, Server, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
 
@@ -58,7 +59,7 @@ def create_app(server: Server) -> Starlette:
         raise UserError(f"Malformed request: {request.method} {request.url.path}")
 
     model = "/v1/models/{name}"
-    routes = []
+    routes = page_routes(server)
     for prefix in (model, model + "/versions/{version:int}"):
         routes += [
             Route(f"{prefix}:predict", predict, methods=["POST"]),

@@ -2,21 +2,21 @@
 // The page of the server: what is typed is translated as typing stops, by one model or by two.
 
 const TYPING_MS = 300, POINTING_MS = 100;
-const AT_ONCE = 16;  // sentences in a request
+const AT_ONCE = 16, MOST = 200;  // sentences in a request, and in the page
+const MOST_WORDS = 400;  // of a sentence whose attention can be shown
 const DOWN_SECONDS = 3;  // until a server that does not answer is asked again
 const NO_HYPOTHESIS = -1e9;
 const OPTIONS = [
   ["beam_size", "Beam size", "Live beams for each sentence; 1 is greedy decoding"],
   ["n_best", "Translations", "How many to return for each sentence, at most the beam size"],
   ["alpha", "Length penalty", "Exponent of the length penalty; 0 ranks by probability alone"],
-  ["min_length", "Min. length", "Least tokens of a translation"],
-  ["max_length", "Max. length", "Most tokens of a translation"],
+  ["min_length", "Minimum length", "Least tokens of a translation"],
+  ["max_length", "Maximum length", "Most tokens of a translation"],
   ["extra_length", "Extra length", "Most tokens beyond those of the source"],
-  ["no_repeat_ngram", "No repeat of", "Forbid that so many tokens in a row occur twice; 0 allows it"],
+  ["no_repeat_ngram", "No repeated n-gram", "Tokens in a row that may not occur twice; 0 for no limit"],
 ];
 
 const $ = (selector) => document.querySelector(selector);
-const words = (text) => text.split(/\s+/).filter(Boolean);
 let models = [], panels = [], rows = [];
 
 // Asking the server.
@@ -34,26 +34,29 @@ async function ask(path, body = null, signal = null) {
   const key = sessionStorage.getItem("key");
   if (key) headers.Authorization = `Bearer ${key}`;
   if (body) headers["Content-Type"] = "application/json";
-  const request = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal };
+  const method = body ? "POST" : "GET";
   let response, answer;
   try {
-    response = await fetch(path, request);
+    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
     answer = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    if (response && !response.ok) throw new Failure(`The server answered with status ${response.status}.`);
-    throw new Failure("The server does not answer. Trying again …", DOWN_SECONDS);
+    if (!response || response.ok) {
+      throw new Failure("The server does not answer. Trying again …", DOWN_SECONDS);
+    }
   }
+  const { status } = response;
+  $("#key").hidden = status !== 401;
   if (response.ok) return answer;
-  if (response.status === 401) {
-    $("#key").hidden = false;
-    throw new Failure(key ? "The server does not know this API key." : "This server asks for an API key.");
+  if (status === 401) {
+    throw new Failure(key ? "The server does not know this API key."
+                          : "This server asks for an API key.");
   }
-  if (response.status === 429 || response.status === 503) {
+  if (status === 429 || status === 503) {
     const seconds = Number(response.headers.get("Retry-After")) || 1;
     throw new Failure("The server is busy. Trying again …", seconds);
   }
-  throw new Failure(answer.error ?? `The server answered with status ${response.status}.`);
+  throw new Failure(answer?.error ?? `The server answered with status ${status}.`);
 }
 
 // A panel: a model, the options of its search, and what it answered.
@@ -76,9 +79,10 @@ class Panel {
   showHead() {
     const { model, element } = this;
     element.replaceChildren();
-    const head = make(element, "div");
+    const head = make(element, "div", { class: "head" });
+    const title = make(head, "div");
     if (models.length > 1) {
-      const select = make(head, "select", { class: "name", "aria-label": "Model" });
+      const select = make(title, "select", { class: "name", "aria-label": "Model" });
       for (const { name } of models) make(select, "option", { value: name }, name);
       select.value = model.name;
       select.addEventListener("change", () => {
@@ -87,15 +91,13 @@ class Panel {
         translate();
       });
     } else {
-      make(head, "span", { class: "name" }, model.name);
+      make(title, "span", { class: "name" }, model.name);
     }
-    make(head, "span", { class: "about" }, about(model));
-    const options = make(head, "button", { type: "button", "aria-expanded": false }, "Options");
-    make(head, "button", { type: "button" }, "Copy as curl").addEventListener("click", () => this.copy());
-    if (panels.length > 1 && this !== panels[0]) {
-      const close = make(head, "button", { type: "button", "aria-label": `Close ${model.name}` }, "×");
-      close.addEventListener("click", () => compare(false));
-    }
+    make(title, "span", { class: "about" }, about(model));
+    const buttons = make(head, "div");
+    const options = make(buttons, "button", { type: "button", "aria-expanded": false }, "Options");
+    const copy = make(buttons, "button", { type: "button" }, "Copy as curl");
+    copy.addEventListener("click", () => this.copy());
     const fields = this.showOptions();
     options.addEventListener("click", () => {
       fields.hidden = !fields.hidden;
@@ -105,14 +107,15 @@ class Panel {
   }
 
   showOptions() {
-    const fields = make(this.element, "fieldset", { class: "options", "aria-label": "Options", hidden: "" });
+    const fields = make(this.element, "fieldset",
+      { class: "options", "aria-label": "Options", hidden: "" });
     const defaults = this.model.options;
     fields.disabled = defaults === null;
-    if (fields.disabled) make(fields, "p", {}, "Options are fixed in this model, as it was exported.");
+    if (fields.disabled) make(fields, "p", {}, "Fixed when this model was exported.");
     for (const [name, title, help] of OPTIONS) {
       const label = make(fields, "label", { title: help }, title);
-      const input = make(label, "input", { type: "number", name, min: 0, placeholder: "–",
-                                           step: name === "alpha" ? 0.1 : 1 });
+      const step = name === "alpha" ? 0.1 : 1;
+      const input = make(label, "input", { type: "number", name, min: 0, step, placeholder: "–" });
       input.value = defaults?.[name] ?? "";
       input.addEventListener("input", () => {
         const value = input.value === "" ? defaults[name] : Number(input.value);
@@ -125,6 +128,12 @@ class Panel {
     return fields;
   }
 
+  close() {
+    this.asking?.abort();
+    clearTimeout(this.again);
+    this.element.remove();
+  }
+
   // What was answered is out of date.
   forget() {
     this.answers.clear();
@@ -133,7 +142,7 @@ class Panel {
 
   request(sentences) {
     const options = Object.keys(this.changed).length ? { options: this.changed } : {};
-    return [`api/models/${encodeURIComponent(this.model.name)}:translate`, { text: sentences, ...options }];
+    return [pathOf(this.model, "translate"), { text: sentences, ...options }];
   }
 
   // Asks for sentences that it has no answer to; what was being asked is given up.
@@ -159,8 +168,10 @@ class Panel {
     if (asking.signal.aborted) return;
     this.element.classList.remove("busy");
     this.fail(failure);
-    if (failure?.retry) this.again = setTimeout(() => this.translate(sentences), 1000 * failure.retry);
-    else if (!failure) tell();
+    if (failure?.retry) {
+      this.again = setTimeout(() => this.translate(sentences), 1000 * failure.retry);
+    }
+    tell();
   }
 
   fail(failure) {
@@ -179,7 +190,7 @@ class Panel {
     ].join(" \\\n  ");
     this.element.querySelector(".curl")?.remove();
     const shown = make(this.element, "textarea",
-      { class: "curl", readonly: "", rows: command.split("\n").length + 1, "aria-label": "curl command" });
+      { class: "curl", readonly: "", rows: 4, wrap: "off", "aria-label": "curl command" });
     shown.value = command;
     shown.select();
     shown.addEventListener("keydown", ({ key }) => { if (key === "Escape") shown.remove(); });
@@ -189,11 +200,10 @@ class Panel {
   }
 }
 
+const pathOf = ({ name }, verb) => `api/models/${encodeURIComponent(name)}:${verb}`;
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-function about({ engine, versions }) {
-  return [engine, versions?.length ? `version ${versions.join(", ")}` : ""].filter(Boolean).join(" · ");
-}
+const about = ({ engine, versions }) => `${engine} · version ${versions.join(", ")}`;
 
 // A row: a sentence, and below it a cell for each panel.
 
@@ -233,15 +243,21 @@ class Row {
   }
 }
 
+// Each word is an element of its own, but for a text so long that nobody points at its words.
 function showWords(parent, text) {
   parent.replaceChildren();
-  return words(text).map((word, i) => {
+  const words = text.split(/\s+/).filter(Boolean);
+  if (words.length > MOST_WORDS) {
+    parent.append(text);
+    return [];
+  }
+  return words.map((word, i) => {
     if (i) parent.append(" ");
     return make(parent, "span", {}, word);
   });
 }
 
-// A translation with its score; pointing at a word of it shows in the source what the word attends to.
+// A translation with its score. Who points at a word of it sees in the source what it attends to.
 
 class Hypothesis {
   constructor(list, row, panel, { text, score }) {
@@ -255,7 +271,8 @@ class Hypothesis {
     if (isParser) this.showTree();
     else this.showText();
     const aside = make(this.element, "div", { class: "aside" });
-    make(aside, "span", { title: "log-probability / length penalty" }, score.toFixed(2).replace("-", "−"));
+    const number = score.toFixed(2).replace("-", "−");
+    make(aside, "span", { title: "log-probability / length penalty" }, number);
     if (panel.model.attention && text) this.offerDrawing(aside);
   }
 
@@ -301,7 +318,7 @@ class Hypothesis {
         this.drawn = make(this.element, "div", { class: "drawn" });
         try {
           const attention = await this.attention();
-          if (this.drawn) drawAttention(this.drawn, attention);
+          if (this.drawn) drawAttention(this.drawn, attention, attention.kinds.at(-1));
         } catch (error) {
           if (this.drawn) make(this.drawn, "p", { class: "failure" }, error.message);
         }
@@ -312,8 +329,8 @@ class Hypothesis {
 
   // Asked for once, and again if that failed.
   attention() {
-    const path = `api/models/${encodeURIComponent(this.panel.model.name)}:attention`;
-    this.asked ??= ask(path, { text: this.sentence, translation: this.text }).then(readAttention);
+    const pair = { text: this.sentence, translation: this.text };
+    this.asked ??= ask(pathOf(this.panel.model, "attention"), pair).then(readAttention);
     this.asked.catch(() => { this.asked = null; });
     return this.asked;
   }
@@ -329,22 +346,26 @@ class Hypothesis {
   async attend(index) {
     const isOver = () =>
       Hypothesis.pointed !== this.words[index] || this.row.sentence !== this.sentence;
-    let shares;
+    let attention;
     try {
-      shares = wordShares(await this.attention(), index);
+      attention = await this.attention();
     } catch (error) {
       if (!isOver()) say(error.message);
       return;
     }
     if (isOver()) return;
+    const shares = wordShares(attention, index);
     const source = [...this.row.source.children];
     source.forEach((word, i) => word.style.setProperty("--share", shares[i] ?? 0));
     const best = source.map((word, i) => [shares[i] ?? 0, word.textContent])
       .sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([share]) => share >= 0.05)
-      .map(([share, word]) => `${isolated(word)} ${percent(share)}`);
-    say(`${isolated(this.words[index].textContent)} looks at ${best.join(", ")}`);
+      .map(([share, word]) => `${named(word)} ${percent(share)}`);
+    say(`${named(this.words[index].textContent)} looks at ${best.join(", ")}`);
   }
 }
+
+// A word without the signs around it, unless it is nothing else.
+const named = (word) => `“${isolated(word.replace(/^\p{P}+|\p{P}+$/gu, "") || word)}”`;
 
 // How much a word of the translation attends to each word of the source: by all heads of the last
 // layer but one, which is nearest to what people align.
@@ -365,7 +386,10 @@ function wordShares({ kinds, colours, words }, index) {
 
 // The page as a whole.
 
-const sentences = () => $("#text").value.split("\n").map((line) => line.trim()).filter(Boolean);
+function sentences() {
+  const lines = $("#text").value.split("\n").slice(0, MOST);
+  return lines.map((line) => line.trim()).filter(Boolean);
+}
 
 let typing = null;
 function soon(action) {
@@ -377,13 +401,16 @@ function say(text) {
   $("#status").textContent = text;
 }
 
-// Says what is new, once all panels have answered.
+// Says when all panels have answered, mostly to those who do not see it.
 function tell() {
   const wanted = sentences();
-  const answers = wanted.map((sentence) => panels[0].answers.get(sentence));
-  if (!answers.every(Boolean)) return;
-  if (wanted.length > 1) say(`${wanted.length} sentences translated.`);
-  else say("");
+  if (!wanted.length || !panels.every(({ answers }) => wanted.every((one) => answers.has(one)))) {
+    say("");
+  } else if ($("#text").value.split("\n").length > MOST) {
+    say(`The first ${MOST} lines are translated; the command translates files.`);
+  } else {
+    say(wanted.length > 1 ? `${wanted.length} sentences done.` : "Done.");
+  }
 }
 
 function translate() {
@@ -396,7 +423,8 @@ function translate() {
 function arrangeRows(wanted) {
   const free = new Set(rows);
   const keep = (row) => free.delete(row) && row;
-  const kept = wanted.map((sentence) => keep(rows.find((row) => free.has(row) && row.sentence === sentence)));
+  const kept = wanted.map((sentence) =>
+    keep(rows.find((row) => free.has(row) && row.sentence === sentence)));
   rows = wanted.map((sentence, i) => {
     const row = kept[i] || keep(rows[i]) || new Row();
     row.set(sentence);
@@ -408,26 +436,26 @@ function arrangeRows(wanted) {
 
 function compare(isWanted) {
   if (isWanted) {
-    const other = models.find((model) => model !== panels[0].model) ?? models[0];
-    panels.push(new Panel(other));
+    panels.push(new Panel(models.find((model) => model !== panels[0].model)));
   } else {
-    panels.pop().remove();
+    panels.pop().close();
   }
   document.body.classList.toggle("comparing", isWanted);
-  $("#compare").setAttribute("aria-pressed", isWanted);
+  $("#compare").textContent = isWanted ? "Stop comparing" : "Compare";
   translate();
 }
 
+// Asks what is served, until the server says so.
 async function start() {
   try {
     models = await ask("api/models");
   } catch (error) {
     say(error.message);
     if (error.retry) setTimeout(start, 1000 * error.retry);
+    else if (!$("#key").hidden) $("#key-value").focus();
     return;
   }
-  say("");
-  $("#key").hidden = true;
+  document.title = models.map(({ name }) => name).join(", ");
   $("#compare").hidden = models.length < 2;
   panels = [new Panel(models[0])];
   translate();
@@ -439,6 +467,7 @@ $("#compare").addEventListener("click", () => compare(panels.length === 1));
 $("#key").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("key", $("#key-value").value);
-  start();
+  if (panels.length) translate();
+  else start();
 });
 start();

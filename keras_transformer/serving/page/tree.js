@@ -55,6 +55,5 @@ function drawTree(root, text) {
   }
   const [width, height] = [Math.max(0, right - GAP), bottom + 28];
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("width", width);
-  svg.setAttribute("height", height);
+  svg.style.setProperty("--width", width);
 }
