@@ -34,7 +34,7 @@ def define_weights_flags() -> None:
     )
 
 
-def define_model_flags() -> None:
+def define_model_flags(required: bool = True) -> None:
     """Defines the flags that say which models `load_translator` loads."""
     with group("Model"):
         flags.DEFINE_list(
@@ -42,7 +42,7 @@ def define_model_flags() -> None:
             None,
             "folder of a trained model; several, separated by commas and with the same "
             "vocabulary, form an ensemble",
-            required=True,
+            required=required,
         )
         define_weights_flags()
 

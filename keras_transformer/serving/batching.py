@@ -1,11 +1,12 @@
 """Requests of several clients become batches: a bounded queue, a token budget, a short wait."""
 
 import collections
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from keras_transformer.serving.servable import Servable
 
@@ -31,7 +32,8 @@ class QueueFull(Exception):
     """As many requests wait as may."""
 
 
-class _Request(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Request:
     task: Task
     rows: Sequence[Any]
     tokens: int
@@ -42,8 +44,8 @@ class _Request(NamedTuple):
 class Batcher:
     """Worker threads that take what waits: the oldest request, and others of the same task.
 
-    A batch is of whole requests. It has at most `tokens_per_batch` tokens, unless one request alone
-    has more.
+    A batch is of whole requests, in the order in which they came. It has at most `tokens_per_batch`
+    tokens, unless one request alone has more.
 
     Args:
         tokens_per_batch: the token budget of a batch.
@@ -61,11 +63,8 @@ class Batcher:
         workers: int = 1,
         observe: Callable[[int, int], None] = lambda sentences, tokens: None,
     ):
-        self.tokens_per_batch, self.max_wait, self.max_queued = (
-            tokens_per_batch,
-            max_wait,
-            max_queued,
-        )
+        self._tokens_per_batch, self._max_wait = tokens_per_batch, max_wait
+        self._max_queued = max_queued
         self._observe = observe
         self._waiting: collections.deque[_Request] = collections.deque()
         self._changed = threading.Condition()
@@ -91,7 +90,7 @@ class Batcher:
         """
         request = _Request(task, rows, tokens, time.monotonic(), Future())
         with self._changed:
-            if len(self._waiting) >= self.max_queued:
+            if len(self._waiting) >= self._max_queued:
                 raise QueueFull
             self._waiting.append(request)
             self._changed.notify_all()
@@ -120,15 +119,18 @@ class Batcher:
 
     def _compute(self, batch):
         rows = [row for request in batch for row in request.rows]
-        self._observe(len(rows), sum(request.tokens for request in batch))
         try:
             results = iter(batch[0].task(rows))
-            for request in batch:
-                request.future.set_result([next(results) for _ in request.rows])
         except Exception as error:
-            for request in batch:
-                if not request.future.done():
-                    request.future.set_exception(error)
+            if len(batch) == 1:
+                batch[0].future.set_exception(error)
+            else:  # each alone, so that none fails for what another asks
+                for request in batch:
+                    self._compute([request])
+            return
+        self._observe(len(rows), sum(request.tokens for request in batch))
+        for request in batch:
+            request.future.set_result([next(results) for _ in request.rows])
 
     def _next_batch(self):
         """The next requests to compute; none once the batcher is closed and nothing waits."""
@@ -140,7 +142,7 @@ class Batcher:
                     self._changed.wait()
                     continue
                 batch, is_full = self._joined()
-                remaining = batch[0].arrival + self.max_wait - time.monotonic()
+                remaining = batch[0].arrival + self._max_wait - time.monotonic()
                 if is_full or remaining <= 0 or self._closed:
                     for request in batch:
                         self._waiting.remove(request)
@@ -156,7 +158,7 @@ class Batcher:
         for request in list(self._waiting)[1:]:
             if request.task == first.task:
                 tokens += request.tokens
-                if tokens > self.tokens_per_batch:
+                if tokens > self._tokens_per_batch:
                     return batch, True
                 batch.append(request)
-        return batch, tokens >= self.tokens_per_batch
+        return batch, tokens >= self._tokens_per_batch

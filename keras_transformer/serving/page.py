@@ -1,31 +1,29 @@
 """The page at `/`, on which people try a model, and the requests that only the page makes."""
 
 import asyncio
-import dataclasses
 from importlib import resources
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_transformer.analysis.attention_page import attention_data
 from keras_transformer.analysis.pair_attention import WordAttention, word_numbers
-from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.serving.server import Attention, Server, Translate, json_response
 
-# The largest value that a request may choose, so that none takes the server for long. A model that
-# is served with a larger one may be asked for as much.
-LARGEST_OPTIONS = {
-    "beam_size": 32,
-    "n_best": 32,
-    "alpha": 10,
-    "min_length": 1024,
-    "max_length": 1024,
-    "extra_length": 1024,
-    "no_repeat_ngram": 100,
-}
+# What the page lets people choose.
+OPTIONS = (
+    "beam_size",
+    "n_best",
+    "alpha",
+    "min_length",
+    "max_length",
+    "extra_length",
+    "no_repeat_ngram",
+)
 FILES = {
     "/": ("keras_transformer.serving", "page/index.html", "text/html"),
     "/page.css": ("keras_transformer.serving", "page/page.css", "text/css"),
@@ -49,12 +47,16 @@ def page_routes(server: Server) -> list[Route]:
     """The routes of the page and of what it asks for."""
 
     async def models(request: Request) -> Response:
-        return json_response([_described(model) for model in server.models.values()])
+        loaded = [model for model in server.models.values() if model.current]
+        if not loaded:
+            raise HTTPException(503, "models are loading", {"Retry-After": "1"})
+        return json_response([_described(model) for model in loaded])
 
     async def translate(request: Request) -> Response:
         _, _, servable = server.model(request)
         body = await server.read_json(request)
-        texts, options = parse_translate(body, servable.options)
+        texts, changes = parse_translate(body)
+        options = server.search_options(servable, changes)
         found = await server.compute(request, Translate(servable, options), texts, texts)
         return json_response({"translations": [[one._asdict() for one in some] for some in found]})
 
@@ -66,40 +68,25 @@ def page_routes(server: Server) -> list[Route]:
         return json_response(await asyncio.to_thread(_drawn, maps))
 
     return [
-        *(Route(path, _file(*file), methods=["GET"]) for path, file in FILES.items()),
-        Route("/api/models", models, methods=["GET"]),
-        Route("/api/models/{name}:translate", translate, methods=["POST"]),
-        Route("/api/models/{name}:attention", attention, methods=["POST"]),
+        *(Route(path, _file(*file)) for path, file in FILES.items()),
+        Route("/api/models", models),
+        Route("/api/models/{name:model}:translate", translate, methods=["POST"]),
+        Route("/api/models/{name:model}:attention", attention, methods=["POST"]),
     ]
 
 
-def parse_translate(
-    body: Any, defaults: SearchOptions | None
-) -> tuple[list[str], SearchOptions | None]:
+def parse_translate(body: Any) -> tuple[list[str], dict[str, Any]]:
     """The texts and the options of a request such as `{"text": ["Two dogs."], "options": {}}`.
-
-    Args:
-        body: as JSON has it.
-        defaults: the options that the request may change some of; None: they are fixed.
 
     Raises:
         UserError: it asks for something else.
     """
-    body = _object(body, "a body", {"text", "options"})
-    texts = body.get("text")
+    texts, options = _values(body, "text", "options")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UserError("text: expected a list of strings")
-    chosen = _object(body.get("options", {}), "options", set(LARGEST_OPTIONS))
-    if not chosen:
-        return texts, defaults
-    if defaults is None:
-        raise UserError("options: expected none, since those of a SavedModel are fixed")
-    options = dataclasses.replace(defaults, **chosen)
-    for name in chosen:
-        default, value = getattr(defaults, name), getattr(options, name)
-        largest = max(LARGEST_OPTIONS[name], default or 0)
-        options.expect(name, value is None or value <= largest, f"at most {largest}")
-    return texts, options
+    if not isinstance(options, dict | None):
+        raise UserError("options: expected an object")
+    return texts, options or {}
 
 
 def parse_attention(body: Any) -> tuple[str, str]:
@@ -108,20 +95,17 @@ def parse_attention(body: Any) -> tuple[str, str]:
     Raises:
         UserError: it asks for something else.
     """
-    body = _object(body, "a body", {"text", "translation"})
-    text, translation = body.get("text"), body.get("translation")
+    text, translation = _values(body, "text", "translation")
     if not isinstance(text, str) or not isinstance(translation, str):
-        raise UserError("expected text and translation, a string each")
+        raise UserError("text and translation: expected a string each")
     return text, translation
 
 
-def _object(value, what, keys):
-    if not isinstance(value, dict):
-        raise UserError(f"expected {what} that is an object of JSON")
-    for key in value:
-        if key not in keys:
-            raise UserError(f"expected {what} of {', '.join(sorted(keys))}, found {key!r}")
-    return value
+def _values(body, *names):
+    """The values of an object that has these names and no others; None where one is missing."""
+    if not isinstance(body, dict) or not set(body) <= set(names):
+        raise UserError(f"expected an object of {' and '.join(names)}")
+    return [body.get(name) for name in names]
 
 
 def _described(model):
@@ -132,7 +116,7 @@ def _described(model):
         "task": servable.task,
         "engine": servable.engine,
         "versions": [version],
-        "options": options and {name: getattr(options, name) for name in LARGEST_OPTIONS},
+        "options": options and {name: getattr(options, name) for name in OPTIONS},
         "attention": servable.has_attention,
     }
 

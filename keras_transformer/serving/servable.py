@@ -177,17 +177,21 @@ class SavedModelServable:
         UserError: the SavedModel cannot be read, or has other signatures.
     """
 
-    engine = "saved_model"
-    options = None
+    task, engine = "translation", "saved_model"
+    options: SearchOptions | None = None
     max_tokens = 1023
-    task = "translation"
     has_attention = False
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()
         [graph] = SavedModel.FromString(content).meta_graphs
-        self.signatures = dict(graph.signature_def)
+        self.signatures: Mapping[str, SignatureDef] = dict(graph.signature_def)
         self._loaded = tf.saved_model.load(str(path))
+        if not hasattr(self._loaded, "count_tokens"):
+            raise UserError(
+                f"{path}: expected a SavedModel of `keras-transformer export`; if it is one of an "
+                "earlier version, export it again"
+            )
 
     def count_tokens(self, texts: Texts) -> list[int]:
         return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()

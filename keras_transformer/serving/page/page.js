@@ -54,7 +54,8 @@ async function ask(path, body = null, signal = null) {
   }
   if (status === 429 || status === 503) {
     const seconds = Number(response.headers.get("Retry-After")) || 1;
-    throw new Failure("The server is busy. Trying again …", seconds);
+    const why = status === 503 ? "The model is being loaded" : "The server is busy";
+    throw new Failure(`${why}. Trying again …`, seconds);
   }
   throw new Failure(answer?.error ?? `The server answered with status ${status}.`);
 }
