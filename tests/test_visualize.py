@@ -3,9 +3,7 @@
 import base64
 import html.parser
 import json
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -308,50 +306,18 @@ def test_the_page_holds_all_weights_and_needs_nothing_else(maps, hostile):
             np.testing.assert_allclose(weights, attention.weights.ravel(), atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def browser_page():
-    """One of headless Chromium: Playwright's, an installed one, or that of the variable CHROMIUM.
-
-    In a single process, as where a container allows no sandbox; then one page is all there is.
-    """
-    api = pytest.importorskip("playwright.sync_api", exc_type=ImportError)
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    arguments = ["--no-sandbox", "--single-process", "--no-zygote"]
-    with api.sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        except api.Error as error:
-            pytest.skip(f"no Chromium: {error.message.splitlines()[0]}")
-        yield browser.new_page()
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def events(browser_page):
-    """What a page must not do: load, ask, complain."""
-    found = []
-    browser_page.on("pageerror", lambda error: found.append(str(error)))
-    browser_page.on("console", lambda message: found.append(message.text))
-    browser_page.on("dialog", lambda dialog: found.append(dialog.message))
-    browser_page.on("request", lambda request: found.append(request.url))
-    return found
-
-
 @pytest.fixture
-def opened(browser_page, events, tmp_path):
+def opened(page, addresses, tmp_path):
     """Opens the page of some maps from a file."""
+    path = tmp_path / "attention.html"
 
     def open_page(maps):
-        path = tmp_path / "attention.html"
         path.write_text(attention_page(maps), encoding="utf-8")
-        browser_page.goto(f"file://{path}")
-        events.remove(f"file://{path}")
-        return browser_page
+        page.goto(f"file://{path}")
+        return page
 
-    events.clear()
     yield open_page
-    assert not events
+    assert set(addresses) == {f"file://{path}"}
 
 
 def opacities(page):
