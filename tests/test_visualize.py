@@ -120,7 +120,9 @@ SENTENCE = " ".join(WORDS).split()
 )
 def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     found = attention.find(word)
     assert [SENTENCE[position] for position in found] == pieces
     assert found == list(range(found[0], found[-1] + 1))
@@ -133,7 +135,9 @@ def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
 )
 def test_a_word_that_is_not_there_is_refused(word):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     with pytest.raises(UserError, match=re.escape("among T ·wo h ·or ·ses , or a")) as error:
         attention.find(word)
     assert str(error.value).endswith(f"found {word!r}")
@@ -205,7 +209,7 @@ def words_drawn(figure):
 def test_words_neither_overlap_nor_leave_the_page(maps, words):
     long = [f"{word}{'n' * (place % 23)}" for place, word in enumerate(["längste"] * 60)]
     weights = np.full((1, 16, 60, 60), 1 / 60)
-    attention = WordAttention("encoder self-attention", long, long, weights, long)
+    attention = WordAttention("encoder self-attention", long, long, weights, long, long)
     for drawn in (attention, maps["memory"]):
         figure = line_figure(drawn, layer=0, words=words)
         texts = words_drawn(figure)
@@ -351,7 +355,7 @@ def opened(browser_page, events, tmp_path):
 
 
 def opacities(page):
-    lines = page.locator("#lines line").all()
+    lines = page.locator(".drawing line").all()
     return sorted(float(line.get_attribute("stroke-opacity")) for line in lines)
 
 
@@ -359,31 +363,31 @@ def test_in_a_browser_a_word_shows_what_it_looks_at(opened, maps):
     page = opened(maps)
     page.get_by_text("encoder-decoder attention").click()
     attention = maps["memory"]
-    assert page.locator("#queries bdi").all_inner_texts() == attention.queries
-    page.locator("#queries li").nth(1).hover()
+    assert page.locator(".queries bdi").all_inner_texts() == attention.queries
+    page.locator(".queries li").nth(1).hover()
     weights = attention.weights[0, :, 1]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
     mean = weights.mean(axis=0)
     best = attention.keys[int(mean.argmax())]
-    said = re.sub("[\u2068\u2069]", "", page.locator("#says").inner_text())
+    said = re.sub("[\u2068\u2069]", "", page.locator(".says").inner_text())
     assert said.startswith(f"{attention.queries[1]} looks at {best} ")
     assert said.endswith("(mean of 2 heads)")
 
 
 def test_in_a_browser_a_word_shows_what_looks_at_it(opened, maps):
     page = opened(maps)
-    page.locator("#keys li").nth(2).click()
+    page.locator(".keys li").nth(2).click()
     page.mouse.move(0, 0)
     weights = maps["encoder"].weights[0, :, :, 2]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
-    page.locator("#keys li").nth(2).press("Escape")
-    page.locator("#keys li").nth(2).blur()
+    page.locator(".keys li").nth(2).press("Escape")
+    page.locator(".keys li").nth(2).blur()
     assert len(opacities(page)) == (maps["encoder"].weights[0] >= 0.02).sum()
 
 
 def test_in_a_browser_heads_and_layers_are_chosen(opened, maps):
     page = opened(maps)
-    page.locator("#heads label").nth(0).click()
+    page.locator(".heads label").nth(0).click()
     weights = maps["encoder"].weights[0, 1]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
     page.get_by_text("none", exact=True).click()
@@ -396,14 +400,14 @@ def test_in_a_browser_heads_and_layers_are_chosen(opened, maps):
     }
     deeper["encoder"].weights[2] = np.eye(len(maps["encoder"].keys))
     page = opened(deeper)
-    assert page.locator("#layers :checked").count() == 1
-    page.locator("#layers label").nth(2).click()
+    assert page.locator(".layers :checked").count() == 1
+    page.locator(".layers label").nth(2).click()
     assert opacities(page) == [1.0] * 2 * len(maps["encoder"].keys)
 
 
 def test_in_a_browser_hostile_text_is_text(opened, hostile):
     page = opened(hostile)
-    assert page.locator("#queries bdi").all_inner_texts() == hostile["encoder"].queries
+    assert page.locator(".queries bdi").all_inner_texts() == hostile["encoder"].queries
     assert page.locator("script").count() == 2
 
 

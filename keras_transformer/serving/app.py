@@ -17,6 +17,7 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
 from keras_transformer.serving.middleware import Observe, RequireKey
+from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.server import Predict, Server, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
 
@@ -107,7 +108,7 @@ def create_app(
             return json_response({"status": "ready"})
         return json_response({"error": "models are loading"}, 503, {"Retry-After": "5"})
 
-    routes = []
+    routes = page_routes(server)
     for prefix in ("/v1/models/{name:model}", "/v1/models/{name:model}/versions/{version:version}"):
         routes += [
             Route(f"{prefix}:predict", predict, methods=["POST"]),

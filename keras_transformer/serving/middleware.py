@@ -11,10 +11,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_transformer.errors import UserError
+from keras_transformer.serving import page
 from keras_transformer.serving.server import Server, json_response
 
 # What answers without a key: probes, and the page that asks for the key.
-_OPEN = {"/healthz", "/readyz", "/", "/page.css", "/page.js"}
+_OPEN = {"/healthz", "/readyz", *page.FILES}
 _LOG = logging.getLogger("keras_transformer.serving.access")
 
 
