@@ -50,7 +50,7 @@ class Doing:
         may_go_on: what batches wait for.
     """
 
-    task, engine, has_attention = "translation", "keras", False
+    task, engine, has_attention = "translation", "tensorflow", False
     max_tokens, options = 1000, None
 
     def __init__(self):
