@@ -12,6 +12,7 @@ from . import (
     training,
 )
 from .config import TransformerConfig
+from .ctranslate2_translator import CTranslate2Translator
 from .errors import UserError
 from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
@@ -28,6 +29,7 @@ __version__: str
 
 __all__ = [
     "PRESETS",
+    "CTranslate2Translator",
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import numbers
 import os
 import random
 import threading
@@ -22,17 +21,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list
 from keras_transformer.tokenizers import Tokenizer
-
-
-class Translation(NamedTuple):
-    """A translated sentence, and its score: log-probability / length penalty.
-
-    A sentence without a hypothesis, as constraints may leave it, becomes an empty one of score
-    `decoding.NO_HYPOTHESIS`, -1e9.
-    """
-
-    text: str
-    score: float
+from keras_transformer.translation import Translation, expect_at_least, one_line, utf_8
 
 
 class Alignment(NamedTuple):
@@ -91,9 +80,9 @@ class Translator:
         workers: int = 1,
         **search_options,
     ):
-        _expect("tokens_per_batch", tokens_per_batch, least=1)
-        _expect("max_source_length", max_source_length, least=2)  # a token, and the end
-        _expect("workers", workers, least=1)
+        expect_at_least(1, "tokens_per_batch", tokens_per_batch)
+        expect_at_least(2, "max_source_length", max_source_length)  # a token, and the end
+        expect_at_least(1, "workers", workers)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self.options = dataclasses.replace(options, **search_options)
         for model in self.models:
@@ -203,7 +192,7 @@ class Translator:
             texts = texts.reshape(-1, n_best)
             for row, row_texts, row_scores in zip(rows, texts, scores.numpy(), strict=False):
                 translations[row] = [
-                    Translation(_one_line(text), float(score))
+                    Translation(one_line(text.decode("utf-8", "replace")), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)
                     if score > NO_HYPOTHESIS
                 ] or [Translation("", NO_HYPOTHESIS)]
@@ -313,7 +302,7 @@ class Translator:
         )
 
     def _tokenize(self, sentences, tokenize):
-        tokens = tokenize(tf.constant([_utf_8(sentence) for sentence in sentences], tf.string))
+        tokens = tokenize(tf.constant([utf_8(sentence) for sentence in sentences], tf.string))
         ids, splits = tokens.flat_values.numpy(), tokens.row_splits.numpy()
         sentences = (ids[start:end] for start, end in itertools.pairwise(splits))
         return [sentence[: self.max_source_length - 1] for sentence in sentences]
@@ -391,19 +380,5 @@ class Translator:
         return scoring.score(self.models, source_ids, target_ids, self.options)
 
 
-def _expect(name: str, value: int, least: int) -> None:
-    if not isinstance(value, numbers.Integral) or value < least:
-        raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
-
-
 def _lengths(tokens) -> np.ndarray:
     return np.array([len(ids) for ids in tokens], int)
-
-
-def _utf_8(sentence: str | bytes) -> bytes:
-    return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
-
-
-def _one_line(text: bytes) -> str:
-    """The text without line breaks, which a model can spell in bytes, nor halves of characters."""
-    return " ".join(text.decode("utf-8", "replace").split())

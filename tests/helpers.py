@@ -50,9 +50,11 @@ def randomise(layer, seed: int = 0):
         weight.assign(weight.numpy() + rng.normal(scale=0.2, size=weight.shape))
 
 
-def run_python(script: str, *arguments) -> str:
+def run_python(script: str, *arguments, stdin: str = "") -> str:
     """Runs a script in a process of its own, from the project's folder; what it printed."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    process = subprocess.run(
+        command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=600
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout

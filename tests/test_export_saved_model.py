@@ -23,9 +23,11 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.serving.servable import SavedModelServable
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
-from keras_transformer.translator import Translator, _one_line
+from keras_transformer.translation import one_line
+from keras_transformer.translator import Translator
 
 SENTENCES = [
     "The girls sleep.",
@@ -150,14 +152,14 @@ def test_a_translation_must_be_given_for_each_text(signatures):
 def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, said):
     spelled = translator.tokenizer.detokenize(tf.constant([said]))
     [line] = saved_model._one_line(spelled).numpy()
-    assert line.decode() == _one_line(spelled.numpy()[0])
+    assert line.decode() == one_line(spelled.numpy()[0].decode())
 
 
 def test_white_space_of_every_script_is_one_space():
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     texts = [f"{c} a{c}{c}b{c}".encode() for c in characters]
     lines = saved_model._one_line(tf.constant(texts)).numpy().tolist()
-    assert [line.decode() for line in lines] == [_one_line(text) for text in texts]
+    assert [line.decode() for line in lines] == [one_line(text.decode()) for text in texts]
 
 
 WITHOUT_KERAS = """
@@ -376,3 +378,26 @@ def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
     options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
     assert refused("export", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_our_own_server_answers_like_the_translator(exported, translator, expected):
+    servable = SavedModelServable(exported)
+    rows = servable.predict("serving_default", [(sentence,) for sentence in SENTENCES])
+    assert [(row["translation"], row["score"]) for row in rows] == [
+        (one["text"], one["score"]) for one in expected
+    ]
+    assert [len(found) for found in servable.translate_n(["A horse!", ""])] == [3, 1]
+    assert servable.translate_n(NOT_UTF_8)[0][0].text == translator(NOT_UTF_8)[0]
+    [row] = servable.predict("score", [("", "Nein")])
+    assert row == {"score": NO_HYPOTHESIS}
+    tokens = [len(translator.tokenizer.tokenize([text])[0]) for text in SENTENCES]
+    assert servable.count_tokens(SENTENCES) == tokens
+    assert servable.joins("serving_default")
+
+
+def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sampling):
+    servable = SavedModelServable(exported_sampling)
+    first, again, other = servable.predict("sample", [(7, "Yes"), (7, "Yes"), (8, "Yes")])
+    assert first == again != other
+    joins = {name: servable.joins(name) for name in ("serving_default", "nbest", "score", "sample")}
+    assert joins == {"serving_default": False, "nbest": False, "score": True, "sample": True}

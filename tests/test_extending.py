@@ -149,7 +149,8 @@ class Characters(Tokenizer):
 
 
 def test_a_tokenizer_takes_the_places_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(model_dir_module.TOKENIZERS, Characters.file_name, Characters)
+    kinds = model_dir_module.tokenizer_kinds()
+    monkeypatch.setitem(kinds, Characters.file_name, Characters)
     tokenizer = Characters("abcdefghij ")
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     model = small_model(1, vocab_size=tokenizer.vocab_size, **layers)

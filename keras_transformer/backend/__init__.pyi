@@ -1,3 +1,3 @@
-from .cores import parts_for_cores, share_cores
+from .cores import number_of_cores, parts_for_cores, share_cores
 
-__all__ = ["parts_for_cores", "share_cores"]
+__all__ = ["number_of_cores", "parts_for_cores", "share_cores"]

@@ -3,8 +3,6 @@
 import contextlib
 import os
 
-import tensorflow as tf
-
 # Where parts pay: wider models keep all cores busy with one product, and in smaller parts the
 # gradients of each, which are to be added up, take too large a share of the time.
 _MOST_D_MODEL, _LEAST_TOKENS = 256, 1024
@@ -21,9 +19,11 @@ def share_cores(parts: int) -> None:
         parts: of a batch in training (`parallel_parts`), or batches in translation (`workers`); 1
             leaves all as it is.
     """
+    import tensorflow as tf
+
     if parts > 1:
         with contextlib.suppress(RuntimeError):
-            tf.config.threading.set_intra_op_parallelism_threads(max(1, _cores() // parts))
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, number_of_cores() // parts))
 
 
 def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
@@ -40,10 +40,15 @@ def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
         >>> parts_for_cores(d_model=512, tokens_per_batch=25_000)  # a wide model
         1
     """
+    import tensorflow as tf
+
     if d_model > _MOST_D_MODEL or tf.config.list_physical_devices("GPU"):
         return 1
-    return max(1, min(_cores(), tokens_per_batch // _LEAST_TOKENS))
+    return max(1, min(number_of_cores(), tokens_per_batch // _LEAST_TOKENS))
 
 
-def _cores():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def number_of_cores() -> int:
+    """Number of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -18,14 +18,16 @@ from absl import flags
 
 import keras_transformer as kt
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, TASKS, group
+from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
+    define_engine_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     parser_defaults,
     refuse_n_best,
     share_cores_among_workers,
+    uses_ctranslate2,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
@@ -62,6 +64,7 @@ def define_flags() -> None:
             for name, own in parser_defaults().items()
         }
     )
+    define_engine_flag()
 
 
 def main():
@@ -94,15 +97,14 @@ def evaluate_translator():
     if "bleu_paper" not in scores:
         print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
-    if len(translator.models) == 1:  # an ensemble has no loss
-        figures |= reference_perplexity(translator.models[0], corpus)
+    if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
+        figures |= reference_perplexity(model_of(translator), corpus)
     write_json(translator, figures)
 
 
 def evaluate_parser():
-    for name in ("reference", "target_lang"):
-        if FLAGS[name].value is not None:
-            raise UserError(f"expected no --{name}, found with --task=parsing")
+    asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
     check_outputs()
     references = list(kt.parsing.normalized_trees(FLAGS.source))
     if not references:
@@ -124,7 +126,10 @@ def write_output(lines):
 def write_json(translator, figures):
     """Writes all figures, and the options they were computed with, to `--json`."""
     if FLAGS.json:
-        how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        how = {
+            name: FLAGS[name].value
+            for name in ("model_dir", "average", "weights", "precision", "engine")
+        }
         if FLAGS.weights == "mean":
             how["average"] = kt.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
         record = {**figures, **how, **dataclasses.asdict(translator.options)}
@@ -145,6 +150,13 @@ def reference_corpus(translator, pairs):
             f"nor longer than {MAX_LENGTH} tokens, found none"
         )
     return corpus
+
+
+def model_of(translator):
+    """The model whose perplexity is reported; that of CTranslate2 is computed here, in float32."""
+    if uses_ctranslate2():
+        return translator.model_dir.load_model(FLAGS.average, FLAGS.weights)
+    return translator.models[0]
 
 
 def reference_perplexity(model, corpus):

@@ -59,7 +59,8 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
     """Runs a command with absl's flags; a mistake of the user is one line, with exit status 2.
 
     Args:
-        module: has the function `main`; its docstring begins the text of `--help`.
+        module: has the function `main`, and may have `needs_tensorflow`, which tells whether this
+            run does; its docstring begins the text of `--help`.
         program: as it is typed, such as "keras-transformer train".
         arguments: what was typed after that.
     """
@@ -74,20 +75,21 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
             sys.exit(_fail(program, _explained(error, program), 2))
 
     app.run(
-        lambda argv: _run(module.main, program, argv[1:]),
+        lambda argv: _run(module, program, argv[1:]),
         [program, *arguments],
         flags_parser=parse,
     )
     raise AssertionError("unreachable: absl ends the process")
 
 
-def _run(command, program, others):
+def _run(module, program, others):
     try:
         if others:
             raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
-        with ending_when_interrupted(program):
-            quiet.import_tensorflow()
-        command()
+        if getattr(module, "needs_tensorflow", lambda: True)():
+            with ending_when_interrupted(program):
+                quiet.import_tensorflow()
+        module.main()
     except UserError as error:
         sys.exit(_fail(program, str(error), 2))
     except BrokenPipeError:
@@ -106,9 +108,10 @@ def _run(command, program, others):
 
 
 def _is_out_of_memory(error):
-    import tensorflow as tf
-
-    return isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+    tf = sys.modules.get("tensorflow")
+    return isinstance(error, MemoryError) or (
+        tf is not None and isinstance(error, tf.errors.ResourceExhaustedError)
+    )
 
 
 def _explained(error, program):

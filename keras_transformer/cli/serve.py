@@ -10,6 +10,7 @@ times, serves several models, each under its name.
 
 from absl import flags
 
+import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -19,15 +20,17 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.cli.translator_flags import (
+    define_engine_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     share_cores_among_workers,
+    uses_ctranslate2,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
 
-_OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile")
+_OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile", "engine")
 
 
 def define_flags() -> None:
@@ -59,6 +62,7 @@ def define_flags() -> None:
     with group("Limits"):
         define_record_flags(ServingOptions)
     define_search_flags()
+    define_engine_flag()
 
 
 def main():
@@ -89,7 +93,7 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers,
+        workers=FLAGS.workers or (kt.backend.number_of_cores() if uses_ctranslate2() else 1),
         poll_seconds=FLAGS.poll_seconds,
         keys=keys,
         cors_origins=FLAGS.cors_origin,

@@ -15,12 +15,14 @@ import itertools
 from absl import flags
 
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, given_fields, group
+from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
+    define_engine_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     share_cores_among_workers,
+    uses_ctranslate2,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
@@ -49,16 +51,26 @@ def define_flags() -> None:
             upper_bound=LARGEST,
         )
     define_search_flags()
+    define_engine_flag()
+
+
+def needs_tensorflow() -> bool:
+    """Whether this run translates with TensorFlow: to import it takes seconds."""
+    return not uses_ctranslate2()
 
 
 def main():
-    share_cores_among_workers()
-    quiet.find_devices()
+    if uses_ctranslate2():
+        asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
+        refuse(asked, "found with --engine=ctranslate2, which has no equivalent")
+    else:
+        share_cores_among_workers()
+        quiet.find_devices()
     read, write = standard_streams()
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
-        of_search |= {"workers"} if FLAGS.workers > 1 else set()
+        of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # which asks for it
             of_search.add("jit_compile")
         if of_search:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 import keras_transformer as kt
-from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
+from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.precision import PRECISIONS, in_precision
 from keras_transformer.records import LARGEST
 
@@ -65,8 +67,9 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
         )
         flags.DEFINE_integer(
             "workers",
-            1,
-            "number of batches to translate at the same time",
+            None,
+            "number of batches to translate at the same time; default: 1, of CTranslate2 one for "
+            "each core",
             lower_bound=1,
             upper_bound=1024,
         )
@@ -77,6 +80,23 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
             lower_bound=1,
             upper_bound=LARGEST,
         )
+
+
+def define_engine_flag() -> None:
+    """Defines the flag of the commands that can translate with CTranslate2."""
+    with group("Speed"):
+        flags.DEFINE_enum(
+            "engine",
+            "tensorflow",
+            ["tensorflow", "ctranslate2"],
+            "what computes translations; ctranslate2 is faster on a CPU, and searches with "
+            "--plain_length_penalty and --patience=1 unless other values are given",
+        )
+
+
+def uses_ctranslate2() -> bool:
+    """Whether `--engine` is a flag of the command and asks for CTranslate2."""
+    return "engine" in FLAGS and FLAGS.engine == "ctranslate2"
 
 
 def parser_defaults() -> dict[str, str]:
@@ -100,7 +120,7 @@ def refuse_n_best(why: str) -> None:
 
 def share_cores_among_workers() -> None:
     """Gives each of `--workers` its share of the cores; XLA's threads serve all of them anyway."""
-    kt.backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers)
+    kt.backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
 
 
 def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.PathLike) -> None:
@@ -123,20 +143,22 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
 
 def load_translator(
     task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
-) -> "kt.Translator":
+) -> "kt.Translator | kt.CTranslate2Translator":
     """The translator that the flags describe.
 
     Args:
         task: "translation" or "parsing", or None for either.
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
-        workers: batches to translate at the same time; default: `--workers`.
+        workers: batches that a `Translator` computes at the same time; default: `--workers`.
 
     Raises:
         UserError: the model is for another task than this one, or the flags do not fit it.
     """
+    paths = FLAGS.model_dir if paths is None else paths
+    if uses_ctranslate2():
+        return _load_ctranslate2_translator(paths)
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
-    paths = FLAGS.model_dir if paths is None else paths
     if not paths:
         raise UserError("expected --model_dir to name something, found nothing")
     first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
@@ -156,6 +178,29 @@ def load_translator(
         tokenizer,
         SearchOptions(**{**kt.parsing.search_defaults(tokenizer), **given_fields(SearchOptions)}),
         jit_compile=FLAGS.jit_compile,
-        workers=FLAGS.workers if workers is None else workers,
+        workers=workers or FLAGS.workers or 1,
+        tokens_per_batch=FLAGS.tokens_per_batch,
+    )
+
+
+def _load_ctranslate2_translator(paths):
+    engine = "found with --engine=ctranslate2"
+    refuse(["jit_compile"] * FLAGS.jit_compile, f"{engine}, which is compiled")
+    if len(paths) != 1:
+        raise UserError(f"expected one --model_dir, {engine}: {len(paths)}")
+    given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
+    if given.get("alpha"):  # an exponent belongs to a formula, which is to be given with it
+        del defaults["plain_length_penalty"]
+    # Imported here: CTranslate2 is an extra.
+    from keras_transformer.export.converted import ConvertedModel
+
+    chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
+    if not ConvertedModel(kt.ModelDir(paths[0]), **chosen).exists():
+        quiet.import_tensorflow()
+    return kt.CTranslate2Translator(
+        paths[0],
+        SearchOptions(**{**defaults, **given}),
+        **chosen,
+        workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )

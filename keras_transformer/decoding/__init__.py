@@ -1,11 +1,11 @@
 """From a trained model to target sequences."""
 
-from keras_transformer.decoding.beam_search import NO_HYPOTHESIS, BeamSearchResult, beam_search
+from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import search
 from keras_transformer.decoding.steps import DecoderSteps
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 __all__ = [
     "NO_HYPOTHESIS",

@@ -15,11 +15,10 @@ from keras_transformer.decoding.steps import (
     take_sentences,
     where_sentence,
 )
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 Tensor = Any
 IMPOSSIBLE = float("-inf")  # the log-probability of a symbol that may not follow
-NO_HYPOTHESIS = -1e9  # the score where there is no hypothesis: finite, so that JSON can hold it
 TABLE_ROWS = 20  # about so many: `_top_k` folds the logits into a table, and scans column maxima
 
 

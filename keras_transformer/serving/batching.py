@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -112,15 +113,21 @@ class Batcher:
                     self._waiting.remove(request)
 
     def _work(self):
-        while batch := self._next_batch():
-            batch = [one for one in batch if one.future.set_running_or_notify_cancel()]
-            if batch:
-                self._compute(batch)
+        while self._compute_next():
+            pass  # and keep nothing of what was computed, such as a version that is let go
+
+    def _compute_next(self):
+        batch = self._next_batch()
+        if running := [one for one in batch if one.future.set_running_or_notify_cancel()]:
+            self._compute(running)
+        return bool(batch)
 
     def _compute(self, batch):
         rows = [row for request in batch for row in request.rows]
         try:
-            results = iter(batch[0].task(rows))
+            results = batch[0].task(rows)
+            ends = list(itertools.accumulate(len(request.rows) for request in batch))
+            parts = [results[start:end] for start, end in itertools.pairwise([0, *ends])]
         except Exception as error:
             if len(batch) == 1:
                 batch[0].future.set_exception(error)
@@ -129,8 +136,8 @@ class Batcher:
                     self._compute([request])
             return
         self._observe(len(rows), sum(request.tokens for request in batch))
-        for request in batch:
-            request.future.set_result([next(results) for _ in request.rows])
+        for request, part in zip(batch, parts, strict=True):
+            request.future.set_result(part)
 
     def _next_batch(self):
         """The next requests to compute; none once the batcher is closed and nothing waits."""

@@ -13,12 +13,14 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_transformer.analysis.pair_attention import WordAttention, pair_attention
+from keras_transformer.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
 from keras_transformer.sentences import as_text
-from keras_transformer.translator import Translation, Translator
+from keras_transformer.translation import Translation, utf_8
+from keras_transformer.translator import Translator
 
 Row = tuple[Any, ...]  # a value of each input of a signature, in the order of their names
 Texts = Sequence[str | bytes]
@@ -28,7 +30,7 @@ class Servable(Protocol):
     """A model that answers. Its methods may be called by several threads at the same time."""
 
     task: str  # "translation" or "parsing"
-    engine: str  # what computes, for people: "keras", "ctranslate2" or "saved_model"
+    engine: str  # what computes: "tensorflow", "ctranslate2" or "saved_model"
     signatures: Mapping[str, SignatureDef]
     options: SearchOptions | None  # the defaults of `translate_n`; None: they cannot be chosen
     max_tokens: int  # a text is read up to so many tokens
@@ -82,26 +84,26 @@ def signature_defs(n_best: int, names: Sequence[str]) -> dict[str, SignatureDef]
 
 
 class TranslatorServable:
-    """A `Translator`, with the signatures that its SavedModel would have.
+    """A `Translator` of any engine, with the signatures that its SavedModel would have.
 
     Args:
         translator: beam search; requests bring no seeds to sample by.
-        engine: the name of what computes.
     """
 
-    def __init__(self, translator: Translator, engine: str = "keras"):
+    def __init__(self, translator: Translator | CTranslate2Translator):
         self.translator = translator
-        self.task, self.engine = translator.tokenizer.task, engine
+        self.task = translator.tokenizer.task
+        self.has_attention = isinstance(translator, Translator)
+        self.engine = "tensorflow" if self.has_attention else "ctranslate2"
         self.options = translator.options
         self.max_tokens = translator.max_source_length - 1  # and the end symbol
-        self.has_attention = engine == "keras"
         names = ["serving_default", "nbest", "score"]
         self.signatures = signature_defs(self.options.n_best, names)
         # TensorFlow traces a graph for each.
         self._with_options = functools.lru_cache(maxsize=16)(translator.with_options)
 
     def count_tokens(self, texts: Texts) -> list[int]:
-        tokens = self.translator.tokenizer.tokenize(tf.constant([_utf_8(text) for text in texts]))
+        tokens = self.translator.tokenizer.tokenize(tf.constant([utf_8(text) for text in texts]))
         return tokens.row_lengths().numpy().tolist()
 
     def joins(self, signature: str) -> bool:
@@ -138,6 +140,8 @@ class TranslatorServable:
 
     def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
         translator = self.translator
+        if not isinstance(translator, Translator):
+            raise UserError("CTranslate2 shows no attention: serve with --engine=tensorflow")
         return pair_attention(translator.models[0], translator.tokenizer, text, translation)
 
 
@@ -147,8 +151,8 @@ class ParserServable(TranslatorServable):
     There is no signature `score`, since a tree may be spelled by other symbols than the search's.
     """
 
-    def __init__(self, translator: Translator, engine: str = "keras"):
-        super().__init__(translator, engine)
+    def __init__(self, translator: Translator | CTranslate2Translator):
+        super().__init__(translator)
         self.has_attention = False
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 
@@ -226,10 +230,6 @@ class SavedModelServable:
 
     def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
         raise UserError("a SavedModel shows no attention: serve its model_dir instead")
-
-
-def _utf_8(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
 
 
 def _values(tensor: tf.Tensor) -> list:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from keras_transformer.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.errors import UserError
 from keras_transformer.serving.servable import (
     ParserServable,
@@ -75,7 +76,9 @@ def saved_model(name: str, path: str) -> Model:
 
 
 def trained_model(
-    name: str, paths: Sequence[str], load: Callable[[Sequence[str]], Translator]
+    name: str,
+    paths: Sequence[str],
+    load: Callable[[Sequence[str]], Translator | CTranslate2Translator],
 ) -> Model:
     """The model of a model_dir, or the ensemble of several.
 

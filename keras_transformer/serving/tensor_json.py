@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -200,6 +201,7 @@ def _refuse_constant(name):
 
 
 def _shown(value, limit=80):
-    """The beginning of a value, for a message."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """The beginning of a value, for a message, however long and deep it is."""
+    chunks = [value] if isinstance(value, str) else json.JSONEncoder().iterencode(value)
+    text = "".join(itertools.islice(chunks, limit))
     return text if len(text) <= limit else f"{text[:limit]}..."

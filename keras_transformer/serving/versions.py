@@ -58,6 +58,8 @@ class Model:
 
     def refresh(self) -> None:
         """Looks for versions, and has the highest that can be loaded answer."""
+        if (ModelVersionStatus.UNLOADING, "") in self._states.values():
+            gc.collect()  # requests and what TensorFlow loads are in cycles
         found = self._find()
         for version in sorted(found, reverse=True):
             if self._current and self._current[0] == version:
@@ -86,8 +88,6 @@ class Model:
         self._states[version] = ModelVersionStatus.AVAILABLE, ""
         if before:
             self._states[before[0]] = ModelVersionStatus.UNLOADING, ""
-            del before
-            gc.collect()  # what TensorFlow loads is in cycles
         return True
 
     def _has_ended(self, version):

@@ -1,28 +1,5 @@
 """Training with `model.fit`, its checkpoints and its reports."""
 
-from keras_transformer.options.training import TrainingOptions
-from keras_transformer.training.checkpoints import Checkpoints, average_weights
-from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import parallel_parts
-from keras_transformer.training.step import TrainableTransformer
-from keras_transformer.training.strategies import (
-    STRATEGIES,
-    make_strategy,
-    replica_batches,
-    worker_of,
-)
-from keras_transformer.training.trainer import train
+import lazy_loader
 
-__all__ = [
-    "STRATEGIES",
-    "Checkpoints",
-    "ModelDir",
-    "TrainableTransformer",
-    "TrainingOptions",
-    "average_weights",
-    "make_strategy",
-    "parallel_parts",
-    "replica_batches",
-    "train",
-    "worker_of",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import keras
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import recover_folder, remove_folder, whole_folder
-from keras_transformer.model import Transformer
+
+# Keras and NumPy are imported where arrays are read or written: a command that decodes with
+# CTranslate2 asks which checkpoints there are, and would be slower for them.
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
 
 _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
 
@@ -49,7 +50,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(
-        self, model: Transformer, step: int, progress: Mapping[str, Any] | None = None
+        self, model: "Transformer", step: int, progress: Mapping[str, Any] | None = None
     ) -> None:
         """Writes weights and random state, and of a compiled model the optimizer's state.
 
@@ -63,11 +64,11 @@ class Checkpoints:
         """
         self._write(step, {**_weights(model), **_training_state(model)}, progress or {})
 
-    def save_weights(self, model: Transformer, step: int) -> None:
+    def save_weights(self, model: "Transformer", step: int) -> None:
         """Writes what `restore_weights` reads, alone; raises what `save` does."""
         self._write(step, _weights(model), {})
 
-    def restore(self, model: Transformer, step: int) -> None:
+    def restore(self, model: "Transformer", step: int) -> None:
         """Reads what `save` wrote, into a model that is compiled as the saved one was.
 
         Raises:
@@ -75,11 +76,11 @@ class Checkpoints:
         """
         self._read(step, {**_weights(model), **_training_state(model)})
 
-    def restore_weights(self, model: Transformer, step: int) -> None:
+    def restore_weights(self, model: "Transformer", step: int) -> None:
         """Reads the weights alone; raises what `restore` does."""
         self._read(step, _weights(model))
 
-    def restore_average(self, model: Transformer, step: int) -> None:
+    def restore_average(self, model: "Transformer", step: int) -> None:
         """Reads the moving average of the weights as the weights.
 
         Raises:
@@ -93,6 +94,17 @@ class Checkpoints:
         """What `save` was given; raises `UserError` if the checkpoint is damaged."""
         self._check_whole(step)
         return json.loads((self.path(step) / _PROGRESS).read_text())
+
+    def manifest(self, step: int) -> bytes:
+        """What tells this checkpoint from every other: the checksums of its files.
+
+        Raises:
+            UserError: there is no such checkpoint.
+        """
+        try:
+            return (self.path(step) / _MANIFEST).read_bytes()
+        except OSError as error:
+            raise UserError(f"{self.path(step)}: expected a checkpoint: {error!r}") from error
 
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints."""
@@ -137,6 +149,9 @@ class Checkpoints:
         return list(problems.values())
 
     def _write(self, step, variables, progress):
+        import keras
+        import numpy as np
+
         path = self.path(step)
         try:
             with whole_folder(path, replace=True) as partial:
@@ -154,7 +169,7 @@ class Checkpoints:
     def _check_whole(self, step):
         path = self.path(step)
         try:
-            manifest = json.loads((path / _MANIFEST).read_text())
+            manifest = json.loads(self.manifest(step))
             damaged = [n for n in (_STATE, _PROGRESS) if manifest[n] != _checksum(path / n)]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: expected a checkpoint: {error!r}") from error
@@ -165,6 +180,8 @@ class Checkpoints:
             )
 
     def _read(self, step, variables):
+        import numpy as np
+
         self._check_whole(step)
         path = self.path(step) / _STATE
         with np.load(path) as state:
@@ -175,12 +192,15 @@ class Checkpoints:
             variable.assign(arrays[name])
 
 
-def average_weights(model: Transformer, checkpoints: Checkpoints, steps: Sequence[int]) -> None:
+def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Sequence[int]) -> None:
     """Sets the model's weights to the plain mean of those at `steps` (paper, section 6.1).
 
     Raises:
         UserError: as `Checkpoints.restore`.
     """
+    import keras
+    import numpy as np
+
     weights = model.weights
     total = [np.zeros(weight.shape) for weight in weights]
     for step in steps:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -10,20 +11,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, partial_path, recover_folder, whole_file
-from keras_transformer.model import Transformer
 from keras_transformer.options.parsing import LINEARIZATIONS
 from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
-from keras_transformer.parsing import ParsingTokenizer
-from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
-from keras_transformer.tokenizers.marian import MarianTokenizer
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 
-TOKENIZERS = {
-    kind.file_name: kind for kind in (MarianTokenizer, ParsingTokenizer, SubwordTokenizer)
-}
+_VOCABULARY = "vocabulary.model"
 _RECORDED = {
     "options": dict,
     "data": dict,
@@ -37,6 +33,13 @@ _RECORDED = {
 def vocabulary_digest(content: bytes) -> str:
     """A hexadecimal number that another vocabulary file does not have."""
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+@functools.cache
+def tokenizer_kinds() -> dict[str, type["kt.tokenizers.Tokenizer"]]:
+    """The kinds of vocabulary by the name of their file; TensorFlow is imported for them."""
+    kinds = (kt.MarianTokenizer, kt.parsing.ParsingTokenizer, kt.SubwordTokenizer)
+    return {kind.file_name: kind for kind in kinds}
 
 
 class ModelDir:
@@ -84,9 +87,7 @@ class ModelDir:
             return False
         found = "a file" if not self.path.is_dir() else self._foreign_file()
         if found:
-            use_it = (
-                found == SubwordTokenizer.file_name and "; --vocabulary takes one to train with"
-            )
+            use_it = found == _VOCABULARY and "; --vocabulary takes one to train with"
             raise UserError(
                 f"model_dir {self.path}: expected a model, or an empty or new folder, "
                 f"found {found}{use_it or ''}"
@@ -122,7 +123,9 @@ class ModelDir:
         recover_folder(self.best.folder)
         return self.checkpoints.recover()
 
-    def create(self, config: TransformerConfig, tokenizer: Tokenizer, training: dict) -> None:
+    def create(
+        self, config: TransformerConfig, tokenizer: "kt.tokenizers.Tokenizer", training: dict
+    ) -> None:
         """Writes what a new run begins with; the configuration last, which makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.save_training(training)  # with what tells the vocabulary from a user's file
@@ -138,7 +141,11 @@ class ModelDir:
             )
 
     def create_trained(
-        self, model: Transformer, tokenizer: Tokenizer, target_lang: str | None, command: str
+        self,
+        model: "kt.Transformer",
+        tokenizer: "kt.tokenizers.Tokenizer",
+        target_lang: str | None,
+        command: str,
     ) -> None:
         """Writes a model that was trained elsewhere, whole or not at all, to a new folder.
 
@@ -172,12 +179,12 @@ class ModelDir:
         """
         return TransformerConfig.from_json(self._read(self._config), self._config)
 
-    def load_tokenizer(self) -> Tokenizer:
+    def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
         """The vocabulary; raises `UserError` if there is none."""
-        for name, kind in TOKENIZERS.items():
+        for name, kind in tokenizer_kinds().items():
             if (self.path / name).exists():
                 return kind.load(self.path / name)
-        return SubwordTokenizer.load(self.path / SubwordTokenizer.file_name)
+        return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
 
     def load_training(self) -> dict:
         """What `save_training` wrote, and of options that came later, what was done without them.
@@ -210,7 +217,7 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None, weights: str = "mean") -> Transformer:
+    def load_model(self, average: int | None = None, weights: str = "mean") -> "kt.Transformer":
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
@@ -225,30 +232,39 @@ class ModelDir:
                 no such weights.
         """
         config = self.load_config()
-        model = Transformer(config, name="transformer")
+        checkpoints, steps = self.chosen_checkpoints(average, weights)
+        model = kt.Transformer(config, name="transformer")
         model.build()
+        if weights == "mean":
+            average_weights(model, checkpoints, steps)
+        elif weights == "ema":
+            checkpoints.restore_average(model, *steps)
+        else:
+            checkpoints.restore_weights(model, *steps)
+        return model
+
+    def chosen_checkpoints(
+        self, average: int | None = None, weights: str = "mean"
+    ) -> tuple[Checkpoints, list[int]]:
+        """The checkpoints that `load_model` reads with the same arguments, and their steps."""
         checkpoints = self.best if weights == "best" else self.checkpoints
         steps = checkpoints.steps()
         if not steps:
             raise UserError(f"{checkpoints.folder}: expected a checkpoint, found none")
         if weights == "mean":
-            average_weights(model, self.checkpoints, steps[-self.number_averaged(average) :])
-        elif average is not None:
+            return checkpoints, steps[-self.number_averaged(average) :]
+        if average is not None:
             raise UserError(f"weights={weights} are of one checkpoint: found average={average}")
-        elif weights == "ema":
-            if not self.load_training()["options"].get("ema_decay"):
-                raise UserError(f"{self.path}: weights=ema need a model trained with ema_decay")
-            self.checkpoints.restore_average(model, steps[-1])
-        elif weights == "best":
-            self.best.restore_weights(model, steps[-1])
-        elif weights in map(str, steps):
-            self.checkpoints.restore_weights(model, int(weights))
-        else:
-            raise UserError(
-                "weights must be mean, ema, best, or one of the steps "
-                f"{', '.join(map(str, steps))}: found {weights}"
-            )
-        return model
+        if weights == "ema" and not self.load_training()["options"].get("ema_decay"):
+            raise UserError(f"{self.path}: weights=ema need a model trained with ema_decay")
+        if weights in ("ema", "best"):
+            return checkpoints, steps[-1:]
+        if weights in map(str, steps):
+            return checkpoints, [int(weights)]
+        raise UserError(
+            "weights must be mean, ema, best, or one of the steps "
+            f"{', '.join(map(str, steps))}: found {weights}"
+        )
 
     def number_averaged(self, average: int | None = None) -> int:
         """How many checkpoints `load_model` averages; raises `UserError` if they are not there."""
@@ -316,7 +332,7 @@ class ModelDir:
         with contextlib.suppress(UserError):
             recorded = self.load_training()["data"].get("vocabulary")
             found -= {self._training.name}
-            for name in found & TOKENIZERS.keys():
+            for name in found & tokenizer_kinds().keys():
                 if vocabulary_digest((self.path / name).read_bytes()) == recorded:
                     found -= {name}
         return min(found, default=None)

@@ -15,7 +15,7 @@ from keras_transformer.options.training import TrainingOptions
 from keras_transformer.parsing import TreebankPairs
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.model_dir import TOKENIZERS, ModelDir, vocabulary_digest
+from keras_transformer.training.model_dir import ModelDir, tokenizer_kinds, vocabulary_digest
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
@@ -268,7 +268,7 @@ def _of_chief(tokenizer, strategy):
     if tokenizer is not None:
         return tokenizer
     name, _, content = content.partition(b"\n")
-    return TOKENIZERS[name.decode()].from_bytes(content)
+    return tokenizer_kinds()[name.decode()].from_bytes(content)
 
 
 def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from):

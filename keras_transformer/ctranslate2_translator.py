@@ -1,0 +1,281 @@
+"""Strings in, strings out, by the C++ engine CTranslate2 on a CPU; TensorFlow only converts."""
+
+import copy
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NoReturn, Self
+
+import keras_transformer as kt
+from keras_transformer.errors import UserError
+from keras_transformer.export.converted import ConvertedModel
+from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
+from keras_transformer.sentences import as_list
+from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.translation import Translation, expect_at_least, one_line, utf_8
+
+# CTranslate2 fails beyond this position, at which its copy of a model ends.
+_POSITIONS = 2048
+# With an exponent of 0, CTranslate2 ends a search by another rule. This one divides by 1 too.
+_ALMOST_NO_PENALTY = 1e-30
+
+
+class CTranslate2Translator:
+    """Translates sentences as `Translator` does, by CTranslate2, from a model_dir.
+
+    The model is converted when it is first used, and kept in the model_dir (`ConvertedModel`).
+    The search is ours with `plain_length_penalty` and a `patience`: it has the same hypotheses and
+    scores, up to rounding. Options that CTranslate2 has no equivalent for are refused. Sentences of
+    similar length are translated together; the translation of a sentence does not depend on the
+    others. Several threads may use one translator.
+
+    Args:
+        model_dir: folder of a trained model for translation.
+        options: what to search for.
+        average: number of checkpoints to average, as for `ModelDir.load_model`.
+        weights: which weights, as there.
+        precision: "float32", "int8", or "bfloat16" where the processor has it.
+        tokens_per_batch: number of source tokens that are translated together.
+        max_source_length: a longer sentence, in tokens with the end symbol, is translated up to
+            here; at least 2.
+        workers: batches translated at the same time, each by its share of the cores; default: one
+            for each core.
+        **search_options: fields of `SearchOptions` that differ from `options`.
+
+    Raises:
+        UserError: CTranslate2 is not installed, or cannot search for that or compute that model.
+
+    Example:
+        >>> translator = CTranslate2Translator("runs/demo", beam_size=5)
+        >>> [german] = translator(["A man rides a horse."])  # such as "Ein Mann reitet ein Pferd."
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike,
+        options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
+        *,
+        average: int | None = None,
+        weights: str = "mean",
+        precision: str = "float32",
+        tokens_per_batch: int = 4096,
+        max_source_length: int = 1024,
+        workers: int | None = None,
+        **search_options,
+    ):
+        expect_at_least(1, "tokens_per_batch", tokens_per_batch)
+        expect_at_least(2, "max_source_length", max_source_length)  # a token, and the end
+        self.workers = kt.backend.number_of_cores() if workers is None else workers
+        expect_at_least(1, "workers", self.workers)
+        self.model_dir = ModelDir(model_dir)
+        config = self.model_dir.load_config()
+        if config.positions == "learned":
+            max_source_length = min(max_source_length, config.max_positions)
+        self.max_source_length = max_source_length
+        self.tokens_per_batch = tokens_per_batch
+        self.options = self._checked(dataclasses.replace(options, **search_options))
+        converted = ConvertedModel(self.model_dir, average, weights, precision)
+        self._engine, self._subwords = converted.load(self.workers)
+
+    def with_options(self, options: SearchOptions) -> Self:
+        """The same translator with another search; raises what the constructor does."""
+        other = copy.copy(self)
+        other.options = self._checked(options)
+        return other
+
+    @functools.cached_property
+    def tokenizer(self) -> "kt.tokenizers.Tokenizer":
+        """The vocabulary; TensorFlow is imported for it, but not to translate."""
+        return self.model_dir.load_tokenizer()
+
+    def __call__(self, sentences: Iterable[str]) -> list[str]:
+        """The translation of each sentence, in order."""
+        return [translation.text for translation in self.translate(sentences)]
+
+    def translate(
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+    ) -> list[Translation]:
+        """The best translation of each sentence and its score, in order; as `Translator` has it."""
+        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
+
+    def translate_n(
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each sentence, in order, the best first.
+
+        Args:
+            sentences: what to translate: strings, or bytes of UTF-8, of any iterable.
+            prefixes: None: CTranslate2 gives a prefix no probability, and ranks otherwise.
+
+        Raises:
+            UserError: there are prefixes, or `sentences` is no iterable of strings.
+        """
+        if prefixes is not None:
+            raise UserError("expected no prefixes with CTranslate2, which ranks them otherwise")
+        sources = self._split(self._subwords.split_source, as_list(sentences))
+        found = self._search(sources)
+        texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
+        translations = [[Translation("", 0.0)] for _ in sources]
+        for row, best in found.items():
+            spelled = [Translation(one_line(next(texts)), score) for _, score in best]
+            translations[row] = [
+                translation for translation in spelled if translation.score > NO_HYPOTHESIS
+            ] or [Translation("", NO_HYPOTHESIS)]
+        return translations
+
+    def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
+        """Scores given translations as the search would; arguments are `Translator.score`'s."""
+        texts, others = as_list(sentences), as_list(translations, "translations")
+        if len(texts) != len(others):
+            raise UserError(
+                f"expected as many translations as sentences, {len(texts)}, found {len(others)}"
+            )
+        sources = self._split(self._subwords.split_source, texts)
+        targets = self._split(self._subwords.split_target, others)
+        scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
+        lengths = {
+            row: max(len(source), len(target)) + 1
+            for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+            if source
+        }
+        started = [
+            (
+                rows,
+                self._engine.score_batch(
+                    [sources[row] for row in rows],
+                    [targets[row] for row in rows],
+                    max_input_length=0,
+                    asynchronous=True,
+                ),
+            )
+            for rows in self._batches(lengths)
+        ]
+        for rows, results in started:
+            for row, result in zip(rows, results, strict=True):
+                log_probs = result.result().log_probs
+                score = math.fsum(log_probs) / len(log_probs) ** self.options.alpha
+                scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
+        return scores
+
+    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> NoReturn:
+        """Raises `UserError`: CTranslate2 does not tell what the layer in question attends to."""
+        raise UserError(
+            "expected a Translator to align: CTranslate2 has no attention of its layers"
+        )
+
+    def _checked(self, options):
+        """The options, if the search of CTranslate2 has an exact equivalent for each of them."""
+        with_ctranslate2 = "with CTranslate2, which"
+        options.expect(
+            "sample", not options.sample, f"off {with_ctranslate2} has no seed of a draw"
+        )
+        for name, none in (("min_length", 1), ("no_repeat_ngram", 0)):
+            expected = f"{none} {with_ctranslate2} raises the scores of all else than it forbids"
+            options.expect(name, getattr(options, name) == none, expected)
+        options.expect(
+            "alpha",
+            options.plain_length_penalty or not options.alpha,
+            f"0 or come with plain_length_penalty {with_ctranslate2} divides by |Y|^alpha",
+        )
+        options.expect(
+            "patience",
+            options.patience is not None,
+            f"a number, such as 1, {with_ctranslate2} ends a search by that alone",
+        )
+        longest = options.longest(self.max_source_length)
+        name = "extra_length" if options.max_length is None else "max_length"
+        expected = (
+            f"such that no translation exceeds {_POSITIONS} tokens {with_ctranslate2} ends there"
+        )
+        options.expect(name, longest <= _POSITIONS, expected)
+        return options
+
+    def _split(self, split, texts):
+        subwords = split([utf_8(text) for text in texts])
+        return [pieces[: self.max_source_length - 1] for pieces in subwords]
+
+    def _search(self, sources):
+        """The best hypotheses of each source that has a token, as {index: [(subwords, score)]}.
+
+        CTranslate2 has one limit of length for a batch. A search that went on beyond the limit of
+        its own sentence is made once more, beside others of that limit.
+        """
+        options = self.options
+        candidates = 1  # number of finished hypotheses that ends a search; 1 is greedy decoding
+        if options.beam_size > 1:
+            candidates = max(options.n_best, math.ceil(options.patience * options.beam_size))
+        lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
+        found = self._results(sources, self._batches(lengths), candidates)
+        cut = {
+            row: length
+            for row, length in lengths.items()
+            if not self._is_decided(found[row], options.longest(length))
+        }
+        for length in set(cut.values()):
+            same = {row: length for row in cut if cut[row] == length}
+            # With that many it ends at the limit, as before, and returns all hypotheses there are.
+            more = candidates + options.beam_size - 1
+            found |= self._results(sources, self._batches(same), more)
+        return {row: self._best(result) for row, result in found.items()}
+
+    def _results(self, sources, batches, candidates):
+        """What CTranslate2 finds for batches of indices of sources, the longest first."""
+        options = self.options
+        started = [
+            (
+                rows,
+                self._engine.translate_batch(
+                    [sources[row] for row in rows],
+                    beam_size=options.beam_size,
+                    patience=candidates / options.beam_size,
+                    num_hypotheses=candidates,
+                    length_penalty=options.alpha or _ALMOST_NO_PENALTY,
+                    max_input_length=0,  # sources have been cut
+                    max_decoding_length=options.longest(len(sources[rows[0]]) + 1),
+                    min_decoding_length=0,
+                    return_end_token=True,  # and so it counts, as in our |Y|
+                    return_scores=True,
+                    asynchronous=True,
+                ),
+            )
+            for rows in batches
+        ]
+        return {
+            row: result.result()
+            for rows, results in started
+            for row, result in zip(rows, results, strict=True)
+        }
+
+    def _is_decided(self, result, limit):
+        """Whether a search with this limit would have returned the same `n_best`.
+
+        The longest of the hypotheses, all of which were asked for, tells when the search ended. At
+        the limit CTranslate2 ranks unfinished ones beside those that finished, which we prefer:
+        some may be missing.
+        """
+        finished = sum(map(self._is_finished, result.hypotheses))
+        return max(map(len, result.hypotheses)) <= limit and finished >= self.options.n_best
+
+    def _best(self, result):
+        ranked = zip(result.hypotheses, result.scores, strict=True)  # by falling score
+        finished_first = sorted(ranked, key=lambda pair: not self._is_finished(pair[0]))
+        return finished_first[: self.options.n_best]
+
+    def _is_finished(self, hypothesis):
+        return hypothesis[-1] == self._subwords.end
+
+    def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
+        """The indices of sentences in batches of similar length, the longest first.
+
+        Args:
+            lengths: by index, in tokens.
+        """
+        rows = sorted(lengths, key=lengths.__getitem__, reverse=True)
+        share = math.ceil(len(rows) / self.workers)  # so that no worker waits for a large batch
+        start = 0
+        while start < len(rows):
+            size = max(1, min(share, self.tokens_per_batch // lengths[rows[start]]))
+            yield rows[start : start + size]
+            start += size

@@ -1,0 +1,154 @@
+"""A model_dir as CTranslate2 loads it: converted once, and kept in the model_dir."""
+
+import contextlib
+import fcntl
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras_transformer as kt
+from keras_transformer.backend.cores import number_of_cores
+from keras_transformer.errors import UserError
+from keras_transformer.export.subwords import Subwords
+from keras_transformer.files import recover_folder, remove_folder
+
+try:
+    import ctranslate2
+except ImportError as error:
+    raise UserError(
+        f"CTranslate2 cannot be imported ({error}): pip install 'keras-transformer[ctranslate2]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from keras_transformer.training.model_dir import ModelDir
+
+
+class ConvertedModel:
+    """What `export_ctranslate2` writes of a model_dir, written when it is first asked for.
+
+    It is kept in `MODEL_DIR/ctranslate2`, a folder for each choice of weights and precision. Its
+    name ends in a digest of all that determines its content: the checkpoints (by their checksums,
+    so that no weights are read), the configuration, the vocabulary, and the versions of this
+    package and of CTranslate2. Where that changes, a new folder replaces the old one.
+
+    Args:
+        model_dir: of a model for translation.
+        average: number of checkpoints, as for `ModelDir.load_model`.
+        weights: which weights, as there.
+        precision: what CTranslate2 computes in, such as "float32"; weights are stored in "int8"
+            for that, and in float32 for all else.
+
+    Attributes:
+        path: the folder, whether it is there or not.
+
+    Raises:
+        UserError: there is no such model, there are no such weights, or CTranslate2 does not
+            compute in this precision here.
+    """
+
+    def __init__(self, model_dir: "ModelDir", average: int | None, weights: str, precision: str):
+        known = ctranslate2.get_supported_compute_types("cpu")
+        if precision not in known:
+            raise UserError(
+                f"precision must be one of {', '.join(sorted(known))}, which CTranslate2 computes "
+                f"in on this processor: found {precision!r}"
+            )
+        self._model_dir, self._average, self._weights = model_dir, average, weights
+        self._precision = precision
+        self._quantization = "int8" if precision == "int8" else "float32"
+        self.path = self._path()
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self.path.is_dir()
+
+    def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
+        """Loads the model and its vocabulary; converts it first unless that was done.
+
+        Several processes may ask at once: one converts, and the others wait for it. Where the
+        model_dir cannot be written to, the model is converted to a temporary folder each time, so
+        that whoever may read a model can translate with it.
+
+        Args:
+            workers: number of batches it translates at the same time.
+
+        Raises:
+            UserError: the model cannot be converted.
+        """
+        with self._folder() as folder:
+            engine = ctranslate2.Translator(
+                str(folder),
+                compute_type=self._precision,
+                inter_threads=workers,
+                intra_threads=max(1, number_of_cores() // workers),
+            )
+            return engine, Subwords(folder)
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The folder, which no other process removes while the block runs."""
+        lock = self._open_lock()
+        if lock is None:
+            with tempfile.TemporaryDirectory() as temporary:
+                path = self.path if self.exists() else Path(temporary) / "model"
+                self._convert_unless_there(path)
+                yield path
+            return
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if not self.exists():
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                recover_folder(self.path.parent)
+                self._convert_unless_there(self.path)  # by now another process may have done it
+                self._remove_older()
+            yield self.path
+
+    def _open_lock(self):
+        """The file to lock; None where the model_dir cannot be written to."""
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            return open(self.path.parent / ".lock", "a")
+        except OSError:
+            return None
+
+    def _convert_unless_there(self, path):
+        if path.is_dir():
+            return
+        # Imported here: a model that is kept is found without TensorFlow.
+        from keras_transformer.export.ctranslate2 import export_ctranslate2
+
+        tokenizer = self._model_dir.load_tokenizer()
+        if tokenizer.task != "translation":
+            raise UserError(
+                f"{self._model_dir.path}: expected a model for translation with CTranslate2, "
+                f"found one for {tokenizer.task}"
+            )
+        model = self._model_dir.load_model(self._average, self._weights)
+        if self._path() != self.path:
+            raise UserError(
+                f"{self._model_dir.path}: the checkpoints changed while they were read: try again"
+            )
+        export_ctranslate2(model, tokenizer, path, self._quantization)
+
+    def _remove_older(self):
+        choice = self.path.name.rpartition("-")[0]
+        for path in self.path.parent.glob(f"{choice}-*"):
+            if path != self.path:
+                remove_folder(path)
+
+    def _path(self):
+        model_dir = self._model_dir
+        config = model_dir.load_config()
+        checkpoints, steps = model_dir.chosen_checkpoints(self._average, self._weights)
+        content = (
+            kt.__version__,
+            ctranslate2.__version__,
+            config.to_json(),
+            [path.read_bytes() for path in sorted(model_dir.path.glob("vocabulary.*"))],
+            [checkpoints.manifest(step) for step in steps],
+        )
+        digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+        name = f"{self._weights}-{len(steps)}-{self._quantization}-{digest}"
+        return model_dir.path / "ctranslate2" / name

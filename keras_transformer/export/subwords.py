@@ -1,0 +1,74 @@
+"""The vocabulary of a model exported for CTranslate2: text to subwords to text, no TensorFlow."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+
+# As `MarianTokenizer` tells the symbol of a language from text.
+_LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
+
+
+class Subwords:
+    """Splits and joins text exactly as the tokenizer of the exported model does.
+
+    Args:
+        folder: what `export_ctranslate2` wrote.
+
+    Attributes:
+        end: the end symbol.
+
+    Example:
+        >>> kt.export.export_ctranslate2(model, tokenizer, "export")
+        >>> subwords = Subwords("export")
+        >>> subwords.join(subwords.split_target([b"Zwei Hunde."]))
+        ['Zwei Hunde.']
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        folder = Path(folder)
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        self.end, self._unknown = config["eos_token"], config["unk_token"]
+        # An imported Marian model has a vocabulary file for each side, and may translate to several
+        # languages, which a source sentence begins with the symbol of.
+        self._is_marian = (folder / "source.spm").exists()
+        names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
+        processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
+        self._source, self._target = processors[0], processors[-1]
+        self._languages = set()
+        if self._is_marian:
+            pieces = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
+            self._languages = {piece.encode() for piece in pieces} - {self._unknown.encode()}
+
+    def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
+        """The subwords of source sentences in UTF-8, without an end symbol."""
+        languages = [self._language(sentence) for sentence in sentences]
+        rest = [s[len(language) :] for s, language in zip(sentences, languages, strict=True)]
+        return [
+            [language.decode(), *pieces] if language else pieces
+            for language, pieces in zip(languages, _split(self._source, rest), strict=True)
+        ]
+
+    def split_target(self, sentences: Sequence[bytes]) -> list[list[str]]:
+        """The subwords of target sentences in UTF-8, without an end symbol."""
+        return _split(self._target, sentences)
+
+    def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
+        """The texts of target subwords, without special symbols."""
+        if not self._is_marian:
+            return self._target.decode(list(translations))
+        # As `MarianTokenizer` joins them: unknown pieces are left out.
+        known = [[piece for piece in t if piece != self._unknown] for t in translations]
+        return [text.strip() for text in self._target.decode(known)]
+
+    def _language(self, sentence):
+        """The symbol of a language that the sentence begins with, or nothing."""
+        found = _LANGUAGE.match(sentence)
+        return found[0] if found and found[0] in self._languages else b""
+
+
+def _split(processor, sentences):
+    return processor.encode(sentences, out_type=str, num_threads=1)

@@ -1,0 +1,25 @@
+from .checkpoints import Checkpoints, average_weights
+from .model_dir import ModelDir, TrainingOptions
+from .preparation import parallel_parts
+from .step import TrainableTransformer
+from .strategies import (
+    STRATEGIES,
+    make_strategy,
+    replica_batches,
+    worker_of,
+)
+from .trainer import train
+
+__all__ = [
+    "STRATEGIES",
+    "Checkpoints",
+    "ModelDir",
+    "TrainableTransformer",
+    "TrainingOptions",
+    "average_weights",
+    "make_strategy",
+    "parallel_parts",
+    "replica_batches",
+    "train",
+    "worker_of",
+]

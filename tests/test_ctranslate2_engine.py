@@ -1,0 +1,490 @@
+"""CTranslate2 finds what our search finds, from the same model_dir, and refuses all else."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_lines import refused, run
+from helpers import ROOT, lively_model, run_python
+from marian_folder import write_folder
+
+import keras_transformer as kt
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.errors import UserError
+from keras_transformer.options.search import CTRANSLATE2_SEARCH
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+from keras_transformer.ctranslate2_translator import CTranslate2Translator  # noqa: E402
+from keras_transformer.export import ctranslate2 as export_module  # noqa: E402
+from keras_transformer.export import export_ctranslate2  # noqa: E402
+from keras_transformer.export.converted import ConvertedModel  # noqa: E402
+
+SENTENCES = [
+    "The girls sleep.",
+    "",
+    "A horse!",
+    "He will not buy a small lamp, because it is dear.",
+    "</s> <pad> <unk>",
+    b"not UTF-8: \xff\xc3",
+    "\ud800 \0 \u2028",
+    "A",
+    "horse " * 50,
+]
+LIMITED = {**CTRANSLATE2_SEARCH, "extra_length": 4}
+LONGEST = 30  # of sources, in tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    """Some of its translations end soon, some late, and some never."""
+    model = lively_model(2, tokenizer.vocab_size)
+    kernel = model.output_projection.kernel.numpy()
+    kernel[0, 2] = 0.0
+    model.output_projection.kernel.assign(kernel)
+    return model
+
+
+@pytest.fixture(scope="module")
+def path(model, tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "en-de"
+    ModelDir(path).create_trained(model, tokenizer, "de", "made by a test")
+    return path
+
+
+@pytest.fixture(scope="module")
+def translator(path):
+    return CTranslate2Translator(path, **LIMITED, max_source_length=LONGEST, workers=2)
+
+
+@pytest.fixture
+def own_path(path, tmp_path):
+    """The model_dir, to be changed by one test."""
+    return Path(
+        shutil.copytree(path, tmp_path / "model", ignore=shutil.ignore_patterns("ctranslate2"))
+    )
+
+
+def assert_same(found, expected):
+    """The same translations of each sentence, and their scores up to rounding."""
+    texts = [
+        [[t.text for t in best] for best in translations] for translations in (found, expected)
+    ]
+    assert texts[0] == texts[1]
+    scores = [
+        [t.score for best in translations for t in best] for translations in (found, expected)
+    ]
+    np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4)
+
+
+# The same search.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 1},
+        {"beam_size": 4, "extra_length": 0},
+        {"beam_size": 5, "n_best": 5, "alpha": 1.0},
+        {"beam_size": 3, "n_best": 2, "alpha": 0.0},
+        {"beam_size": 4, "patience": 2.5, "extra_length": 20},
+        {"beam_size": 21, "n_best": 20, "max_length": 7},
+    ],
+    ids=str,
+)
+def test_translations_and_scores_are_those_of_our_search(options, translator, model, tokenizer):
+    options = SearchOptions(**{**LIMITED, **options})
+    ours = Translator(model, tokenizer, options, max_source_length=LONGEST)
+    expected = ours.translate_n(SENTENCES)
+    assert_same(translator.with_options(options).translate_n(SENTENCES), expected)
+
+
+def test_some_searches_end_by_themselves_and_some_at_their_limit(translator):
+    sources = translator._split(translator._subwords.split_source, SENTENCES)
+    best = [hypotheses[0] for hypotheses in translator._search(sources).values()]
+    assert {subwords[-1] == "</s>" for subwords, _ in best} == {True, False}
+
+
+def test_a_translation_does_not_depend_on_its_company(translator):
+    assert [translator([sentence])[0] for sentence in SENTENCES] == translator(SENTENCES)
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 30])
+def test_batches_change_nothing(tokens_per_batch, path, translator):
+    sizes = {"tokens_per_batch": tokens_per_batch, "workers": 1, "max_source_length": LONGEST}
+    other = CTranslate2Translator(path, **LIMITED, **sizes)
+    assert_same(other.translate_n(SENTENCES), translator.translate_n(SENTENCES))
+
+
+def test_translations_are_those_of_a_loop_over_an_exported_folder(
+    translator, model, tokenizer, tmp_path
+):
+    export_ctranslate2(model, tokenizer, tmp_path / "export")
+    engine = ctranslate2.Translator(str(tmp_path / "export"), intra_threads=1)
+    processor = tokenizer._sentencepiece.processor
+    expected = []
+    for sentence in ["The girls sleep.", "A horse!"]:
+        subwords = processor.encode(sentence, out_type=str)
+        [result] = engine.translate_batch(
+            [subwords],
+            beam_size=4,
+            length_penalty=0.6,
+            return_end_token=True,
+            min_decoding_length=0,
+            max_decoding_length=len(subwords) + 1 + LIMITED["extra_length"],
+        )
+        expected.append(processor.decode(result.hypotheses[0]))
+    assert translator(["The girls sleep.", "A horse!"]) == expected
+
+
+def test_scores_of_given_translations_are_ours(translator, model, tokenizer):
+    options = SearchOptions(**{**LIMITED, "alpha": 1.0})
+    targets = ["Ja.", "", "Ein Pferd!", "", "</s>", "Nein", "\ud800", "Ein Hund.", "Pferd " * 50]
+    found = translator.with_options(options).score(SENTENCES, targets)
+    ours = Translator(model, tokenizer, options, max_source_length=LONGEST)
+    expected = ours.score(SENTENCES, targets)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert found[1] == 0.0
+    assert translator.score([""], ["Ja."]) == [NO_HYPOTHESIS]
+
+
+def test_sentences_may_come_from_any_iterable(translator):
+    expected = translator(SENTENCES)
+    assert translator(iter(SENTENCES)) == expected
+    assert translator([]) == []
+    assert translator.translate(np.array(["A horse!"])) == translator.translate(["A horse!"])
+    with pytest.raises(UserError, match="expected a list of sentences, found a single string"):
+        translator("A horse!")
+    with pytest.raises(UserError, match="as many translations as sentences, 1, found 0"):
+        translator.score(["A horse!"], [])
+
+
+def test_several_threads_may_use_one_translator(translator):
+    expected = translator(SENTENCES)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(translator, [SENTENCES] * 8)) == [expected] * 8
+
+
+def test_a_marian_model_of_several_languages(tmp_path):
+    write_folder(tmp_path / "marian", encoder_layers=1, decoder_layers=1)
+    model, tokenizer = kt.import_marian(tmp_path / "marian")
+    ModelDir(tmp_path / "model").create_trained(model, tokenizer, "fr", "made by a test")
+    lines = [
+        ">>fra<< A man rides a horse.",
+        "Two birds!",
+        ">>xyz<< A horse.",
+        ">>fra<<",
+        "½ \0",
+        "",
+    ]
+    expected = Translator(model, tokenizer, **LIMITED).translate_n(lines)
+    found = CTranslate2Translator(tmp_path / "model", **LIMITED)
+    assert_same(found.translate_n(lines), expected)
+    scores = Translator(model, tokenizer, **LIMITED).score(lines, lines[::-1])
+    np.testing.assert_allclose(found.score(lines, lines[::-1]), scores, rtol=1e-4, atol=1e-4)
+
+
+def test_int8_is_near_float32(path, translator):
+    int8 = CTranslate2Translator(path, **LIMITED, precision="int8")
+    targets = ["Ja.", "Nein.", "Ein Pferd!"]
+    float32, rounded = (t.score(["A horse!"] * 3, targets) for t in (translator, int8))
+    assert rounded != float32
+    np.testing.assert_allclose(rounded, float32, rtol=0.2)
+
+
+# What it has no equivalent for.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"alpha": 0.6, "plain_length_penalty": False},
+            "alpha must be 0 or come with plain_length",
+        ),
+        ({"patience": None}, "patience must be a number, such as 1, with CTranslate2"),
+        ({"no_repeat_ngram": 3}, "no_repeat_ngram must be 0 with CTranslate2, .*: found 3"),
+        ({"min_length": 2}, "min_length must be 1 with CTranslate2, .*: found 2"),
+        ({"sample": True, "patience": None}, "sample must be off with CTranslate2"),
+        ({"extra_length": 1025}, "extra_length must be .* 2048 tokens .*: found 1025"),
+        ({"beam_size": 0}, "beam_size must be in"),
+    ],
+    ids=str,
+)
+def test_options_without_an_equivalent_are_refused_in_one_line(options, message, path, translator):
+    with pytest.raises(UserError, match=f"^{message}") as error:
+        CTranslate2Translator(path, **options)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=f"^{message}"):
+        translator.with_options(SearchOptions(**{**CTRANSLATE2_SEARCH, **options}))
+
+
+def test_the_length_penalty_may_have_any_formula_without_an_exponent(translator):
+    options = SearchOptions(alpha=0.0, patience=1.0)
+    assert translator.with_options(options).options == options
+
+
+@pytest.mark.parametrize("precision", ["float16", "int4"])
+def test_a_precision_that_the_processor_lacks_is_refused(precision, path):
+    with pytest.raises(UserError, match=f"precision must be one of .*float32.*found '{precision}'"):
+        CTranslate2Translator(path, precision=precision)
+
+
+def test_prefixes_and_alignments_are_refused(translator):
+    with pytest.raises(UserError, match="expected no prefixes with CTranslate2"):
+        translator.translate(["A horse!"], ["Ein"])
+    with pytest.raises(UserError, match="CTranslate2 has no attention of its layers"):
+        translator.align(["A horse!"], ["Ein Pferd!"])
+
+
+# Converted once.
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """The folders that models are converted to, from now on."""
+    folders = []
+
+    def convert(model, tokenizer, output, quantization):
+        folders.append(Path(output))
+        export_ctranslate2(model, tokenizer, output, quantization)
+
+    monkeypatch.setattr(export_module, "export_ctranslate2", convert)
+    return folders
+
+
+def kept(path):
+    return sorted(folder.name for folder in (path / "ctranslate2").glob("[!.]*"))
+
+
+def test_a_model_is_converted_once(own_path, conversions):
+    for _ in range(2):
+        CTranslate2Translator(own_path)
+    assert [folder.name for folder in conversions] == kept(own_path)
+
+
+def test_what_is_kept_is_found_without_reading_weights(own_path, conversions):
+    expected = CTranslate2Translator(own_path)(SENTENCES)
+    for state in own_path.glob("checkpoints/*/state.npz"):
+        state.unlink()
+    assert CTranslate2Translator(own_path)(SENTENCES) == expected
+    assert len(conversions) == 1
+
+
+def test_new_weights_are_converted_and_the_old_ones_removed(own_path, model, conversions):
+    before = CTranslate2Translator(own_path)(SENTENCES)
+    other = kt.Transformer(model.config)
+    other.build()
+    ModelDir(own_path).checkpoints.save(other, step=7)  # the record says to average one
+    assert CTranslate2Translator(own_path)(SENTENCES) != before
+    assert kept(own_path) == [conversions[1].name]
+
+
+def test_weights_averaging_and_precision_are_kept_side_by_side(own_path, model, conversions):
+    ModelDir(own_path).checkpoints.save(model, step=7)
+    choices = [{}, {"average": 2}, {"weights": "7"}, {"precision": "int8"}]
+    for _ in range(2):
+        for choice in choices:
+            CTranslate2Translator(own_path, **choice)
+    assert len(conversions) == len(kept(own_path)) == len(choices)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "checkpoints/*/manifest.json"])
+def test_what_determines_a_model_is_in_the_name_of_its_folder(name, own_path):
+    def folder():
+        return ConvertedModel(ModelDir(own_path), None, "mean", "float32").path
+
+    before = folder()
+    [file] = own_path.glob(name)
+    if name == "config.json":
+        file.write_text(json.dumps({**json.loads(file.read_text()), "layer_norm_epsilon": 0.1}))
+    else:
+        file.write_bytes(file.read_bytes() + b" ")
+    assert folder() != before
+
+
+def test_processes_that_ask_at_once_convert_once(own_path, conversions):
+    """Threads here: each opens the lock for itself, as a process does."""
+    both = threading.Barrier(2)
+
+    def translate(_):
+        both.wait()
+        return CTranslate2Translator(own_path)(["A horse!"])
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(translate, range(2))
+    assert first == second
+    assert len(conversions) == len(kept(own_path)) == 1
+
+
+def test_a_conversion_that_fails_leaves_nothing(own_path, monkeypatch):
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail)
+        with pytest.raises(KeyboardInterrupt):
+            CTranslate2Translator(own_path)
+    assert kept(own_path) == []
+    (own_path / "ctranslate2/.mean-1-float32-0.99.partial").mkdir()  # as a killed process leaves it
+    CTranslate2Translator(own_path)
+    assert {path.name for path in (own_path / "ctranslate2").iterdir()} == {
+        ".lock",
+        *kept(own_path),
+    }
+
+
+def test_where_nothing_can_be_kept_a_temporary_folder_serves(own_path, translator, conversions):
+    (own_path / "ctranslate2").write_text("no folder can be made here")
+    before = sorted(own_path.rglob("*"))
+    lines = SENTENCES[:4]
+    assert CTranslate2Translator(own_path, **LIMITED)(lines) == translator(lines)
+    assert sorted(own_path.rglob("*")) == before
+    assert not conversions[0].exists()
+
+
+def test_a_checkpoint_that_comes_meanwhile_is_told(own_path, model, monkeypatch):
+    def load_and_save(self, *choice):
+        self.checkpoints.save(lively_model(1, model.config.vocab_size), step=7)
+        return model
+
+    monkeypatch.setattr(ModelDir, "load_model", load_and_save)
+    with pytest.raises(UserError, match="the checkpoints changed while they were read: try again"):
+        CTranslate2Translator(own_path)
+
+
+# The commands.
+
+
+ENGINE = {"engine": "ctranslate2"}
+SAME_SEARCH = {"plain_length_penalty": True, "patience": 1}
+STDIN = b"The girls sleep.\n\nA horse!\nA\n"
+
+
+@pytest.fixture
+def translate(path, monkeypatch, capfd):
+    """The fields of the lines that `translate` writes, in this process; the last is a score."""
+
+    def translated(**options):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
+        run("translate", model_dir=path, **options)
+        lines = [line.split(" ||| ") for line in capfd.readouterr().out.splitlines()]
+        return [(*fields, pytest.approx(float(score), abs=1e-4)) for *fields, score in lines]
+
+    return translated
+
+
+def test_translate_writes_what_our_search_finds_by_the_same_rules(translate):
+    options = {"n_best": 2, "max_length": 9, "lines_at_once": 3}
+    assert translate(**ENGINE, **options) == translate(**SAME_SEARCH, **options)
+
+
+def test_translate_searches_by_its_flags(translate, path):
+    options = {"beam_size": 3, "alpha": 1.0, "plain_length_penalty": True, "max_length": 9}
+    options |= {"patience": 2.0, "n_best": 3}
+    found = translate(**ENGINE, **options, workers=2, tokens_per_batch=9, precision="int8")
+    expected = CTranslate2Translator(path, precision="int8", **options)
+    assert found == [
+        (str(number), text, score)
+        for number, best in enumerate(expected.translate_n(STDIN.splitlines()))
+        for text, score in best
+    ]
+
+
+def test_translate_scores_given_translations(translate, tmp_path):
+    (tmp_path / "given").write_text("Ja.\n\nNein.\nEin Pferd!\n")
+    given = {"score": tmp_path / "given", "plain_length_penalty": True}
+    assert translate(**ENGINE, **given) == translate(**given)
+
+
+def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path, capfd):
+    for name, lines in (("test.en", ["A horse!", "The girls sleep."]), ("test.de", ["Ja.", "Ja."])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def figures(**options):
+        files = {"source": tmp_path / "test.en", "reference": tmp_path / "test.de"}
+        run("evaluate", model_dir=path, max_length=9, json=tmp_path / "json", **files, **options)
+        return json.loads((tmp_path / "json").read_text())
+
+    found, expected = figures(**ENGINE), figures(**SAME_SEARCH)
+    assert found == {**expected, **ENGINE}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.6}, "alpha must be 0 or come with plain_length_penalty with CTranslate2"),
+        ({"jit_compile": True}, "expected no --jit_compile, found with --engine=ctranslate2"),
+        ({"prefix": "file"}, "expected no --prefix, found with --engine=ctranslate2"),
+        ({"alignment": True}, "expected no --alignment, found with --engine=ctranslate2"),
+        ({"sample": True}, "patience must be given without sample only"),
+        ({"model_dir": "a,b"}, "expected one --model_dir, found with --engine=ctranslate2: 2"),
+        ({"model_dir": "nowhere"}, "nowhere/config.json: expected the folder of a trained model"),
+        ({"average": 2}, "expected to average 1 to 1 checkpoints, found 2"),
+    ],
+    ids=str,
+)
+def test_flags_without_an_equivalent_are_refused_in_one_line(options, message, path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
+    assert message in refused("translate", **{"model_dir": path, **ENGINE, **options})
+
+
+def test_a_parser_is_refused(tmp_path):
+    tokenizer = kt.parsing.ParsingTokenizer.learn([("Dogs bark .", "(S X X .)")], vocab_size=100)
+    model = lively_model(1, tokenizer.vocab_size)
+    ModelDir(tmp_path / "parser").create_trained(model, tokenizer, None, "made by a test")
+    with pytest.raises(UserError, match=r"expected a model for translation .*, found one for pars"):
+        CTranslate2Translator(tmp_path / "parser")
+    treebank = {"source": "trees.mrg", "task": "parsing"}
+    message = refused("evaluate", model_dir=tmp_path / "parser", **treebank, **ENGINE)
+    assert message == "expected no --engine=ctranslate2, found with --task=parsing"
+
+
+COMMAND = """
+import sys
+from keras_transformer.cli.main import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    assert {"keras", "tensorflow", "numpy"}.isdisjoint(sys.modules)
+"""
+
+
+def test_a_model_that_is_kept_is_translated_with_without_tensorflow(path, translator):
+    lines = translator(["A horse!"])
+    flags = [f"--model_dir={path}", "--engine=ctranslate2", "--extra_length=4"]
+    assert run_python(COMMAND, "translate", *flags, stdin="A horse!\n").splitlines() == lines
+
+
+WITHOUT_CTRANSLATE2 = """
+import sys
+
+sys.modules["ctranslate2"] = None
+from keras_transformer.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_without_ctranslate2_one_line_says_how_to_install_it(path):
+    flags = ["translate", f"--model_dir={path}", "--engine=ctranslate2"]
+    command = [sys.executable, "-c", WITHOUT_CTRANSLATE2, *flags]
+    process = subprocess.run(command, cwd=ROOT, input=STDIN, capture_output=True, timeout=600)
+    assert process.returncode == 2
+    [line] = process.stderr.decode().splitlines()
+    assert line.endswith("pip install 'keras-transformer[ctranslate2]'")
