@@ -130,9 +130,9 @@ def _drawn(maps: dict[str, WordAttention]) -> dict[str, Any]:
 
 
 def _file(package, name, media_type):
-    path = resources.files(package).joinpath(name)
+    content = resources.files(package).joinpath(name).read_bytes()
 
     async def respond(request: Request) -> Response:
-        return Response(path.read_bytes(), media_type=media_type, headers=HEADERS)
+        return Response(content, media_type=media_type, headers=HEADERS)
 
     return respond

@@ -8,12 +8,12 @@ const DOWN_SECONDS = 3;  // until a server that does not answer is asked again
 const NO_HYPOTHESIS = -1e9;
 const OPTIONS = [
   ["beam_size", "Beam size", "Live beams for each sentence; 1 is greedy decoding"],
-  ["n_best", "Translations", "How many to return for each sentence, at most the beam size"],
+  ["n_best", "N-best", "How many to return for each sentence, at most the beam size"],
   ["alpha", "Length penalty", "Exponent of the length penalty; 0 ranks by probability alone"],
   ["min_length", "Minimum length", "Least tokens of a translation"],
   ["max_length", "Maximum length", "Most tokens of a translation"],
   ["extra_length", "Extra length", "Most tokens beyond those of the source"],
-  ["no_repeat_ngram", "No repeated n-gram", "Tokens in a row that may not occur twice; 0 for no limit"],
+  ["no_repeat_ngram", "No repeated n-gram", "Tokens in a row that must not occur twice; 0: any may"],
 ];
 
 const $ = (selector) => document.querySelector(selector);
@@ -22,10 +22,10 @@ let models = [], panels = [], rows = [];
 // Asking the server.
 
 class Failure extends Error {
-  // `retry`: seconds after which it is worth to ask again, or null.
-  constructor(message, retry = null) {
+  // `retry`: seconds after which it is worth to ask again, or null; `isRefusal`: of what was asked.
+  constructor(message, { retry = null, isRefusal = false } = {}) {
     super(message);
-    this.retry = retry;
+    Object.assign(this, { retry, isRefusal });
   }
 }
 
@@ -42,7 +42,7 @@ async function ask(path, body = null, signal = null) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     if (!response || response.ok) {
-      throw new Failure("The server does not answer. Trying again …", DOWN_SECONDS);
+      throw new Failure("The server does not answer. Trying again …", { retry: DOWN_SECONDS });
     }
   }
   const { status } = response;
@@ -53,11 +53,12 @@ async function ask(path, body = null, signal = null) {
                           : "This server asks for an API key.");
   }
   if (status === 429 || status === 503) {
-    const seconds = Number(response.headers.get("Retry-After")) || 1;
+    const retry = Number(response.headers.get("Retry-After")) || 1;
     const why = status === 503 ? "The model is being loaded" : "The server is busy";
-    throw new Failure(`${why}. Trying again …`, seconds);
+    throw new Failure(`${why}. Trying again …`, { retry });
   }
-  throw new Failure(answer?.error ?? `The server answered with status ${status}.`);
+  throw new Failure(answer?.error ?? `The server answered with status ${status}.`,
+    { isRefusal: status === 400 || status === 413 });
 }
 
 // A panel: a model, the options of its search, and what it answered.
@@ -158,9 +159,7 @@ class Panel {
     let failure = null;
     try {
       while (missing.length) {
-        const some = missing.splice(0, AT_ONCE);
-        const { translations } = await ask(...this.request(some), asking.signal);
-        some.forEach((sentence, i) => this.answers.set(sentence, translations[i]));
+        await this.answer(missing.splice(0, AT_ONCE), asking.signal);
         for (const row of rows) row.show(this);
       }
     } catch (error) {
@@ -173,6 +172,19 @@ class Panel {
       this.again = setTimeout(() => this.translate(sentences), 1000 * failure.retry);
     }
     tell();
+  }
+
+  // Where the server refuses several sentences, it is asked for each alone: most are answered then,
+  // and a refusal is the answer to the others.
+  async answer(some, signal) {
+    try {
+      const { translations } = await ask(...this.request(some), signal);
+      some.forEach((sentence, i) => this.answers.set(sentence, translations[i]));
+    } catch (error) {
+      if (!error.isRefusal) throw error;
+      if (some.length === 1) this.answers.set(some[0], error);
+      else for (const sentence of some) await this.answer([sentence], signal);
+    }
   }
 
   fail(failure) {
@@ -239,6 +251,10 @@ class Row {
     if (!answer || cell.answer === answer) return;
     cell.answer = answer;
     cell.replaceChildren();
+    if (answer instanceof Failure) {
+      make(cell, "p", { class: "failure", role: "alert" }, answer.message);
+      return;
+    }
     const list = make(cell, "ol");
     for (const translation of answer) new Hypothesis(list, this, panel, translation);
   }
@@ -262,7 +278,7 @@ function showWords(parent, text) {
 
 class Hypothesis {
   constructor(list, row, panel, { text, score }) {
-    Object.assign(this, { row, panel, text, sentence: row.sentence, drawn: null });
+    Object.assign(this, { row, panel, text, sentence: row.sentence });
     this.element = make(list, "li", { class: "hypothesis" });
     const isParser = panel.model.task === "parsing";
     if (score <= NO_HYPOTHESIS || (isParser && !text)) {
@@ -311,20 +327,18 @@ class Hypothesis {
 
   offerDrawing(aside) {
     const button = make(aside, "button", { type: "button", "aria-expanded": false }, "attention");
+    let drawn = null;
     button.addEventListener("click", async () => {
-      if (this.drawn) {
-        this.drawn.remove();
-        this.drawn = null;
-      } else {
-        this.drawn = make(this.element, "div", { class: "drawn" });
-        try {
-          const attention = await this.attention();
-          if (this.drawn) drawAttention(this.drawn, attention, attention.kinds.at(-1));
-        } catch (error) {
-          if (this.drawn) make(this.drawn, "p", { class: "failure" }, error.message);
-        }
+      drawn?.remove();
+      const place = drawn = drawn ? null : make(this.element, "div", { class: "drawn" });
+      button.setAttribute("aria-expanded", drawn !== null);
+      if (!place) return;
+      try {
+        const attention = await this.attention();
+        drawAttention(place, attention, attention.kinds.at(-1));
+      } catch (error) {
+        make(place, "p", { class: "failure" }, error.message);
       }
-      button.setAttribute("aria-expanded", this.drawn !== null);
     });
   }
 
