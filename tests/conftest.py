@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BROWSER_SECONDS = 60  # after which a test fails that waits for what never comes
+BROWSER_SECONDS = 120  # after which a test fails that waits for what never comes
 
 # Read by TensorFlow when it is first imported, so it is set before any test module is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

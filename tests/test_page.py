@@ -528,7 +528,7 @@ def test_text_stands_out_from_the_page(opened, scheme):
     expect(opened.get_by_role("alert")).to_be_visible()
     ground = luminance(colour_of(opened, "body", "backgroundColor"))
     assert (ground < 0.1) == (scheme == "dark")
-    for text in ("#text", "#status", ".failure", ".name", ".about", ".source"):
+    for text in ("#text", "#status", ".cell .failure", ".name", ".about", ".source"):
         lighter, darker = sorted([ground, luminance(colour_of(opened, text, "color"))])[::-1]
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, text
 
