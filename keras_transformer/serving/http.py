@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -34,7 +35,8 @@ def listen(host: str, port: int) -> socket.socket:
         )
         return socket.create_server(address, family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        is_numbered = isinstance(error, OSError) and (error.errno or 0) > 0
+        why = os.strerror(error.errno) if is_numbered else error
         raise UserError(f"--host={host} --port={port}: cannot listen there: {why}") from None
 
 
