@@ -103,7 +103,7 @@ def ended(command, options, monkeypatch, capfd):
         except flags.Error as error:
             return 2, " ".join(cli._explained(error, command).split())
         try:
-            cli._run(module.main, command, others)
+            cli._run(module, command, others)
         except SystemExit as exit_:
             return exit_.code, capfd.readouterr().err
         return 0, ""
