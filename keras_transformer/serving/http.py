@@ -53,6 +53,7 @@ class HttpServer(uvicorn.Server):
             app,
             http=_Connection,
             ws="none",
+            lifespan="off",
             loop="asyncio",
             log_config=None,
             access_log=False,
