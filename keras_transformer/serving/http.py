@@ -35,8 +35,8 @@ def listen(host: str, port: int) -> socket.socket:
         )
         return socket.create_server(address, family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        is_numbered = isinstance(error, OSError) and (error.errno or 0) > 0
-        why = os.strerror(error.errno) if is_numbered else error
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number) if number and number > 0 else error
         raise UserError(f"--host={host} --port={port}: cannot listen there: {why}") from None
 
 
