@@ -2,7 +2,9 @@
 
   python benchmarks/decode.py                      # random base and tiny models, 32 tokens each
   python benchmarks/decode.py --model_dir=runs/en-de --source=test.en     # text in, text out
+  python benchmarks/decode.py --engine --model_dir=runs/en-de --source=test.en
 
+The last one compares `translate --engine=ctranslate2` with CTranslate2's own Python loop.
 Each contestant runs in a process of its own, in turns; what is printed is the median of the rounds,
 and our best over CTranslate2's best. CTranslate2 is the one that `make install` installs.
 """
@@ -29,6 +31,7 @@ flags.DEFINE_list("model_dir", None, "a trained model, for text")
 flags.DEFINE_string("source", None, "file of sentences to translate with it")
 flags.DEFINE_string("reference", None, "file of their translations, for BLEU")
 flags.DEFINE_integer("tokens_per_batch", 1024, "of batches of text")
+flags.DEFINE_bool("engine", False, "compare --engine=ctranslate2 with CTranslate2's own loop")
 flags.DEFINE_string("only", "", "contestants whose name contains this")
 flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
 FLAGS = flags.FLAGS
@@ -170,10 +173,109 @@ def ctranslate2_on_text(precision, workers, threads, folder):
             max_batch_size=FLAGS.tokens_per_batch,
             batch_type="tokens",
             length_penalty=0.6,
+            return_end_token=True,  # so that it counts, as in our |Y|
         )
         return [pieces.decode(result.hypotheses[0]) for result in results]
 
     return {**timed(run, len(sentences)), **bleu(run())}
+
+
+def engine_on_text(precision, workers):
+    from keras_transformer.ctranslate2_translator import CTranslate2Translator
+
+    translator = CTranslate2Translator(
+        FLAGS.model_dir[0],
+        precision=precision,
+        beam_size=5,
+        workers=workers,
+    )
+    sentences = Path(FLAGS.source).read_text().splitlines()
+    return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
+
+
+# As a user of CTranslate2 would write it; the options are those that our defaults stand for.
+LOOP = """
+import sys
+import ctranslate2
+import sentencepiece
+
+folder, source, precision, workers, threads, tokens = sys.argv[1:]
+translator = ctranslate2.Translator(
+    folder, compute_type=precision, inter_threads=int(workers), intra_threads=int(threads)
+)
+pieces = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/sentencepiece.model")
+results = translator.translate_batch(
+    pieces.encode([line.rstrip("\\n") for line in open(source, encoding="utf-8")], out_type=str),
+    beam_size=5,
+    max_batch_size=int(tokens),
+    batch_type="tokens",
+    length_penalty=0.6,
+    return_end_token=True,
+)
+for result in results:
+    print(pieces.decode(result.hypotheses[0]))
+"""
+
+
+def compare_commands(folder, precision):
+    """Prints how long `translate --engine=ctranslate2` and a script of `LOOP` take, as commands."""
+    tokens, root = str(FLAGS.tokens_per_batch), Path(__file__).parent.parent
+    commands = {
+        "CTranslate2's own loop": [
+            *("-c", LOOP, folder, FLAGS.source, precision, str(THREADS), "1", tokens)
+        ],
+        "translate --engine=ctranslate2": [
+            *("-m", "keras_transformer", "translate", "--engine=ctranslate2", "--beam_size=5"),
+            *(f"--model_dir={FLAGS.model_dir[0]}", f"--precision={precision}"),
+            f"--workers={THREADS}",
+        ],
+    }
+    seconds, lines = {name: [] for name in commands}, {}
+    for round_ in range(FLAGS.rounds + 1):  # the first one finds the files in no cache
+        for name, command in commands.items():
+            with open(FLAGS.source) as source:
+                start = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, *command],
+                    stdin=source,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    env={**os.environ, "PYTHONPATH": str(root)},
+                )
+            lines[name] = done.stdout.splitlines()
+            if round_:
+                seconds[name].append(time.perf_counter() - start)
+    print(f"\nwhole command, {precision}, seconds, median of {FLAGS.rounds} rounds")
+    for name, rounds in seconds.items():
+        median = statistics.median(rounds)
+        print(f"{median:10.2f}  ({min(rounds):.2f} to {max(rounds):.2f})  {name}")
+    theirs, ours = (statistics.median(rounds) for rounds in seconds.values())
+    differ = sum(a != b for a, b in zip(*lines.values(), strict=True))
+    print(f"{ours / theirs:10.2f}  times its own loop's time; {differ} lines differ")
+
+
+def compare_engine(folder):
+    """Times our use of CTranslate2 against its own loop, in a process and as commands."""
+    for precision in ("float32", "int8"):
+        theirs = {"precision": precision, "workers": THREADS, "threads": 1, "folder": folder}
+        ours = {"precision": precision, "workers": THREADS}
+        runs = {
+            f"CTranslate2's own loop, {precision}": {"function": "ctranslate2_on_text", **theirs},
+            f"ours by CTranslate2, {precision}": {"function": "engine_on_text", **ours},
+        }
+        compare(f"{FLAGS.source}, beam 5", runs, "sentences/s", 1)
+        exported = f"{folder}-{precision}"
+        export(exported, precision)
+        compare_commands(exported, precision)
+
+
+def export(folder, precision):
+    from keras_transformer.export import export_ctranslate2
+    from keras_transformer.training import ModelDir
+
+    model_dir = ModelDir(FLAGS.model_dir[0])
+    export_ctranslate2(model_dir.load_model(), model_dir.load_tokenizer(), folder, precision)
 
 
 def bleu(hypotheses):
@@ -253,12 +355,10 @@ def main(_):
         return run_contestant(**json.loads(FLAGS.contestant))
     with tempfile.TemporaryDirectory() as temporary:
         if FLAGS.model_dir:
-            from keras_transformer.export import export_ctranslate2
-            from keras_transformer.training import ModelDir
-
-            model_dir = ModelDir(FLAGS.model_dir[0])
             folder = f"{temporary}/model"
-            export_ctranslate2(model_dir.load_model(), model_dir.load_tokenizer(), folder)
+            export(folder, "float32")
+            if FLAGS.engine:
+                return compare_engine(folder)
             runs = {}
             for name, how in chosen(batch=32):
                 if "threads" in how:

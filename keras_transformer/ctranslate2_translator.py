@@ -37,7 +37,8 @@ class CTranslate2Translator:
         average: number of checkpoints to average, as for `ModelDir.load_model`.
         weights: which weights, as there.
         precision: "float32", "int8", or "bfloat16" where the processor has it.
-        tokens_per_batch: number of source tokens that are translated together.
+        tokens_per_batch: number of positions of a batch, counting the maximum length of each
+            translation.
         max_source_length: a longer sentence, in tokens with the end symbol, is translated up to
             here; at least 2.
         workers: batches translated at the same time, each by its share of the cores; default: one
@@ -276,6 +277,7 @@ class CTranslate2Translator:
         share = math.ceil(len(rows) / self.workers)  # so that no worker waits for a large batch
         start = 0
         while start < len(rows):
-            size = max(1, min(share, self.tokens_per_batch // lengths[rows[start]]))
+            length = lengths[rows[start]] + self.options.extra_length
+            size = max(1, min(share, self.tokens_per_batch // length))
             yield rows[start : start + size]
             start += size

@@ -45,9 +45,7 @@ def only_version(name: str, servable) -> Model:
 class Doing:
     """A servable that answers when a test lets it: a translation is the text, backwards.
 
-    Attributes:
-        begun: released once for each batch that is begun.
-        may_go_on: what batches wait for.
+    From `hold` on batches wait, until `go_on`.
     """
 
     task, engine, has_attention = "translation", "tensorflow", False
@@ -55,8 +53,8 @@ class Doing:
 
     def __init__(self):
         self.signatures = signature_defs(1, ["serving_default", "nbest", "score"])
-        self.begun, self.may_go_on = threading.Semaphore(0), threading.Event()
-        self.may_go_on.set()
+        self._begun, self._may_go_on = threading.Semaphore(0), threading.Event()
+        self._may_go_on.set()
 
     def joins(self, signature):
         return True
@@ -65,13 +63,20 @@ class Doing:
         return [len(text.split()) for text in texts]
 
     def predict(self, signature, rows):
-        self.begun.release()
-        assert self.may_go_on.wait(SOON)
+        self._begun.release()
+        assert self._may_go_on.wait(SOON)
         one = {"score": 0.0, "translations": [""], "scores": [0.0]}
         return [{**one, "translation": text[::-1]} for text, *_ in rows]
 
+    def hold(self):
+        self._begun = threading.Semaphore(0)
+        self._may_go_on.clear()
+
+    def go_on(self):
+        self._may_go_on.set()
+
     def wait_until_begun(self):
-        assert self.begun.acquire(timeout=SOON)
+        assert self._begun.acquire(timeout=SOON)
 
 
 @contextlib.contextmanager

@@ -393,6 +393,16 @@ def test_our_own_server_answers_like_the_translator(exported, translator, expect
     tokens = [len(translator.tokenizer.tokenize([text])[0]) for text in SENTENCES]
     assert servable.count_tokens(SENTENCES) == tokens
     assert servable.joins("serving_default")
+    del servable._loaded.count_tokens  # as in a SavedModel of an earlier version
+    assert servable.count_tokens(["", "A horse!"]) == [0, 2]
+
+
+def test_our_own_server_refuses_another_saved_model(tmp_path):
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([], tf.float32)])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.double)
+    with pytest.raises(UserError, match="found one without the signature nbest"):
+        SavedModelServable(tmp_path)
 
 
 def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sampling):

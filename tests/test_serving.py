@@ -228,8 +228,7 @@ def test_a_body_is_counted_as_it_comes():
 def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
     servable = Doing()
     client, server = serving(servable, max_queue=1, request_timeout=0.2)
-    servable.may_go_on.clear()
-    servable.begun = threading.Semaphore(0)
+    servable.hold()
     timed_out = 504, "expected to be done within 0.2 seconds"
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, client, instances=["a"])
@@ -242,7 +241,7 @@ def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
         assert error_of(ask(client, instances=["d"])) == timed_out
         assert len(server.batcher) == 0  # what timed out waits no longer
         assert error_of(first.result(SOON)) == timed_out
-    servable.may_go_on.set()
+    servable.go_on()
     server.batcher.close()
 
 
@@ -250,7 +249,7 @@ def test_a_request_whose_client_has_gone_leaves_the_queue():
     """Told by the application itself: a test client cannot go away."""
     servable = Doing()
     _, server = serving(servable)
-    servable.may_go_on.clear()
+    servable.hold()
     server.batcher.submit(Translate(servable, None), [], 1)
 
     async def ask_and_go():
@@ -273,7 +272,7 @@ def test_a_request_whose_client_has_gone_leaves_the_queue():
 
     assert asyncio.run(ask_and_go()) == 499
     assert len(server.batcher) == 0
-    servable.may_go_on.set()
+    servable.go_on()
     server.batcher.close()
 
 

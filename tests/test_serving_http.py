@@ -147,13 +147,13 @@ def wait_until(holds):
     [
         b"\0" * 100,
         b"\x16\x03\x01\x02\x00\x01\x00",  # TLS
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /x HTTP/9.9\r\n\r\n",
         b"GET " + b"x" * 100_000,
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 10_000,
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /x HTTP/1.1\r\n" + b"a: b\r\n" * 10_000,
+        b"GET /x HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
     ],
 )
 def test_what_is_no_request_is_refused(sent):
@@ -170,25 +170,24 @@ def test_a_connection_closed_in_the_middle_harms_none():
         for part in (head(len(body))[:20], head(len(body)), head(len(body)) + body[:5]):
             with connected(port) as client:
                 client.sendall(part)
-        servable.may_go_on.clear()
+        servable.hold()
         with connected(port) as client:  # leaves while it is computed
             client.sendall(head(len(body)) + body)
             servable.wait_until_begun()
-        servable.may_go_on.set()
+        servable.go_on()
         assert answers(port)
         wait_until(lambda: not http.server_state.tasks)
 
 
 def test_what_was_begun_is_answered_before_the_end_and_nothing_else():
     servable = Doing()
-    servable.begun = threading.Semaphore(0)
     with serving(servable) as (http, port), ThreadPoolExecutor() as pool:
-        servable.may_go_on.clear()
+        servable.hold()
         begun = pool.submit(answers, port)
         servable.wait_until_begun()
         http.stop()
         wait_until(lambda: refused(port))
-        servable.may_go_on.set()
+        servable.go_on()
         assert begun.result(SOON)
 
 

@@ -89,8 +89,8 @@ def define_engine_flag() -> None:
             "engine",
             "tensorflow",
             ["tensorflow", "ctranslate2"],
-            "what computes translations; ctranslate2 is faster on a CPU, and searches with "
-            "--plain_length_penalty and --patience=1 unless other values are given",
+            "what translates: TensorFlow; or CTranslate2, for CPUs, whose search is that of "
+            "--plain_length_penalty --patience=1, which it makes the defaults",
         )
 
 

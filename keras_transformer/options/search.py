@@ -1,13 +1,14 @@
 """The options of a search: one frozen, validated record."""
 
 import dataclasses
+from typing import Any
 
 from keras_transformer.records import Record, field
 
 # The score where there is no hypothesis: finite, so that JSON can hold it.
 NO_HYPOTHESIS = -1e9
 # Defaults of searches by CTranslate2: the formula and the rule for when a search ends that it has.
-CTRANSLATE2_SEARCH = {"plain_length_penalty": True, "patience": 1.0}
+CTRANSLATE2_SEARCH: dict[str, Any] = {"plain_length_penalty": True, "patience": 1.0}
 # Far beyond what is of use, so that a slip of the pen is an error and not an endless search.
 MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
 

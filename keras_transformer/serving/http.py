@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -34,7 +35,8 @@ def listen(host: str, port: int) -> socket.socket:
         )
         return socket.create_server(address, family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number) if number and number > 0 else error
         raise UserError(f"--host={host} --port={port}: cannot listen there: {why}") from None
 
 
@@ -51,6 +53,7 @@ class HttpServer(uvicorn.Server):
             app,
             http=_Connection,
             ws="none",
+            lifespan="off",
             loop="asyncio",
             log_config=None,
             access_log=False,

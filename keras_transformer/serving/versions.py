@@ -75,9 +75,7 @@ class Model:
             warm_up(servable)
         except Exception as error:
             self._failed[version] = files
-            message = " ".join(str(error).split())
-            if not isinstance(error, UserError):
-                message = f"{type(error).__name__}: {message}"
+            message = _described(error)
             self._states[version] = ModelVersionStatus.END, message
             if self._current:
                 _LOG.error("version %d of model %s: %s", version, self.name, message)
@@ -92,6 +90,14 @@ class Model:
 
     def _has_ended(self, version):
         self._states[version] = ModelVersionStatus.END, ""
+
+
+def _described(error):
+    """One line about why a version cannot be loaded."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    message = " ".join(str(error).split())
+    return message if isinstance(error, UserError) else f"{type(error).__name__}: {message}"
 
 
 def saved_model_versions(folder: Path) -> dict[int, Hashable]:
