@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -173,7 +174,7 @@ class CTranslate2Translator:
             "sample", not options.sample, f"off {with_ctranslate2} has no seed of a draw"
         )
         for name, none in (("min_length", 1), ("no_repeat_ngram", 0)):
-            expected = f"{none} {with_ctranslate2} raises the scores of all else than it forbids"
+            expected = f"{none} {with_ctranslate2} gives others the probability of what it forbids"
             options.expect(name, getattr(options, name) == none, expected)
         options.expect(
             "alpha",
@@ -209,16 +210,18 @@ class CTranslate2Translator:
             candidates = max(options.n_best, math.ceil(options.patience * options.beam_size))
         lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
         found = self._results(sources, self._batches(lengths), candidates)
-        cut = {
-            row: length
-            for row, length in lengths.items()
-            if not self._is_decided(found[row], options.longest(length))
-        }
-        for length in set(cut.values()):
-            same = {row: length for row in cut if cut[row] == length}
-            # With that many it ends at the limit, as before, and returns all hypotheses there are.
-            more = candidates + options.beam_size - 1
-            found |= self._results(sources, self._batches(same), more)
+        cut = [
+            row
+            for row in sorted(lengths, key=lengths.__getitem__, reverse=True)
+            if not self._is_decided(found[row], options.longest(lengths[row]))
+        ]
+        batches = (
+            self._batches(dict.fromkeys(rows, length))
+            for length, rows in itertools.groupby(cut, lengths.__getitem__)
+        )
+        # With that many it ends at the limit, as before, and returns all hypotheses there are.
+        more = candidates + options.beam_size - 1
+        found |= self._results(sources, itertools.chain.from_iterable(batches), more)
         return {row: self._best(result) for row, result in found.items()}
 
     def _results(self, sources, batches, candidates):

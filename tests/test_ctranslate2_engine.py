@@ -197,6 +197,10 @@ def test_a_marian_model_of_several_languages(tmp_path):
     assert_same(found.translate_n(lines), expected)
     scores = Translator(model, tokenizer, **LIMITED).score(lines, lines[::-1])
     np.testing.assert_allclose(found.score(lines, lines[::-1]), scores, rtol=1e-4, atol=1e-4)
+    # Whatever it may say, unknown pieces and languages among it.
+    ids = [id_ for id_ in range(tokenizer.vocab_size) if id_ not in (tokenizer.pad_id, 0)]
+    [text] = found._subwords.join([[tokenizer.pieces[id_] for id_ in ids]])
+    assert [text.strip().encode()] == tokenizer.detokenize([ids]).numpy().tolist()
 
 
 def test_int8_is_near_float32(path, translator):
@@ -341,12 +345,22 @@ def test_a_conversion_that_fails_leaves_nothing(own_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             CTranslate2Translator(own_path)
     assert kept(own_path) == []
-    (own_path / "ctranslate2/.mean-1-float32-0.99.partial").mkdir()  # as a killed process leaves it
+    (own_path / "ctranslate2/.mean-float32-0.99.partial").mkdir()  # as a killed process leaves it
     CTranslate2Translator(own_path)
     assert {path.name for path in (own_path / "ctranslate2").iterdir()} == {
         ".lock",
         *kept(own_path),
     }
+
+
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "sentencepiece.model"])
+def test_a_damaged_conversion_is_told_in_one_line(name, own_path):
+    CTranslate2Translator(own_path)
+    [folder] = kept(own_path)
+    (own_path / "ctranslate2" / folder / name).write_text("{")
+    with pytest.raises(UserError, match=f"{folder}: expected a model for CTranslate2: ") as error:
+        CTranslate2Translator(own_path)
+    assert "\n" not in str(error.value)
 
 
 def test_where_nothing_can_be_kept_a_temporary_folder_serves(own_path, translator, conversions):
@@ -432,7 +446,7 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path, capfd):
         ({"jit_compile": True}, "expected no --jit_compile, found with --engine=ctranslate2"),
         ({"prefix": "file"}, "expected no --prefix, found with --engine=ctranslate2"),
         ({"alignment": True}, "expected no --alignment, found with --engine=ctranslate2"),
-        ({"sample": True}, "patience must be given without sample only"),
+        ({"sample": True}, "sample must be off with CTranslate2"),
         ({"model_dir": "a,b"}, "expected one --model_dir, found with --engine=ctranslate2: 2"),
         ({"model_dir": "nowhere"}, "nowhere/config.json: expected the folder of a trained model"),
         ({"average": 2}, "expected to average 1 to 1 checkpoints, found 2"),

@@ -191,6 +191,8 @@ def _load_ctranslate2_translator(paths):
     given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
     if given.get("alpha"):  # an exponent belongs to a formula, which is to be given with it
         del defaults["plain_length_penalty"]
+    if given.get("sample"):  # which is refused by its own name
+        del defaults["patience"]
     # Imported here: CTranslate2 is an extra.
     from keras_transformer.export.converted import ConvertedModel
 

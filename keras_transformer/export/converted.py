@@ -75,16 +75,22 @@ class ConvertedModel:
             workers: number of batches it translates at the same time.
 
         Raises:
-            UserError: the model cannot be converted.
+            UserError: the model cannot be converted, or what is kept is damaged.
         """
         with self._folder() as folder:
-            engine = ctranslate2.Translator(
-                str(folder),
-                compute_type=self._precision,
-                inter_threads=workers,
-                intra_threads=max(1, number_of_cores() // workers),
-            )
-            return engine, Subwords(folder)
+            try:
+                engine = ctranslate2.Translator(
+                    str(folder),
+                    compute_type=self._precision,
+                    inter_threads=workers,
+                    intra_threads=max(1, number_of_cores() // workers),
+                )
+                return engine, Subwords(folder)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise UserError(
+                    f"{folder}: expected a model for CTranslate2: {error}; if the folder is "
+                    "removed, the model is converted again"
+                ) from error
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -150,5 +156,6 @@ class ConvertedModel:
             [checkpoints.manifest(step) for step in steps],
         )
         digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
-        name = f"{self._weights}-{len(steps)}-{self._quantization}-{digest}"
+        average = [] if self._average is None else [str(self._average)]
+        name = "-".join([self._weights, *average, self._quantization, digest])
         return model_dir.path / "ctranslate2" / name

@@ -13,7 +13,7 @@ _LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
 
 
 class Subwords:
-    """Splits and joins text exactly as the tokenizer of the exported model does.
+    """Splits and joins text as the tokenizer of the exported model does.
 
     Args:
         folder: what `export_ctranslate2` wrote.
@@ -57,12 +57,10 @@ class Subwords:
         return _split(self._target, sentences)
 
     def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
-        """The texts of target subwords, without special symbols."""
-        if not self._is_marian:
-            return self._target.decode(list(translations))
-        # As `MarianTokenizer` joins them: unknown pieces are left out.
-        known = [[piece for piece in t if piece != self._unknown] for t in translations]
-        return [text.strip() for text in self._target.decode(known)]
+        """The texts of target subwords, without special symbols; white space may be at the ends."""
+        if self._is_marian:  # whose tokenizer leaves out unknown pieces
+            translations = ([piece for piece in t if piece != self._unknown] for t in translations)
+        return self._target.decode(list(translations))
 
     def _language(self, sentence):
         """The symbol of a language that the sentence begins with, or nothing."""
