@@ -130,6 +130,27 @@ def test_the_watcher_loads_what_comes_and_tells_what_cannot_begin():
     assert len(failures) == 1
 
 
+def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
+    shelf = Shelf()
+    failures, failed, looked = [], threading.Event(), threading.Semaphore(0)
+
+    def find():
+        looked.release()
+        raise PermissionError(13, "Permission denied", "export")
+
+    unreadable = Model("m", find, shelf.load)
+    Watcher([unreadable], 0.01, lambda error: (failures.append(error), failed.set())).start()
+    assert failed.wait(SOON) and str(failures[0]) == "model m: no version can be read"
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    shelf.model._find, looked = find, threading.Semaphore(0)
+    watcher = Watcher([shelf.model], 0.01, failures.append)
+    watcher.start()
+    assert all(looked.acquire(timeout=SOON) for _ in range(3))
+    watcher.stop()
+    assert len(failures) == 1 and shelf.model.current[0] == 1
+
+
 def test_versions_are_folders_with_numbers(tmp_path):
     for name in ("1", "12", "007", ".partial-3", "two", "\u0663"):
         (tmp_path / name).mkdir()

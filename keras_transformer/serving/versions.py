@@ -154,14 +154,18 @@ class Watcher:
 
     def _watch(self):
         for model in self._models:
-            model.refresh()
+            self._refresh(model)
             if model.current is None:
                 why = [one.status.error_message for one in model.status().model_version_status]
-                self._on_failure(UserError(f"model {model.name}: {'; '.join(why)}"))
+                message = "; ".join(why) or "no version can be read"
+                self._on_failure(UserError(f"model {model.name}: {message}"))
                 return
         while not self._stop.wait(self._period):
             for model in self._models:
-                try:
-                    model.refresh()
-                except OSError as error:
-                    _LOG.error("model %s: %s", model.name, error)
+                self._refresh(model)
+
+    def _refresh(self, model):
+        try:
+            model.refresh()
+        except OSError as error:  # a folder that cannot be read, now
+            _LOG.error("model %s: %s", model.name, _described(error))
