@@ -108,6 +108,27 @@ class Translator:
         self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
         self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
 
+    def with_options(self, options: SearchOptions) -> "Translator":
+        """A translator of the same models and vocabulary that searches otherwise.
+
+        Args:
+            options: what it searches for.
+
+        Example:
+            >>> greedy = translator.with_options(SearchOptions(beam_size=1))
+            >>> greedy.models == translator.models
+            True
+        """
+        return Translator(
+            self.models,
+            self.tokenizer,
+            options,
+            tokens_per_batch=self.tokens_per_batch,
+            max_source_length=self.max_source_length,
+            jit_compile=self.jit_compile,
+            workers=self.workers,
+        )
+
     def __call__(self, sentences: Iterable[str]) -> list[str]:
         """The translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]

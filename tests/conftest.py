@@ -1,10 +1,13 @@
-"""Set-up of every test: a quiet TensorFlow, a fixed seed, the optional corpora."""
+"""Set-up of every test: a quiet TensorFlow, a fixed seed, optional corpora, a browser."""
 
 import gc
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+
+BROWSER_SECONDS = 120  # after which a test fails that waits for what never comes
 
 # Read by TensorFlow when it is first imported, so it is set before any test module is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -35,3 +38,47 @@ def multi30k() -> Path:
     if not folder.is_dir():
         pytest.skip(f"KERAS_TRANSFORMER_DATA is set, but there is no folder {folder}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium: an installed one, or that of the variable CHROMIUM."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(names)} is in PATH, nor is CHROMIUM set")
+    api = pytest.importorskip("playwright.sync_api", exc_type=ImportError)
+    with api.sync_playwright() as playwright:
+        # A container that runs tests as root allows no sandbox, and has little shared memory.
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(
+            executable_path=path, args=arguments, timeout=BROWSER_SECONDS * 1000
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page of its own, of which no script fails and no policy is broken."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=BROWSER_SECONDS * 1000)
+    page = browser.new_page()
+    page.set_default_timeout(BROWSER_SECONDS * 1000)
+    complaints = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.on("console", lambda message: complaints.append(message.text))
+    yield page
+    page.close()
+    # That a server refuses is no fault of the page.
+    assert not [one for one in complaints if not one.startswith("Failed to load resource")]
+
+
+@pytest.fixture
+def addresses(page):
+    """Every address that the page asks for."""
+    found = []
+    page.on("request", lambda request: found.append(request.url))
+    return found

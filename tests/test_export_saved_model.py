@@ -23,6 +23,7 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.serving.servable import SavedModelServable
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.translation import one_line
@@ -377,3 +378,36 @@ def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
     options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
     assert refused("export", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_our_own_server_answers_like_the_translator(exported, translator, expected):
+    servable = SavedModelServable(exported)
+    rows = servable.predict("serving_default", [(sentence,) for sentence in SENTENCES])
+    assert [(row["translation"], row["score"]) for row in rows] == [
+        (one["text"], one["score"]) for one in expected
+    ]
+    assert [len(found) for found in servable.translate_n(["A horse!", ""])] == [3, 1]
+    assert servable.translate_n(NOT_UTF_8)[0][0].text == translator(NOT_UTF_8)[0]
+    [row] = servable.predict("score", [("", "Nein")])
+    assert row == {"score": NO_HYPOTHESIS}
+    tokens = [len(translator.tokenizer.tokenize([text])[0]) for text in SENTENCES]
+    assert servable.count_tokens(SENTENCES) == tokens
+    assert servable.joins("serving_default")
+    del servable._loaded.count_tokens  # as in a SavedModel of an earlier version
+    assert servable.count_tokens(["", "A horse!"]) == [0, 2]
+
+
+def test_our_own_server_refuses_another_saved_model(tmp_path):
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([], tf.float32)])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.double)
+    with pytest.raises(UserError, match="found one without the signature nbest"):
+        SavedModelServable(tmp_path)
+
+
+def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sampling):
+    servable = SavedModelServable(exported_sampling)
+    first, again, other = servable.predict("sample", [(7, "Yes"), (7, "Yes"), (8, "Yes")])
+    assert first == again != other
+    joins = {name: servable.joins(name) for name in ("serving_default", "nbest", "score", "sample")}
+    assert joins == {"serving_default": False, "nbest": False, "score": True, "sample": True}

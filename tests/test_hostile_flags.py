@@ -83,6 +83,7 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
     monkeypatch.setattr("keras_transformer.evaluation.ReferenceLoss", lambda *_: lambda: LOSS)
     for name in ("export_saved_model", "export_ctranslate2"):
         monkeypatch.setattr(f"keras_transformer.export.{name}", lambda *_: "")
+    monkeypatch.setattr("keras_transformer.serving.run.serve", lambda *_, **__: None)
     monkeypatch.setattr("keras_transformer.analysis.cost.parameter_count", lambda _: 1)
     monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)
     monkeypatch.setattr("keras_transformer.report.write_report", lambda *_: "")
@@ -140,6 +141,7 @@ def test_no_value_of_a_flag_is_a_traceback(
         },
         "evaluate": {"model_dir": model_dir, **pair},
         "translate": {"model_dir": model_dir},
+        "serve": {"model_dir": model_dir},
         "export": {"model_dir": model_dir, "format": "saved_model", "output": tmp_path / "export"},
         "import-marian": {"source": corpus, "model_dir": tmp_path / "new"},
         "parse": {"model_dir": parser},

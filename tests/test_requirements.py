@@ -10,7 +10,7 @@ from helpers import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OPTIONAL = {*EXTRAS["ctranslate2"], *EXTRAS["datasets"], *EXTRAS["keras-nlp"]}
+OPTIONAL = {*EXTRAS["ctranslate2"], *EXTRAS["datasets"], *EXTRAS["keras-nlp"], *EXTRAS["serve"]}
 APART = EXTRAS["beam"]  # whose versions of some packages are older than those of the others
 NOT_IMPORTED = {"tensorboard"}  # writes what `tf.summary` is given
 OF_OTHERS = {"numpy", "protobuf"}  # of TensorFlow, which requires them
@@ -49,5 +49,5 @@ def test_the_wheel_requires_what_it_imports_and_extras_what_is_optional():
 
 def test_a_checkout_has_what_the_wheel_and_its_extras_require():
     needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
-    assert EXTRAS["test"][0] == "keras-transformer[ctranslate2,datasets,keras-nlp]"
+    assert EXTRAS["test"][0] == "keras-transformer[ctranslate2,datasets,keras-nlp,serve]"
     assert lines_of("requirements.txt") | lines_of("requirements-test.txt") == needed

@@ -3,9 +3,7 @@
 import base64
 import html.parser
 import json
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -120,7 +118,9 @@ SENTENCE = " ".join(WORDS).split()
 )
 def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     found = attention.find(word)
     assert [SENTENCE[position] for position in found] == pieces
     assert found == list(range(found[0], found[-1] + 1))
@@ -133,7 +133,9 @@ def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
 )
 def test_a_word_that_is_not_there_is_refused(word):
     labels = readable(SENTENCE)
-    attention = WordAttention("encoder self-attention", labels, labels, np.zeros(0), SENTENCE)
+    attention = WordAttention(
+        "encoder self-attention", labels, labels, np.zeros(0), SENTENCE, SENTENCE
+    )
     with pytest.raises(UserError, match=re.escape("among T ·wo h ·or ·ses , or a")) as error:
         attention.find(word)
     assert str(error.value).endswith(f"found {word!r}")
@@ -205,7 +207,7 @@ def words_drawn(figure):
 def test_words_neither_overlap_nor_leave_the_page(maps, words):
     long = [f"{word}{'n' * (place % 23)}" for place, word in enumerate(["längste"] * 60)]
     weights = np.full((1, 16, 60, 60), 1 / 60)
-    attention = WordAttention("encoder self-attention", long, long, weights, long)
+    attention = WordAttention("encoder self-attention", long, long, weights, long, long)
     for drawn in (attention, maps["memory"]):
         figure = line_figure(drawn, layer=0, words=words)
         texts = words_drawn(figure)
@@ -304,54 +306,22 @@ def test_the_page_holds_all_weights_and_needs_nothing_else(maps, hostile):
             np.testing.assert_allclose(weights, attention.weights.ravel(), atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def browser_page():
-    """One of headless Chromium: Playwright's, an installed one, or that of the variable CHROMIUM.
-
-    In a single process, as where a container allows no sandbox; then one page is all there is.
-    """
-    api = pytest.importorskip("playwright.sync_api", exc_type=ImportError)
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    arguments = ["--no-sandbox", "--single-process", "--no-zygote"]
-    with api.sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        except api.Error as error:
-            pytest.skip(f"no Chromium: {error.message.splitlines()[0]}")
-        yield browser.new_page()
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def events(browser_page):
-    """Events that must not happen: loads, dialogs, errors."""
-    found = []
-    browser_page.on("pageerror", lambda error: found.append(str(error)))
-    browser_page.on("console", lambda message: found.append(message.text))
-    browser_page.on("dialog", lambda dialog: found.append(dialog.message))
-    browser_page.on("request", lambda request: found.append(request.url))
-    return found
-
-
 @pytest.fixture
-def opened(browser_page, events, tmp_path):
+def opened(page, addresses, tmp_path):
     """Opens the page of some maps from a file."""
+    path = tmp_path / "attention.html"
 
     def open_page(maps):
-        path = tmp_path / "attention.html"
         path.write_text(attention_page(maps), encoding="utf-8")
-        browser_page.goto(f"file://{path}")
-        events.remove(f"file://{path}")
-        return browser_page
+        page.goto(f"file://{path}")
+        return page
 
-    events.clear()
     yield open_page
-    assert not events
+    assert set(addresses) == {f"file://{path}"}
 
 
 def opacities(page):
-    lines = page.locator("#lines line").all()
+    lines = page.locator(".drawing line").all()
     return sorted(float(line.get_attribute("stroke-opacity")) for line in lines)
 
 
@@ -359,31 +329,31 @@ def test_in_a_browser_a_word_shows_what_it_looks_at(opened, maps):
     page = opened(maps)
     page.get_by_text("encoder-decoder attention").click()
     attention = maps["memory"]
-    assert page.locator("#queries bdi").all_inner_texts() == attention.queries
-    page.locator("#queries li").nth(1).hover()
+    assert page.locator(".queries bdi").all_inner_texts() == attention.queries
+    page.locator(".queries li").nth(1).hover()
     weights = attention.weights[0, :, 1]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
     mean = weights.mean(axis=0)
     best = attention.keys[int(mean.argmax())]
-    said = re.sub("[\u2068\u2069]", "", page.locator("#says").inner_text())
+    said = re.sub("[\u2068\u2069]", "", page.locator(".says").inner_text())
     assert said.startswith(f"{attention.queries[1]} looks at {best} ")
     assert said.endswith("(mean of 2 heads)")
 
 
 def test_in_a_browser_a_word_shows_what_looks_at_it(opened, maps):
     page = opened(maps)
-    page.locator("#keys li").nth(2).click()
+    page.locator(".keys li").nth(2).click()
     page.mouse.move(0, 0)
     weights = maps["encoder"].weights[0, :, :, 2]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
-    page.locator("#keys li").nth(2).press("Escape")
-    page.locator("#keys li").nth(2).blur()
+    page.locator(".keys li").nth(2).press("Escape")
+    page.locator(".keys li").nth(2).blur()
     assert len(opacities(page)) == (maps["encoder"].weights[0] >= 0.02).sum()
 
 
 def test_in_a_browser_heads_and_layers_are_chosen(opened, maps):
     page = opened(maps)
-    page.locator("#heads label").nth(0).click()
+    page.locator(".heads label").nth(0).click()
     weights = maps["encoder"].weights[0, 1]
     np.testing.assert_allclose(opacities(page), np.sort(weights[weights >= 0.02]), atol=1e-3)
     page.get_by_text("none", exact=True).click()
@@ -396,14 +366,14 @@ def test_in_a_browser_heads_and_layers_are_chosen(opened, maps):
     }
     deeper["encoder"].weights[2] = np.eye(len(maps["encoder"].keys))
     page = opened(deeper)
-    assert page.locator("#layers :checked").count() == 1
-    page.locator("#layers label").nth(2).click()
+    assert page.locator(".layers :checked").count() == 1
+    page.locator(".layers label").nth(2).click()
     assert opacities(page) == [1.0] * 2 * len(maps["encoder"].keys)
 
 
 def test_in_a_browser_hostile_text_is_text(opened, hostile):
     page = opened(hostile)
-    assert page.locator("#queries bdi").all_inner_texts() == hostile["encoder"].queries
+    assert page.locator(".queries bdi").all_inner_texts() == hostile["encoder"].queries
     assert page.locator("script").count() == 2
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,18 @@ def attention_page(maps: Mapping[str, WordAttention]) -> str:
         >>> Path("attention.html").write_text(page, encoding="utf-8") == len(page)
         True
     """
+    page, style, script = (
+        resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+        for name in ("attention_page.html", "attention_drawing.css", "attention_drawing.js")
+    )
+    # Inside of <script> only "<" could end or begin something.
+    data = json.dumps(attention_data(maps)).replace("<", "\\u003c")
+    page = page.replace("{{STYLE}}", style).replace("{{SCRIPT}}", script)
+    return page.replace("{{ATTENTION}}", data)
+
+
+def attention_data(maps: Mapping[str, WordAttention]) -> dict[str, Any]:
+    """What `attention_drawing.js` draws: the kinds of attention and a colour for each head."""
     kinds = [
         {
             "title": attention.title,
@@ -36,11 +49,7 @@ def attention_page(maps: Mapping[str, WordAttention]) -> str:
         for attention in maps.values()
     ]
     [num_heads] = {attention.weights.shape[1] for attention in maps.values()}
-    data = json.dumps({"kinds": kinds, "colours": head_colours(num_heads)})
-    # Inside of <script> only "<" could end or begin something.
-    data = data.replace("<", "\\u003c")
-    template = resources.files(__package__).joinpath("attention_page.html")
-    return template.read_text(encoding="utf-8").replace("{{ATTENTION}}", data)
+    return {"kinds": kinds, "colours": head_colours(num_heads)}
 
 
 def _encoded(weights):

@@ -27,6 +27,7 @@ class WordAttention(NamedTuple):
         keys: the words that are looked at.
         weights: float32 (layers, num_heads, queries, keys); each row sums to one.
         pieces: the subwords of the queries, as the vocabulary has them.
+        key_pieces: those of the keys.
     """
 
     title: str
@@ -34,6 +35,7 @@ class WordAttention(NamedTuple):
     keys: list[str]
     weights: np.ndarray
     pieces: list[str]
+    key_pieces: list[str]
 
     def find(self, word: str) -> list[int]:
         """The positions among the queries of a word's first occurrence: of all its subwords.
@@ -107,7 +109,7 @@ def pair_attention(
             weights = np.concatenate([np.asarray(layer, "float32") for layer in layers])
             queries, keys = pieces(queries), pieces(keys)
             attentions[name] = WordAttention(
-                title, readable(queries), readable(keys), weights, queries
+                title, readable(queries), readable(keys), weights, queries, keys
             )
     return attentions
 
@@ -124,6 +126,23 @@ def readable(pieces: Sequence[str]) -> list[str]:
         spell = _characters if is_bytes else _words
         labels += spell(list(run))
     return labels
+
+
+def word_numbers(pieces: Sequence[str]) -> list[int | None]:
+    """The number of the word that each subword belongs to, where blanks part words.
+
+    None is the number of a subword that spells blanks alone.
+
+    Example:
+        >>> word_numbers(["▁rid", "ing", "▁", "<0xC3>", "<0xA9>", "."])
+        [0, 0, None, 1, 1, 1]
+    """
+    text, owners = _spelled(pieces)
+    numbers: list[int | None] = [None] * len(pieces)
+    for number, word in enumerate(re.finditer(r"\S+", text)):
+        for piece in set().union(*owners[word.start() : word.end()]):
+            numbers[piece] = number
+    return numbers
 
 
 def _words(pieces):

@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": "evaluate a model: BLEU, chrF and perplexity, or F1 of a parser",
     "translate": "translate standard input, or files on a cluster, line by line",
     "parse": "parse standard input, line by line",
+    "serve": "serve models over HTTP",
     "export": "export a model for TensorFlow Serving or CTranslate2",
     "import-marian": "convert a published Marian model to a model_dir",
     "cost": "report the cost of training a model",

@@ -1,7 +1,7 @@
 """Flags of the commands that search for translations, and the translator that they describe."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
@@ -145,22 +145,31 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
         )
 
 
-def load_translator(task: str) -> "kt.Translator | kt.CTranslate2Translator":
+def load_translator(
+    task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
+) -> "kt.Translator | kt.CTranslate2Translator":
     """The translator that the flags describe.
+
+    Args:
+        task: "translation" or "parsing", or None for either.
+        paths: model_dirs of the ensemble; default: those of `--model_dir`.
+        workers: batches that a `Translator` computes at the same time; default: `--workers`.
 
     Raises:
         UserError: the model is for another task than this one, or the flags do not fit it.
     """
+    paths = FLAGS.model_dir if paths is None else paths
     if uses_ctranslate2():
-        return _load_ctranslate2_translator()
+        return _load_ctranslate2_translator(paths)
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
-    if not FLAGS.model_dir:
+    if not paths:
         raise UserError("expected --model_dir to name something, found nothing")
-    first, *others = model_dirs = [kt.ModelDir(path) for path in FLAGS.model_dir]
+    first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
     first.load_config()  # which is what a folder without a model lacks
     tokenizer = first.load_tokenizer()
-    expect_task(tokenizer, task, first.path)
+    if task is not None:
+        expect_task(tokenizer, task, first.path)
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
             raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
@@ -173,16 +182,16 @@ def load_translator(task: str) -> "kt.Translator | kt.CTranslate2Translator":
         tokenizer,
         SearchOptions(**{**kt.parsing.search_defaults(tokenizer), **given_fields(SearchOptions)}),
         jit_compile=FLAGS.jit_compile,
-        workers=FLAGS.workers or 1,
+        workers=workers or FLAGS.workers or 1,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )
 
 
-def _load_ctranslate2_translator():
+def _load_ctranslate2_translator(paths):
     engine = "found with --engine=ctranslate2"
     refuse(["jit_compile"] * FLAGS.jit_compile, f"{engine}, which is compiled")
-    if len(FLAGS.model_dir) != 1:
-        raise UserError(f"expected one --model_dir, {engine}: {len(FLAGS.model_dir)}")
+    if len(paths) != 1:
+        raise UserError(f"expected one --model_dir, {engine}: {len(paths)}")
     given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
     if given.get("alpha"):  # an exponent belongs to a formula, which is to be given with it
         del defaults["plain_length_penalty"]
@@ -192,10 +201,10 @@ def _load_ctranslate2_translator():
     from keras_transformer.export.converted import ConvertedModel
 
     chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
-    if not ConvertedModel(kt.ModelDir(FLAGS.model_dir[0]), **chosen).exists():
+    if not ConvertedModel(kt.ModelDir(paths[0]), **chosen).exists():
         quiet.import_tensorflow()
     return kt.CTranslate2Translator(
-        FLAGS.model_dir[0],
+        paths[0],
         SearchOptions(**{**defaults, **given}),
         **chosen,
         workers=FLAGS.workers,

@@ -2,6 +2,7 @@
 
 from keras_transformer.options.parsing import ParsingOptions
 from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.serving import ServingOptions
 from keras_transformer.options.training import STRATEGIES, TrainingOptions
 
-__all__ = ["STRATEGIES", "ParsingOptions", "SearchOptions", "TrainingOptions"]
+__all__ = ["STRATEGIES", "ParsingOptions", "SearchOptions", "ServingOptions", "TrainingOptions"]

@@ -1,0 +1,153 @@
+"""Requests per second and latency of the server, by clients that each wait for their answer.
+
+  python benchmarks/serve.py --model_dir=runs/en-de --source=test.en
+  python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --soak=100000
+
+Each client sends one sentence after the other of --source over a connection of its own. Every
+answer is compared with what `keras-transformer translate` writes with the same flags. Servers are
+started one after the other: one that batches, one that does not, and one of CTranslate2. With
+--soak only the first is, for so many requests, and its memory is printed on the way.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "folder of a trained model", required=True)
+flags.DEFINE_string("source", None, "file of sentences to translate", required=True)
+flags.DEFINE_list("clients", ["1", "8", "64"], "numbers of clients to measure with")
+flags.DEFINE_float("seconds", 20, "seconds to measure with each number of clients")
+flags.DEFINE_integer("soak", 0, "number of requests of a soak test; 0: measure instead")
+flags.DEFINE_multi_string("flag", [], "flag for each server and for translate, such as --workers=2")
+
+SERVERS = {
+    "batching": [],
+    "one at a time": ["--tokens_per_batch=1"],  # of requests with one sentence each
+    "CTranslate2": ["--engine=ctranslate2"],
+}
+
+
+def main(_):
+    sentences = Path(FLAGS.source).read_text(encoding="utf-8").splitlines()
+    servers = {"batching": SERVERS["batching"]} if FLAGS.soak else SERVERS
+    print("server         clients  requests/s  p50 ms  p95 ms  p99 ms  not 200  differing")
+    for name, chosen in servers.items():
+        expected = translated(chosen)
+        with server(chosen) as (url, pid):
+            if FLAGS.soak:
+                soak(url, pid, sentences, expected)
+                return
+            for clients in map(int, FLAGS.clients):
+                run = Run(url, sentences, expected)
+                seconds = asyncio.run(run.measure(clients, FLAGS.seconds))
+                print(f"{name:14} {clients:7} {run.report(seconds)}", flush=True)
+
+
+class Run:
+    """What clients are answered: latencies, statuses, and how many answers were others."""
+
+    def __init__(self, url, sentences, expected):
+        self.host, self.port = url.removeprefix("http://").split(":")
+        self.pairs = itertools.cycle(zip(sentences, expected, strict=True))
+        self.latencies, self.refused, self.differing = [], 0, 0
+
+    async def measure(self, clients, seconds, requests=float("inf")):
+        """Asks for so many seconds, or so many requests; returns the seconds that it took."""
+        start = time.perf_counter()
+        await asyncio.gather(*(self.ask(start + seconds, requests) for _ in range(clients)))
+        return time.perf_counter() - start
+
+    async def ask(self, end, requests):
+        reader, writer = await asyncio.open_connection(self.host, self.port)
+        while time.perf_counter() < end and len(self.latencies) < requests:
+            sentence, expected = next(self.pairs)
+            start = time.perf_counter()
+            status, body = await post(reader, writer, {"instances": [sentence]})
+            self.latencies.append(time.perf_counter() - start)
+            if status != 200:
+                self.refused += 1
+            elif body["predictions"][0]["translation"] != expected:
+                self.differing += 1
+        writer.close()
+
+    def report(self, seconds):
+        p50, p95, p99 = 1000 * np.percentile(self.latencies, [50, 95, 99])
+        rate = len(self.latencies) / seconds
+        return f"{rate:11.1f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {self.refused:8} {self.differing:10}"
+
+
+async def post(reader, writer, value):
+    """The status and the body of an answer; a client library would compute more than the server."""
+    body = json.dumps(value).encode()
+    path = "/v1/models/served:predict"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    head = await reader.readuntil(b"\r\n\r\n")
+    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
+    answer = await reader.readexactly(int(fields[b"content-length"]))
+    return int(head.split()[1]), json.loads(answer)
+
+
+def soak(url, pid, sentences, expected):
+    """The memory of the server after each tenth of the requests."""
+    share = FLAGS.soak // 10
+    for number in range(1, 11):
+        run = Run(url, sentences, expected)
+        seconds = asyncio.run(run.measure(64, float("inf"), share))
+        resident = f"{resident_mib(pid):.0f} MiB resident after {number * share} requests"
+        print(f"{'batching':14} {64:7} {run.report(seconds)}  {resident}", flush=True)
+
+
+def resident_mib(pid):
+    [line] = [
+        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
+    ]
+    return int(line.split()[1]) / 1024
+
+
+def translated(chosen):
+    """What the command `translate` makes of the sentences."""
+    with open(FLAGS.source, "rb") as sentences:
+        command = [*keras_transformer("translate", chosen), f"--model_dir={FLAGS.model_dir}"]
+        lines = subprocess.run(command, stdin=sentences, check=True, capture_output=True).stdout
+    return lines.decode().splitlines()
+
+
+@contextlib.contextmanager
+def server(chosen):
+    """A server that is ready: its URL and its process."""
+    model = f"--model=served={FLAGS.model_dir}"
+    command = [*keras_transformer("serve", chosen), model, "--port=0", "--noaccess_log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            url = process.stdout.readline().split()[-1]
+            while not is_ready(url) and process.poll() is None:
+                time.sleep(0.1)
+            yield url, process.pid
+        finally:
+            process.terminate()
+
+
+def is_ready(url):
+    try:
+        return urllib.request.urlopen(f"{url}/readyz").status == 200
+    except OSError:
+        return False
+
+
+def keras_transformer(command, chosen):
+    return [sys.executable, "-m", "keras_transformer", command, *FLAGS.flag, *chosen]
+
+
+if __name__ == "__main__":
+    app.run(main)

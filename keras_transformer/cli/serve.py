@@ -1,0 +1,120 @@
+"""Serves models over HTTP, with the REST interface of TensorFlow Serving.
+
+  keras-transformer serve --model_dir=runs/en-de
+  curl -d '{"instances": ["Two dogs."]}' http://localhost:8501/v1/models/en-de:predict
+
+--model_dir names a trained model, several that form an ensemble, or a folder of SavedModels as
+`export` writes it, whose new versions are picked up. --model=NAME=PATH[,PATH...], given several
+times, serves several models, each under its name.
+"""
+
+from absl import flags
+
+import keras_transformer as kt
+from keras_transformer.cli import quiet
+from keras_transformer.cli.flags import (
+    FLAGS,
+    define_record_flags,
+    given_fields,
+    group,
+    refuse,
+)
+from keras_transformer.cli.translator_flags import (
+    define_engine_flag,
+    define_model_flags,
+    define_search_flags,
+    load_translator,
+    share_cores_among_workers,
+    uses_ctranslate2,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions, ServingOptions
+
+_OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile", "engine")
+
+
+def define_flags() -> None:
+    define_model_flags(required=False)
+    with group("Server"):
+        flags.DEFINE_multi_string(
+            "model", [], "NAME=PATH[,PATH...]: a model to serve and its name; may be repeated"
+        )
+        flags.DEFINE_string("host", "127.0.0.1", "address to listen at; 0.0.0.0 for all")
+        flags.DEFINE_integer(
+            "port", 8501, "port to listen at; 0 for a free one", lower_bound=0, upper_bound=65535
+        )
+        flags.DEFINE_string(
+            "api_key_file",
+            None,
+            "file of keys, one a line: a request must have one, as Authorization: Bearer KEY",
+        )
+        flags.DEFINE_list(
+            "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
+        )
+        flags.DEFINE_float(
+            "poll_seconds",
+            2.0,
+            "seconds between two looks for new versions of SavedModels",
+            lower_bound=0.01,
+            upper_bound=86400,
+        )
+        flags.DEFINE_bool("access_log", True, "write a line of JSON for each request to stderr")
+    with group("Limits"):
+        define_record_flags(ServingOptions)
+    define_search_flags()
+    define_engine_flag()
+
+
+def main():
+    models = {}
+    options = ServingOptions(**given_fields(ServingOptions))
+    if FLAGS.sample:
+        raise UserError(
+            "expected no --sample: a server's answers are repeatable; a SavedModel that was "
+            "exported with --sample has a signature that samples by the seeds of a request"
+        )
+    try:
+        from keras_transformer.serving import logs, middleware, run, sources
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the server cannot be imported ({error}): pip install 'keras-transformer[serve]'"
+        ) from None
+    share_cores_among_workers()
+    quiet.find_devices()
+    for name, paths in named_paths(sources):
+        if name in models:
+            raise UserError(f"expected a name for each model, found two models named {name}")
+        models[name] = open_model(sources, name, paths)
+    keys = middleware.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
+    logs.log_to_stderr(FLAGS.access_log)
+    run.serve(
+        models.values(),
+        options,
+        host=FLAGS.host,
+        port=FLAGS.port,
+        tokens_per_batch=FLAGS.tokens_per_batch,
+        workers=FLAGS.workers or (kt.backend.number_of_cores() if uses_ctranslate2() else 1),
+        poll_seconds=FLAGS.poll_seconds,
+        keys=keys,
+        cors_origins=FLAGS.cors_origin,
+    )
+
+
+def named_paths(sources):
+    """The name and the paths of each model that the flags name."""
+    if FLAGS.model_dir is not None:
+        yield sources.default_name(FLAGS.model_dir), FLAGS.model_dir
+    elif not FLAGS.model:
+        raise UserError("expected --model_dir or --model, found neither")
+    yield from map(sources.parse_model_flag, FLAGS.model)
+
+
+def open_model(sources, name, paths):
+    """The model of paths, which is loaded later."""
+    if not any(sources.has_saved_models(path) for path in paths):
+        return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
+    if len(paths) > 1:
+        raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
+    given = [*given_fields(SearchOptions), *(n for n in _OF_MODEL_DIRS if FLAGS[n].present)]
+    refuse(given, f"found with {paths[0]}, a SavedModel, where these are fixed")
+    return sources.saved_model(name, paths[0])

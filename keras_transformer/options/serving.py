@@ -1,0 +1,48 @@
+"""The limits of a server: one frozen, validated record."""
+
+import dataclasses
+
+from keras_transformer.records import Record, field
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingOptions(Record):
+    """What a server accepts, and how long it waits. Every field is a flag of `serve`.
+
+    Raises:
+        UserError: a value has the wrong type or is out of range.
+    """
+
+    max_body_bytes: int = field(2**20, "maximum size of a request's body, in bytes; else 413")
+    max_sentences: int = field(256, "maximum number of sentences in a request; else 400")
+    max_characters: int = field(10_000, "maximum number of characters in a sentence; else 400")
+    max_sentence_tokens: int = field(1023, "maximum number of tokens in a sentence; else 400")
+    max_queue: int = field(256, "maximum number of requests that wait for a batch; else 429")
+    max_connections: int = field(2000, "maximum number of open connections; else 503")
+    request_timeout: float = field(
+        60.0, "seconds that a request may wait and be computed once it was read; else 504"
+    )
+    read_timeout: float = field(
+        10.0,
+        "seconds that a client may take to send the headers of a request, to send its body "
+        "(else 408), to read the answer, and to leave a connection unused",
+    )
+    batch_wait_ms: float = field(
+        2.0, "milliseconds that a request waits for others to be translated with"
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in (
+            "max_body_bytes",
+            "max_sentences",
+            "max_characters",
+            "max_sentence_tokens",
+            "max_queue",
+            "max_connections",
+        ):
+            self.expect(name, getattr(self, name) >= 1, "at least 1")
+        # Years of seconds would overflow in the clock of a thread.
+        self.expect("request_timeout", 0 < self.request_timeout <= 86_400, "in (0, 86400]")
+        self.expect("read_timeout", 0 < self.read_timeout <= 86_400, "in (0, 86400]")
+        self.expect("batch_wait_ms", 0 <= self.batch_wait_ms <= 10_000, "in [0, 10000]")

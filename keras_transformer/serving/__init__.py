@@ -1,0 +1,1 @@
+"""An HTTP server with the REST interface of TensorFlow Serving (extra `serve`)."""

@@ -1,0 +1,149 @@
+"""The routes of a server: TensorFlow Serving's REST interface."""
+
+from collections.abc import Sequence
+
+from google.protobuf.json_format import MessageToDict
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+
+from keras_transformer.errors import UserError
+from keras_transformer.serving.middleware import Observe, RequireKey
+from keras_transformer.serving.page import page_routes
+from keras_transformer.serving.server import Predict, Server, json_response
+from keras_transformer.serving.tensor_json import parse_predict, predict_response
+
+
+class _ModelName(Convertor[str]):
+    """A name, after which `:predict` may come."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    to_string = convert
+
+
+class _Version(Convertor[int]):
+    """A number of 64 bits."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("model", _ModelName())
+register_url_convertor("version", _Version())
+
+
+def create_app(
+    server: Server, keys: Sequence[str] = (), cors_origins: Sequence[str] = ()
+) -> Starlette:
+    """The application of a server.
+
+    Args:
+        server: the models and limits.
+        keys: with one of which a request must come; none: it need not.
+        cors_origins: of pages in browsers that may ask and read the answer; "*": of all.
+    """
+
+    async def predict(request: Request) -> Response:
+        _, _, servable = server.model(request)
+        asked = parse_predict(await server.read_json(request), servable.signatures)
+        signature = servable.signatures[asked.signature]
+        texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
+        task = Predict(servable, asked.signature)
+        outputs = await server.compute(request, task, asked.rows, texts)
+        return json_response(predict_response(asked, signature, outputs))
+
+    async def status(request: Request) -> Response:
+        name, asked = request.path_params["name"], request.path_params.get("version")
+        if name not in server.models:
+            raise HTTPException(404, f"Could not find any versions of model {name}")
+        versions = server.models[name].status().model_version_status
+        chosen = [one for one in versions if asked in (None, one.version)]
+        if not chosen:
+            raise HTTPException(404, f"Could not find version {asked} of model {name}")
+        found = GetModelStatusResponse(model_version_status=chosen)
+        return json_response(MessageToDict(found, always_print_fields_with_no_presence=True))
+
+    async def metadata(request: Request) -> Response:
+        model, version, servable = server.model(request)
+        spec = ModelSpec(name=model.name)
+        spec.version.value = version
+        options = {"preserving_proto_field_name": True}
+        options["always_print_fields_with_no_presence"] = True
+        signatures = SignatureDefMap(signature_def=servable.signatures)
+        return json_response(
+            {
+                "model_spec": MessageToDict(spec, **options),
+                "metadata": {"signature_def": MessageToDict(signatures, **options)},
+            }
+        )
+
+    async def malformed(request: Request) -> Response:
+        raise UserError(f"Malformed request: {request.method} {request.url.path}")
+
+    async def metrics(request: Request) -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def health(request: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def readiness(request: Request) -> Response:
+        if server.is_ready():
+            return json_response({"status": "ready"})
+        return json_response({"error": "models are loading"}, 503, {"Retry-After": "5"})
+
+    routes = page_routes(server)
+    for prefix in ("/v1/models/{name:model}", "/v1/models/{name:model}/versions/{version:version}"):
+        routes += [
+            Route(f"{prefix}:predict", predict, methods=["POST"]),
+            Route(f"{prefix}/metadata", metadata),
+            Route(prefix, status),
+        ]
+    routes += [
+        Route("/v1/{rest:path}", malformed, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+        Route("/metrics", metrics),
+        Route("/healthz", health),
+        Route("/readyz", readiness),
+    ]
+    middleware = [Middleware(Observe, server)]
+    if cors_origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+        middleware.append(cors)
+    if keys:
+        middleware.append(Middleware(RequireKey, keys))
+    handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+async def _user_error(request, error):
+    return json_response({"error": " ".join(str(error).split())}, 400)
+
+
+async def _http_error(request, error):
+    return json_response({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _internal_error(request, error):
+    """The traceback is in the log."""
+    return json_response({"error": "the server failed to answer this request"}, 500)

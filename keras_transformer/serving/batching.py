@@ -1,0 +1,171 @@
+"""Requests of several clients become batches: a bounded queue, a token budget, a short wait."""
+
+import collections
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from keras_transformer.serving.servable import Servable
+
+
+class Task(Hashable, Protocol):
+    """Computes rows. Rows of equal tasks may be computed together."""
+
+    @property
+    def servable(self) -> Servable:
+        """What computes them."""
+        ...
+
+    def __call__(self, rows: Sequence[Any]) -> list[Any]:
+        """The result of each row."""
+        ...
+
+    def joins(self) -> bool:
+        """Whether rows of several requests may be computed together."""
+        ...
+
+
+class QueueFull(Exception):
+    """As many requests wait as may."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Request:
+    task: Task
+    rows: Sequence[Any]
+    tokens: int
+    arrival: float
+    future: Future
+
+
+class Batcher:
+    """Worker threads that take what waits: the oldest request, and others of the same task.
+
+    A batch is of whole requests, in the order in which they came. It has at most `tokens_per_batch`
+    tokens, unless one request alone has more.
+
+    Args:
+        tokens_per_batch: the token budget of a batch.
+        max_wait: seconds that a request waits for company.
+        max_queued: requests that may wait, without those being computed.
+        workers: batches computed at the same time, each in a thread.
+        observe: called with the sentences and the tokens of each batch.
+    """
+
+    def __init__(
+        self,
+        tokens_per_batch: int,
+        max_wait: float,
+        max_queued: int,
+        workers: int = 1,
+        observe: Callable[[int, int], None] = lambda sentences, tokens: None,
+    ):
+        self._tokens_per_batch, self._max_wait = tokens_per_batch, max_wait
+        self._max_queued = max_queued
+        self._observe = observe
+        self._waiting: collections.deque[_Request] = collections.deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"batch worker {number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    def submit(self, task: Task, rows: Sequence[Any], tokens: int) -> Future:
+        """Queues a request; the future gives the result of each row.
+
+        A request whose future is cancelled leaves the queue.
+
+        Raises:
+            QueueFull: `max_queued` requests wait.
+        """
+        request = _Request(task, rows, tokens, time.monotonic(), Future())
+        with self._changed:
+            if len(self._waiting) >= self._max_queued:
+                raise QueueFull
+            self._waiting.append(request)
+            self._changed.notify_all()
+        request.future.add_done_callback(lambda future: self._forget(request))
+        return request.future
+
+    def close(self) -> None:
+        """Computes what waits, and ends the workers."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _forget(self, request):
+        if request.future.cancelled():
+            with self._changed:
+                if request in self._waiting:
+                    self._waiting.remove(request)
+
+    def _work(self):
+        while self._compute_next():
+            pass  # and keep nothing of what was computed, such as a version that is let go
+
+    def _compute_next(self):
+        batch = self._next_batch()
+        if running := [one for one in batch if one.future.set_running_or_notify_cancel()]:
+            self._compute(running)
+        return bool(batch)
+
+    def _compute(self, batch):
+        rows = [row for request in batch for row in request.rows]
+        try:
+            results = batch[0].task(rows)
+            ends = list(itertools.accumulate(len(request.rows) for request in batch))
+            parts = [results[start:end] for start, end in itertools.pairwise([0, *ends])]
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].future.set_exception(error)
+            else:  # each alone, so that none fails for what another asks
+                for request in batch:
+                    self._compute([request])
+            return
+        self._observe(len(rows), sum(request.tokens for request in batch))
+        for request, part in zip(batch, parts, strict=True):
+            request.future.set_result(part)
+
+    def _next_batch(self):
+        """The next requests to compute; none once the batcher is closed and nothing waits."""
+        with self._changed:
+            while True:
+                if not self._waiting:
+                    if self._closed:
+                        return []
+                    self._changed.wait()
+                    continue
+                batch, is_full = self._joined()
+                remaining = batch[0].arrival + self._max_wait - time.monotonic()
+                if is_full or remaining <= 0 or self._closed:
+                    for request in batch:
+                        self._waiting.remove(request)
+                    return batch
+                self._changed.wait(remaining)
+
+    def _joined(self):
+        """The oldest request with those that join it, and whether no other could."""
+        first = self._waiting[0]
+        batch, tokens = [first], first.tokens
+        if not first.task.joins():
+            return batch, True
+        for request in list(self._waiting)[1:]:
+            if request.task == first.task:
+                tokens += request.tokens
+                if tokens > self._tokens_per_batch:
+                    return batch, True
+                batch.append(request)
+        return batch, tokens >= self._tokens_per_batch

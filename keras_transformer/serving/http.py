@@ -1,0 +1,141 @@
+"""The HTTP server below the application: sockets, slow clients, an orderly end."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from keras_transformer.errors import UserError
+from keras_transformer.options import ServingOptions
+
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 33\r\nConnection: close\r\n\r\n{"error": "too many connections"}'
+)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; connections wait until a server accepts them.
+
+    Raises:
+        UserError: the address is unknown, or in use.
+    """
+    try:
+        [(family, _, _, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        return socket.create_server(address, family=family, backlog=2048)
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number) if number and number > 0 else error
+        raise UserError(f"--host={host} --port={port}: cannot listen there: {why}") from None
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn with an end that is a success, and connections with deadlines.
+
+    Args:
+        app: answers requests.
+        options: the limits.
+    """
+
+    def __init__(self, app: ASGIApp, options: ServingOptions):
+        config = uvicorn.Config(
+            app,
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=2048,
+            limit_concurrency=options.max_connections,
+        )
+        super().__init__(config)
+        self.config.timeout_keep_alive = options.read_timeout  # type: ignore[assignment]
+        _allow_open_files(options.max_connections)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end the server, once what was begun is answered."""
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, self.stop)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                loop.add_signal_handler(signal.SIGINT, self.stop)
+        yield
+
+    def stop(self) -> None:
+        """Ends the server when what was begun is answered; at the second call, at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _allow_open_files(connections):
+    """Raises the limit of open files, if it may be, to what the connections need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + 256
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class _Connection(H11Protocol):
+    """A connection that no client keeps by being slow.
+
+    Uvicorn sets a clock when an answer is complete, and stops it at the next byte. Here it runs
+    from the start, until the headers of a request are complete; another watches the answer.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._max_connections = self.limit_concurrency or 0
+        self.limit_concurrency = None  # by which uvicorn would count connections for itself
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._max_connections:
+            transport.write(_TOO_MANY)
+            transport.close()
+        else:
+            self._start_clock()
+
+    def data_received(self, data: bytes) -> None:
+        is_first = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        if is_first:
+            self._start_clock()
+        self.conn.receive_data(data)
+        self.handle_events()  # stops the clock when it finds a request
+
+    def _start_clock(self):
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.abort()  # closing would wait until the client reads what was sent
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.cancel()

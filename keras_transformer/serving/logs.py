@@ -1,0 +1,40 @@
+"""The log of a server: a line of JSON for each event, to the standard error stream."""
+
+import datetime
+import json
+import logging
+import sys
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)  # ASCII, whatever a client sends
+
+
+def log_to_stderr(access: bool = True) -> None:
+    """Has the server, and uvicorn below it, write lines of JSON.
+
+    Args:
+        access: whether to write one for each request, too.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    levels = {
+        "keras_transformer.serving": logging.INFO,
+        "keras_transformer.serving.access": logging.INFO if access else logging.WARNING,
+        "uvicorn": logging.WARNING,
+    }
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    for name in ("keras_transformer.serving", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False

@@ -1,0 +1,112 @@
+"""What happens to every request before and after its route: the key, the log, the metrics."""
+
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from keras_transformer.errors import UserError
+from keras_transformer.serving import page
+from keras_transformer.serving.server import Server, json_response
+
+# What answers without a key: probes, and the page that asks for the key.
+_OPEN = {"/healthz", "/readyz", *page.FILES}
+_LOG = logging.getLogger("keras_transformer.serving.access")
+
+
+class RequireKey:
+    """Refuses requests without `Authorization: Bearer KEY`, for one of the keys."""
+
+    def __init__(self, app: ASGIApp, keys: Iterable[str]):
+        self._app = app
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(scope):
+            await self._app(scope, receive, send)
+            return
+        message = "expected a known key in the header Authorization, as Bearer KEY"
+        headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+        await json_response({"error": message}, 401, headers)(scope, receive, send)
+
+    def _is_known(self, scope):
+        kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        digest = _digest(key.strip().encode("latin-1"))
+        # A list, not a generator: every key is compared, whichever is the right one.
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        return kind.lower() == "bearer" and any(matches)
+
+
+def read_keys(path: str) -> list[str]:
+    """The keys in a file, one a line; empty lines and those that begin with # are none.
+
+    Raises:
+        UserError: the file cannot be read, or has no key, or one that no header can hold.
+    """
+    try:
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not UTF-8"
+        raise UserError(f"--api_key_file {path}: {why}") from None
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise UserError(f"--api_key_file {path}: expected a key in a line, found none")
+    for number, line in enumerate(lines, 1):
+        if line in keys and not (line.isascii() and line.isprintable() and " " not in line):
+            raise UserError(
+                f"--api_key_file {path}, line {number}: expected ASCII without spaces in a key"
+            )
+    return keys
+
+
+def _digest(key):
+    """Of one length, whatever the key's, so that comparing tells nothing about it."""
+    return hashlib.sha256(key).digest()
+
+
+class Observe:
+    """Logs each request as a line of JSON, and counts it."""
+
+    def __init__(self, app: ASGIApp, server: Server):
+        self._app, self._server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, start = 500, time.monotonic()
+
+        async def send_and_note(message):
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        scope.setdefault("state", {})
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._note(scope, status, time.monotonic() - start)
+
+    def _note(self, scope, status, seconds):
+        model = scope.get("path_params", {}).get("name", "")
+        model = model if model in self._server.models else ""
+        method = getattr(scope.get("endpoint"), "__name__", "")
+        self._server.metrics.observe_request(model, method, status, seconds)
+        client, _ = scope.get("client") or ("", 0)
+        about = {
+            "client": client,
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "seconds": round(seconds, 6),
+        }
+        counts = {
+            name: scope["state"][name] for name in ("sentences", "tokens") if name in scope["state"]
+        }
+        _LOG.info("request", extra={"fields": about | counts})

@@ -1,0 +1,245 @@
+"""What a server serves: a translator, a parser or a SavedModel, all with the same signatures."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import tensorflow as tf
+from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from keras_transformer.analysis.pair_attention import WordAttention, pair_attention
+from keras_transformer.ctranslate2_translator import CTranslate2Translator
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.parser import trees_of
+from keras_transformer.parsing.trees import format_tree
+from keras_transformer.sentences import as_text
+from keras_transformer.translation import Translation, utf_8
+from keras_transformer.translator import Translator
+
+Row = tuple[Any, ...]  # a value of each input of a signature, in the order of their names
+Texts = Sequence[str | bytes]
+
+
+class Servable(Protocol):
+    """A model that answers. Its methods may be called by several threads at the same time."""
+
+    task: str  # "translation" or "parsing"
+    engine: str  # what computes: "tensorflow", "ctranslate2" or "saved_model"
+    signatures: Mapping[str, SignatureDef]
+    options: SearchOptions | None  # the defaults of `translate_n`; None: they cannot be chosen
+    max_tokens: int  # a text is read up to so many tokens
+    has_attention: bool
+
+    def count_tokens(self, texts: Texts) -> list[int]:
+        """The number of tokens of each text."""
+        ...
+
+    def joins(self, signature: str) -> bool:
+        """Whether requests may be computed together, because no row depends on the others."""
+        ...
+
+    def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The outputs of a signature for each row of inputs."""
+        ...
+
+    def translate_n(
+        self, texts: Texts, options: SearchOptions | None = None
+    ) -> list[list[Translation]]:
+        """The best translations of each text, best first; `options`: by default `self.options`."""
+        ...
+
+    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
+        """The attention maps of a pair, as `pair_attention` makes them."""
+        ...
+
+
+def signature_defs(n_best: int, names: Sequence[str]) -> dict[str, SignatureDef]:
+    """The signatures that `export_saved_model` writes, for a model that is not a SavedModel."""
+    one: list[int] = []
+    text, translation = ("text", DT_STRING, one), ("translation", DT_STRING, one)
+    score = ("score", DT_FLOAT, one)
+    lists = [("translations", DT_STRING, [n_best]), ("scores", DT_FLOAT, [n_best])]
+    tensors = {
+        "serving_default": ([text], [translation, score]),
+        "nbest": ([text], lists),
+        "score": ([text, translation], [score]),
+    }
+    signatures = {}
+    for name in names:
+        signature = SignatureDef(method_name="tensorflow/serving/predict")
+        sides = zip((signature.inputs, signature.outputs), tensors[name], strict=True)
+        for side, specs in sides:
+            for key, dtype, dimensions in specs:
+                side[key].name, side[key].dtype = f"{name}_{key}:0", dtype
+                for size in (-1, *dimensions):
+                    side[key].tensor_shape.dim.add(size=size)
+        signatures[name] = signature
+    return signatures
+
+
+class TranslatorServable:
+    """A `Translator` of any engine, with the signatures that its SavedModel would have.
+
+    Args:
+        translator: beam search; requests bring no seeds to sample by.
+    """
+
+    def __init__(self, translator: Translator | CTranslate2Translator):
+        self.translator = translator
+        self.task = translator.tokenizer.task
+        self.has_attention = isinstance(translator, Translator)
+        self.engine = "tensorflow" if self.has_attention else "ctranslate2"
+        self.options = translator.options
+        self.max_tokens = translator.max_source_length - 1  # and the end symbol
+        names = ["serving_default", "nbest", "score"]
+        self.signatures = signature_defs(self.options.n_best, names)
+        # TensorFlow traces a graph for each.
+        self._with_options = functools.lru_cache(maxsize=16)(translator.with_options)
+
+    def count_tokens(self, texts: Texts) -> list[int]:
+        tokens = self.translator.tokenizer.tokenize(tf.constant([utf_8(text) for text in texts]))
+        return tokens.row_lengths().numpy().tolist()
+
+    def joins(self, signature: str) -> bool:
+        return True
+
+    def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        if signature == "score":
+            texts, translations = zip(*rows, strict=True)
+            scores = self.translator.score(texts, translations)
+            return [{"score": score} for score in scores]
+        sentences = [text for (text,) in rows]
+        if signature == "serving_default":
+            options = dataclasses.replace(self.options, n_best=1)
+            best = [translations[0] for translations in self.translate_n(sentences, options)]
+            return [{"translation": text, "score": score} for text, score in best]
+        return [self._slots(translations) for translations in self.translate_n(sentences)]
+
+    def _slots(self, translations):
+        """As many as `n_best`: a slot without a translation is empty."""
+        missing = self.options.n_best - len(translations)
+        translations = [*translations, *[Translation("", NO_HYPOTHESIS)] * missing]
+        texts, scores = zip(*translations, strict=True)
+        return {"translations": list(texts), "scores": list(scores)}
+
+    def translate_n(
+        self, texts: Texts, options: SearchOptions | None = None
+    ) -> list[list[Translation]]:
+        return self._translator(options).translate_n(texts)
+
+    def _translator(self, options):
+        if options is None or options == self.options:
+            return self.translator
+        return self._with_options(options)
+
+    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
+        translator = self.translator
+        if not isinstance(translator, Translator):
+            raise UserError("CTranslate2 shows no attention: serve with --engine=tensorflow")
+        return pair_attention(translator.models[0], translator.tokenizer, text, translation)
+
+
+class ParserServable(TranslatorServable):
+    """A parser: its translations are trees in the treebank's notation.
+
+    There is no signature `score`, since a tree may be spelled by other symbols than the search's.
+    """
+
+    def __init__(self, translator: Translator | CTranslate2Translator):
+        super().__init__(translator)
+        self.has_attention = False
+        self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
+
+    def translate_n(
+        self, texts: Texts, options: SearchOptions | None = None
+    ) -> list[list[Translation]]:
+        sentences = [text.split() for text in as_text(texts)]
+        found = self._translator(options).translate_n([" ".join(words) for words in sentences])
+        return [
+            [self._with_tree(translation, words) for translation in translations]
+            for translations, words in zip(found, sentences, strict=True)
+        ]
+
+    def _with_tree(self, translation, words):
+        [tree] = trees_of([translation.text], [words], self.translator.tokenizer)
+        return translation._replace(text=format_tree(tree) if tree else "")
+
+
+class SavedModelServable:
+    """A SavedModel as `export_saved_model` writes it.
+
+    Args:
+        path: the folder of one version.
+
+    Raises:
+        UserError: the SavedModel cannot be read, or has other signatures.
+    """
+
+    task, engine = "translation", "saved_model"
+    options: SearchOptions | None = None
+    max_tokens = 1023
+    has_attention = False
+
+    def __init__(self, path: str | os.PathLike):
+        content = (Path(path) / "saved_model.pb").read_bytes()
+        [graph] = SavedModel.FromString(content).meta_graphs
+        self.signatures: Mapping[str, SignatureDef] = dict(graph.signature_def)
+        self._loaded = tf.saved_model.load(str(path))
+        if missing := {"serving_default", "nbest", "score"} - set(self.signatures):
+            raise UserError(
+                f"{path}: expected a SavedModel of `keras-transformer export`, found one without "
+                f"the signature {min(missing)}"
+            )
+
+    def count_tokens(self, texts: Texts) -> list[int]:
+        if hasattr(self._loaded, "count_tokens"):
+            return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()
+        return [len(utf_8(text)) // 4 for text in texts]  # an estimate, for an export before 0.2
+
+    def joins(self, signature: str) -> bool:
+        # Where a model samples, what is drawn for a text depends on its index in the request.
+        return signature in ("sample", "score") or "sample" not in self.signatures
+
+    def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        inputs = self.signatures[signature].inputs
+        tensors = {
+            name: tf.constant(column, tf.dtypes.as_dtype(inputs[name].dtype))
+            for name, column in zip(sorted(inputs), zip(*rows, strict=True), strict=True)
+        }
+        outputs = self._loaded.signatures[signature](**tensors)
+        values = [_values(tensor) for tensor in outputs.values()]
+        return [dict(zip(outputs, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def translate_n(
+        self, texts: Texts, options: SearchOptions | None = None
+    ) -> list[list[Translation]]:
+        rows = self.predict("nbest", [(text,) for text in texts])
+        return [
+            [
+                Translation(*pair)
+                for pair in zip(row["translations"], row["scores"], strict=True)
+                if pair[1] > NO_HYPOTHESIS
+            ]
+            or [Translation("", NO_HYPOTHESIS)]
+            for row in rows
+        ]
+
+    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
+        raise UserError("a SavedModel shows no attention: serve its model_dir instead")
+
+
+def _values(tensor: tf.Tensor) -> list:
+    """Nested lists of numbers or of text."""
+
+    def decoded(value):
+        if isinstance(value, list):
+            return [decoded(entry) for entry in value]
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    return decoded(tensor.numpy().tolist())

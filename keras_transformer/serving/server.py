@@ -1,0 +1,242 @@
+"""What all routes share: the models, and how a request is computed within the server's limits."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from keras_transformer.decoding import SearchOptions
+from keras_transformer.errors import UserError
+from keras_transformer.options import ServingOptions
+from keras_transformer.serving.batching import Batcher, QueueFull, Task
+from keras_transformer.serving.metrics import Metrics
+from keras_transformer.serving.servable import Row, Servable
+from keras_transformer.serving.tensor_json import parse_json, write_json
+from keras_transformer.serving.versions import Model
+
+# What a request may ask of a search at most, unless the server's own options ask for more.
+_MOST = {
+    "beam_size": 32,
+    "n_best": 32,
+    "alpha": 10,
+    "patience": 10,
+    "extra_length": 300,
+    "max_length": 1024,
+    "min_length": 1024,
+    "no_repeat_ngram": 100,
+    "plain_length_penalty": True,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    """The task of a signature."""
+
+    servable: Servable
+    signature: str
+
+    def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        return self.servable.predict(self.signature, rows)
+
+    def joins(self) -> bool:
+        return self.servable.joins(self.signature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate:
+    """The task of translating by options of the request; a row is a text."""
+
+    servable: Servable
+    options: SearchOptions | None
+
+    def __call__(self, rows: Sequence[str]) -> list:
+        return self.servable.translate_n(rows, self.options)
+
+    def joins(self) -> bool:
+        return self.servable.joins("nbest")
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """The task of attention maps; a row is a text and its translation."""
+
+    servable: Servable
+
+    def __call__(self, rows: Sequence[tuple[str, str]]) -> list:
+        return [self.servable.attention(*row) for row in rows]
+
+    def joins(self) -> bool:
+        return False
+
+
+class Server:
+    """What the routes share: the models, and how a request is computed.
+
+    Args:
+        models: what is served; they may be loaded later.
+        options: the limits.
+        tokens_per_batch: the token budget of a batch.
+        workers: batches computed at the same time.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[Model],
+        options: ServingOptions = ServingOptions(),
+        tokens_per_batch: int = 4096,
+        workers: int = 1,
+    ):
+        self.models = {model.name: model for model in models}
+        self.options = options
+        self.metrics = Metrics(lambda: len(self.batcher))
+        self.batcher = Batcher(
+            tokens_per_batch,
+            options.batch_wait_ms / 1000,
+            options.max_queue,
+            workers,
+            self.metrics.observe_batch,
+        )
+
+    def is_ready(self) -> bool:
+        """Whether every model has a version that is loaded and warmed up."""
+        return all(model.current for model in self.models.values())
+
+    def model(self, request: Request) -> tuple[Model, int, Servable]:
+        """The model of the path's {name}, the version that answers and its number.
+
+        Raises:
+            HTTPException: 404, no such model, or not in the path's {version}; 503, it is loading.
+        """
+        name, asked = request.path_params["name"], request.path_params.get("version")
+        if model := self.models.get(name):
+            if model.current is None:
+                raise HTTPException(503, f"model {name} is loading", {"Retry-After": "5"})
+            version, servable = model.current
+            if asked in (None, version):
+                return model, version, servable
+        wanted = f"Latest({name})" if asked is None else f"Specific({name}, {asked})"
+        raise HTTPException(404, f"Servable not found for request: {wanted}")
+
+    def search_options(
+        self, servable: Servable, changes: Mapping[str, Any]
+    ) -> SearchOptions | None:
+        """The options of a search that a request changes.
+
+        Raises:
+            UserError: a change is unknown or too large, or the servable's search is fixed.
+        """
+        if not changes:
+            return servable.options
+        if servable.options is None:
+            raise UserError("expected no options: the search of a SavedModel is fixed")
+        for name, value in changes.items():
+            if name not in _MOST:
+                raise UserError(f"expected options among {', '.join(_MOST)}: found {name[:80]!r}")
+            most = max(_MOST[name], getattr(servable.options, name) or 0)
+            if isinstance(value, int | float) and value > most:
+                raise UserError(f"{name} must be at most {most}: found {value}")
+        return dataclasses.replace(servable.options, **changes)
+
+    async def read_json(self, request: Request) -> Any:
+        """The body, as strict JSON.
+
+        Raises:
+            UserError: it is something else.
+            HTTPException: 413, it is too large; 408, it comes too slowly.
+        """
+        return await asyncio.to_thread(parse_json, await self._body(request))
+
+    async def _body(self, request):
+        limit = self.options.max_body_bytes
+        too_large = HTTPException(413, f"expected a body of at most {limit} bytes, found more")
+        if int(request.headers.get("content-length", 0)) > limit:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.options.read_timeout):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limit:
+                        raise too_large
+        except TimeoutError:
+            seconds = self.options.read_timeout
+            message = f"expected the whole body within {seconds:g} seconds"
+            raise HTTPException(408, message, {"Connection": "close"}) from None
+        except ClientDisconnect:
+            raise HTTPException(499, "the client has gone") from None
+        return bytes(body)
+
+    async def compute(
+        self, request: Request, task: Task, rows: Sequence[Any], texts: Sequence[str | bytes]
+    ) -> list[Any]:
+        """The result of each row, computed together with rows of other requests.
+
+        Args:
+            request: whose client waits.
+            task: computes the rows.
+            rows: what to compute.
+            texts: what of the rows counts for the limits of characters and tokens.
+
+        Raises:
+            UserError: too many sentences, or too long ones.
+            HTTPException: 429, the queue is full; 504, there was not enough time; 499, the client
+                has gone.
+        """
+        if not rows:
+            return []
+        tokens = await asyncio.to_thread(self._count_tokens, task.servable, rows, texts)
+        request.state.sentences, request.state.tokens = len(rows), tokens
+        try:
+            future = self.batcher.submit(task, rows, tokens)
+        except QueueFull:
+            message = f"expected fewer requests: {self.options.max_queue} wait already"
+            raise HTTPException(429, message, {"Retry-After": "1"}) from None
+        result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait(
+                {result, gone},
+                timeout=self.options.request_timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if result.done():
+                return result.result()
+            if gone.done():
+                raise HTTPException(499, "the client has gone")
+            seconds = self.options.request_timeout
+            raise HTTPException(504, f"expected to be done within {seconds:g} seconds")
+        finally:
+            gone.cancel()
+            result.cancel()  # unless it is done: then the request leaves the queue
+
+    def _count_tokens(self, servable, rows, texts):
+        options = self.options
+        if len(rows) > options.max_sentences:
+            raise UserError(
+                f"expected at most {options.max_sentences} sentences, found {len(rows)}"
+            )
+        self._check_longest("characters", [len(text) for text in texts], options.max_characters)
+        tokens = servable.count_tokens(texts)
+        most = min(options.max_sentence_tokens, servable.max_tokens)
+        self._check_longest("tokens", tokens, most)
+        return sum(tokens)
+
+    def _check_longest(self, unit, lengths, most):
+        for number, length in enumerate(lengths):
+            if length > most:
+                raise UserError(
+                    f"expected sentences of at most {most} {unit}, found {length} at index {number}"
+                )
+
+
+async def _gone(request):
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None):
+    """A response of strict JSON."""
+    return Response(write_json(value), status, headers, "application/json")

@@ -1,0 +1,100 @@
+"""Where a model comes from: a model_dir, several as an ensemble, or a folder of SavedModels."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from keras_transformer.ctranslate2_translator import CTranslate2Translator
+from keras_transformer.errors import UserError
+from keras_transformer.serving.servable import (
+    ParserServable,
+    SavedModelServable,
+    TranslatorServable,
+)
+from keras_transformer.serving.versions import Model, saved_model_versions
+from keras_transformer.training import ModelDir
+from keras_transformer.translator import Translator
+
+_SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
+
+
+def parse_model_flag(value: str) -> tuple[str, list[str]]:
+    """The name and the paths of `NAME=PATH[,PATH...]`.
+
+    Raises:
+        UserError: it is something else.
+
+    Example:
+        >>> parse_model_flag("en-de=runs/first,runs/second")
+        ('en-de', ['runs/first', 'runs/second'])
+    """
+    name, equals, paths = value.partition("=")
+    if not equals or not all(paths.split(",")):
+        raise UserError(f"--model: expected NAME=PATH[,PATH...], found {value!r}")
+    return _checked(name), paths.split(",")
+
+
+def default_name(paths: Sequence[str]) -> str:
+    """The name of a model without one: its folder's, of an ensemble the first folder's.
+
+    Raises:
+        UserError: the folder's name cannot be a model's.
+    """
+    if not paths or not paths[0]:
+        raise UserError("expected --model_dir to name something, found nothing")
+    return _checked(Path(paths[0]).resolve().name)
+
+
+def _checked(name):
+    if not name or any(sign in name for sign in "/:?#%") or not name.isprintable():
+        raise UserError(
+            f"expected a model name without / : ? # % in it, found {name!r}; "
+            "--model=NAME=PATH gives another"
+        )
+    return name
+
+
+def has_saved_models(path: str) -> bool:
+    """Whether a folder is one of SavedModel versions, not a model_dir.
+
+    Raises:
+        UserError: it is one version, beside which others will be.
+    """
+    folder = Path(path)
+    if (folder / "saved_model.pb").exists():
+        raise UserError(f"{path}: expected the folder of all versions, found one: {folder.name}")
+    return folder.is_dir() and bool(saved_model_versions(folder))
+
+
+def saved_model(name: str, path: str) -> Model:
+    """The model whose versions are in a folder; a new one is found by `Model.refresh`."""
+    folder = Path(path)
+    return Model(
+        name,
+        lambda: saved_model_versions(folder),
+        lambda version: SavedModelServable(folder / str(version)),
+    )
+
+
+def trained_model(
+    name: str,
+    paths: Sequence[str],
+    load: Callable[[Sequence[str]], Translator | CTranslate2Translator],
+) -> Model:
+    """The model of a model_dir, or the ensemble of several.
+
+    Args:
+        name: the model's.
+        paths: model_dirs.
+        load: makes the translator of model_dirs.
+
+    Raises:
+        UserError: a folder has no model.
+    """
+    for path in paths:
+        ModelDir(path).load_config()
+
+    def serve(version):
+        translator = load(paths)
+        return _SERVABLES[translator.tokenizer.task](translator)
+
+    return Model(name, lambda: {1: None}, serve)

@@ -1,0 +1,171 @@
+"""Which version of a model answers: the only one of a model_dir, the highest of a folder."""
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse, ModelVersionStatus
+
+from keras_transformer.errors import UserError
+from keras_transformer.serving.servable import Servable
+
+_LOG = logging.getLogger("keras_transformer.serving")
+_UNKNOWN = 2  # the code of errors that have none of their own, among those of gRPC
+
+
+class Model:
+    """A model under its name, and the version of it that answers.
+
+    `refresh` loads the highest version that can be loaded and warms it up; requests go to the one
+    before meanwhile. That is let go when its last request is answered. A version that cannot be
+    loaded is tried again when its files have changed, for a copy may not have been complete.
+
+    Args:
+        name: NAME in `/v1/models/NAME`.
+        find: the versions there are, each with something that differs when its files do.
+        load: loads one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        find: Callable[[], Mapping[int, Hashable]],
+        load: Callable[[int], Servable],
+    ):
+        self.name = name
+        self._find, self._load = find, load
+        self._current: tuple[int, Servable] | None = None
+        self._failed: dict[int, Hashable] = {}
+        self._states: dict[int, tuple[Any, str]] = {}
+
+    @property
+    def current(self) -> tuple[int, Servable] | None:
+        """The number of the version that answers, and the version; None before there is one."""
+        return self._current
+
+    def status(self) -> GetModelStatusResponse:
+        """The state of each version, the highest first, and why one could not be loaded."""
+        response = GetModelStatusResponse()
+        for version, (state, error) in sorted(self._states.copy().items(), reverse=True):
+            one = response.model_version_status.add(version=version, state=state)
+            one.status.error_code = _UNKNOWN if error else 0
+            one.status.error_message = error
+        return response
+
+    def refresh(self) -> None:
+        """Looks for versions, and has the highest that can be loaded answer."""
+        if (ModelVersionStatus.UNLOADING, "") in self._states.values():
+            gc.collect()  # requests and what TensorFlow loads are in cycles
+        found = self._find()
+        for version in sorted(found, reverse=True):
+            if self._current and self._current[0] == version:
+                return
+            is_new = version not in self._failed or self._failed[version] != found[version]
+            if is_new and self._loads(version, found[version]):
+                return
+
+    def _loads(self, version, files):
+        self._states[version] = ModelVersionStatus.LOADING, ""
+        try:
+            servable = self._load(version)
+            warm_up(servable)
+        except Exception as error:
+            self._failed[version] = files
+            message = _described(error)
+            self._states[version] = ModelVersionStatus.END, message
+            if self._current:
+                _LOG.error("version %d of model %s: %s", version, self.name, message)
+            return False
+        self._failed.pop(version, None)
+        weakref.finalize(servable, self._has_ended, version)
+        before, self._current = self._current, (version, servable)
+        self._states[version] = ModelVersionStatus.AVAILABLE, ""
+        if before:
+            self._states[before[0]] = ModelVersionStatus.UNLOADING, ""
+        return True
+
+    def _has_ended(self, version):
+        self._states[version] = ModelVersionStatus.END, ""
+
+
+def _described(error):
+    """One line about why a version cannot be loaded."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    message = " ".join(str(error).split())
+    return message if isinstance(error, UserError) else f"{type(error).__name__}: {message}"
+
+
+def saved_model_versions(folder: Path) -> dict[int, Hashable]:
+    """The versions in a folder as TensorFlow Serving sees them, each with the state of its files.
+
+    Example:
+        >>> list(saved_model_versions(Path("export/en-de")))
+        [1]
+    """
+    return {
+        int(path.name): tuple(_state_of_files(path))
+        for path in folder.iterdir()
+        if path.name.isascii() and path.name.isdecimal() and path.is_dir()
+    }
+
+
+def _state_of_files(path):
+    for file in sorted(path.rglob("*")):
+        about = file.stat()
+        yield str(file), about.st_size, about.st_mtime_ns
+
+
+def warm_up(servable: Servable) -> None:
+    """Computes each signature once, for TensorFlow prepares a graph when it first runs."""
+    values = {"text": "Hello, world!", "translation": "Hello, world!", "seed": 0}
+    for name, signature in servable.signatures.items():
+        if signature.inputs:  # a SavedModel has one without, which initialises it
+            row = tuple(values[key] for key in sorted(signature.inputs))
+            servable.predict(name, [row])
+
+
+class Watcher:
+    """A thread that loads models, and then their new versions.
+
+    Args:
+        models: what to load.
+        period: seconds between two looks.
+        on_failure: called if a model has no version that can be loaded at first.
+    """
+
+    def __init__(
+        self, models: Iterable[Model], period: float, on_failure: Callable[[Exception], None]
+    ):
+        self._models, self._period, self._on_failure = list(models), period, on_failure
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Loads no more versions."""
+        self._stop.set()
+
+    def _watch(self):
+        for model in self._models:
+            self._refresh(model)
+            if model.current is None:
+                why = [one.status.error_message for one in model.status().model_version_status]
+                message = "; ".join(why) or "no version can be read"
+                self._on_failure(UserError(f"model {model.name}: {message}"))
+                return
+        while not self._stop.wait(self._period):
+            for model in self._models:
+                self._refresh(model)
+
+    def _refresh(self, model):
+        try:
+            model.refresh()
+        except OSError as error:  # a folder that cannot be read, now
+            _LOG.error("model %s: %s", model.name, _described(error))

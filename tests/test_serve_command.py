@@ -1,0 +1,113 @@
+"""`keras-transformer serve` as a person starts and ends it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import httpx2
+import pytest
+from command_lines import arguments, refused
+from serving_world import SOON, tiny_translator
+
+import keras_transformer as kt
+from keras_transformer.parsing import ParsingTokenizer
+from keras_transformer.serving.http import listen
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two model_dirs, en-de and parser, and a folder that looks like one of SavedModels."""
+    folder = tmp_path_factory.mktemp("runs")
+    translator = tiny_translator()
+    [model] = translator.models
+    kt.ModelDir(folder / "en-de").create_trained(model, translator.tokenizer, None, "")
+    pairs = [("Dogs bark", "(S (NP XX NP) (VP XX VP) S)")]
+    tokenizer = ParsingTokenizer.learn(pairs, 340)
+    kt.ModelDir(folder / "parser").create_trained(model, tokenizer, None, "")
+    (folder / "export" / "1").mkdir(parents=True)
+    return folder
+
+
+def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
+    en_de, export = runs / "en-de", runs / "export"
+    assert "found neither" in refused("serve")
+    assert "expected the folder of a trained model" in refused("serve", model_dir=tmp_path)
+    assert "found SavedModels" in refused("serve", model_dir=f"{en_de},{export}")
+    assert "two models named en-de" in refused("serve", model_dir=en_de, model=f"en-de={en_de}")
+    assert "NAME=PATH" in refused("serve", model=en_de)
+    assert "--sample" in refused("serve", model_dir=en_de, sample=True)
+    assert "max_queue" in refused("serve", model_dir=en_de, max_queue=0)
+    assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
+    for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
+        message = refused("serve", model_dir=export, **flag)
+        assert f"--{next(iter(flag))}, found with {export}, a SavedModel" in message
+
+
+def test_a_port_in_use_is_one_line(runs):
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        message = refused("serve", model_dir=runs / "en-de", port=port)
+        assert message.endswith("cannot listen there: Address already in use")
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(runs):
+    message = refused("serve", model_dir=runs / "export", port=0)
+    assert message == f"model export: {runs}/export/1/saved_model.pb: No such file or directory"
+
+
+def test_what_is_not_installed_is_named(runs, monkeypatch):
+    import keras_transformer.serving.run  # so that it can be forgotten
+
+    monkeypatch.delitem(sys.modules, "keras_transformer.serving.run")
+    monkeypatch.delattr(keras_transformer.serving, "run")
+    monkeypatch.setitem(sys.modules, "keras_transformer.serving.http", None)
+    message = refused("serve", model_dir=runs / "en-de")
+    assert message.endswith("pip install 'keras-transformer[serve]'")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
+def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
+    options = {"model_dir": runs / "en-de", "model": f"trees={runs}/parser", "port": 0}
+    command = [sys.executable, "-m", "keras_transformer", "serve", *arguments(options)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        log = []
+        reader = threading.Thread(target=lambda: log.extend(process.stderr))
+        reader.start()
+        url = process.stdout.readline().split()[-1]
+        client = httpx2.Client(base_url=url, timeout=SOON)
+        while client.get("/readyz").status_code != 200:
+            assert process.poll() is None
+        body = {"instances": ["Dogs bark"]}
+        [row] = client.post("/v1/models/trees:predict", json=body).json()["predictions"]
+        assert row["translation"].startswith("(TOP")
+        answer, before = threading.Event(), metrics(client)["tokens_total"]
+
+        def ask():
+            many = {"instances": ["The girls sleep."] * 100}
+            response = httpx2.post(f"{url}/v1/models/en-de:predict", json=many, timeout=SOON)
+            assert len(response.json()["predictions"]) == 100
+            answer.set()
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while metrics(client)["tokens_total"] == before and not metrics(client)["queued_requests"]:
+            pass  # until it waits or is computed
+        process.send_signal(number)
+        assert process.wait(SOON) == 0
+        assert answer.wait(SOON)
+        reader.join(SOON)
+    lines = [json.loads(line) for line in log]
+    assert {line["event"] for line in lines} == {"request"}
+    asked = [line["path"] for line in lines if line["status"] == 200 and "sentences" in line]
+    assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
+
+
+def metrics(client):
+    """The metrics without labels."""
+    lines = client.get("/metrics").text.splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if line[0] != "#" and "{" not in line]
+    return {name.removeprefix("keras_transformer_"): float(value) for name, value in pairs}

@@ -1,0 +1,427 @@
+"""A server answers as TensorFlow Serving does, with the translations of the model behind it."""
+
+import asyncio
+import base64
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from serving_world import SENTENCES, SOON, Doing, only_version, tiny_translator
+from starlette.testclient import TestClient
+
+from keras_transformer.decoding import NO_HYPOTHESIS
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions, ServingOptions
+from keras_transformer.serving.app import create_app
+from keras_transformer.serving.middleware import read_keys
+from keras_transformer.serving.servable import TranslatorServable
+from keras_transformer.serving.server import Server, Translate
+from keras_transformer.serving.versions import Model
+
+EN_DE = "/v1/models/en-de"
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return tiny_translator(n_best=3)
+
+
+@pytest.fixture(scope="module")
+def model(translator):
+    return only_version("en-de", TranslatorServable(translator))
+
+
+@pytest.fixture(scope="module")
+def client(model):
+    server = Server([model])
+    with TestClient(create_app(server)) as made:
+        yield made
+    server.batcher.close()
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    """Found by the search of the signature, so that no other graph is traced."""
+    _, servable = model.current
+    best = servable.translate_n(SENTENCES, dataclasses.replace(servable.options, n_best=1))
+    return [translations[0]._asdict() for translations in best]
+
+
+def serving(servable, **options):
+    """A client of a server of one model, and the server."""
+    server = Server([only_version("en-de", servable)], ServingOptions(**options))
+    return TestClient(create_app(server), raise_server_exceptions=False), server
+
+
+def as_dict(row):
+    return {"text": row["translation"], "score": pytest.approx(row["score"], rel=1e-4)}
+
+
+def error_of(response):
+    """The status of an error, and its sentence, which is all of its body."""
+    body = response.json()
+    assert set(body) == {"error"} and "\n" not in body["error"]
+    return response.status_code, body["error"]
+
+
+def ask(client, path=EN_DE, **body):
+    return client.post(f"{path}:predict", json=body)
+
+
+def test_rows_and_columns_have_the_translations_of_the_translator(client, expected):
+    rows = ask(client, instances=SENTENCES).json()["predictions"]
+    assert [as_dict(row) for row in rows] == expected
+    columns = ask(client, inputs={"text": SENTENCES}).json()["outputs"]
+    assert columns["translation"] == [one["text"] for one in expected]
+    named = ask(client, instances=[{"text": text} for text in SENTENCES]).json()["predictions"]
+    assert [row["translation"] for row in named] == columns["translation"]
+    assert ask(client, inputs=[]).json() == {"outputs": {"translation": [], "score": []}}
+
+
+def test_nbest_fills_up_the_slots_that_no_translation_fills(client, translator):
+    rows = ask(client, signature_name="nbest", instances=["A horse!", ""]).json()["predictions"]
+    found = translator.translate_n(["A horse!"])[0]
+    assert rows[0]["translations"] == [translation.text for translation in found]
+    assert rows[0]["scores"] == pytest.approx([translation.score for translation in found])
+    assert rows[1] == {"translations": ["", "", ""], "scores": [0.0] + 2 * [NO_HYPOTHESIS]}
+
+
+def test_score_has_one_output_without_a_name(client, translator):
+    pairs = [{"text": "Yes", "translation": "ja"}, {"text": "", "translation": "nein"}]
+    scores = ask(client, signature_name="score", instances=pairs).json()["predictions"]
+    assert scores == pytest.approx(translator.score(["Yes", ""], ["ja", "nein"]), rel=1e-4)
+    assert scores[1] == NO_HYPOTHESIS
+
+
+def test_bytes_that_are_not_text_are_translated_as_the_translator_does(client, translator):
+    for content in (b"caf\xe9 au lait", b"\xff\xfe", b"a\x00b"):
+        value = {"b64": base64.b64encode(content).decode()}
+        [row] = ask(client, instances=[value]).json()["predictions"]
+        assert row["translation"] == translator.translate([content])[0].text
+    [row] = ask(client, instances=["a\0b"]).json()["predictions"]
+    assert row["translation"] == translator.translate(["a\0b"])[0].text
+
+
+def test_an_answer_does_not_depend_on_its_company(model, expected):
+    server = Server([model], ServingOptions(batch_wait_ms=200))
+    with TestClient(create_app(server)) as client, ThreadPoolExecutor(16) as pool:
+        order = [index for index in range(len(SENTENCES)) for _ in range(3)]
+        rows = list(pool.map(lambda index: ask(client, instances=[SENTENCES[index]]), order))
+        for index, row in zip(order, rows, strict=True):
+            assert as_dict(row.json()["predictions"][0]) == expected[index]
+        batches = metric(client, "batch_sentences_count")
+    assert batches < len(order)  # there was company
+    server.batcher.close()
+
+
+def test_the_version_may_be_named(client):
+    path = f"{EN_DE}/versions/1"
+    assert ask(client, path, instances=["Yes"]).json() == ask(client, instances=["Yes"]).json()
+    assert client.get(path).json() == client.get(EN_DE).json()
+    assert client.get(f"{path}/metadata").json() == client.get(f"{EN_DE}/metadata").json()
+
+
+def test_the_status_is_that_of_tensorflow_serving(client):
+    ok = {"error_code": "OK", "error_message": ""}
+    versions = [{"version": "1", "state": "AVAILABLE", "status": ok}]
+    assert client.get(EN_DE).json() == {"model_version_status": versions}
+
+
+def test_the_metadata_say_which_inputs_and_outputs_there_are(client):
+    body = client.get(f"{EN_DE}/metadata").json()
+    assert body["model_spec"] == {"name": "en-de", "signature_name": "", "version": "1"}
+    signatures = body["metadata"]["signature_def"]["signature_def"]
+    assert {name: sorted(one["inputs"]) for name, one in signatures.items()} == {
+        "serving_default": ["text"],
+        "nbest": ["text"],
+        "score": ["text", "translation"],
+    }
+    scores = signatures["nbest"]["outputs"]["scores"]
+    assert scores["dtype"] == "DT_FLOAT"
+    assert [one["size"] for one in scores["tensor_shape"]["dim"]] == ["-1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/v1/models/x:predict", (404, "Servable not found for request: Latest(x)")),
+        (
+            f"{EN_DE}/versions/2:predict",
+            (404, "Servable not found for request: Specific(en-de, 2)"),
+        ),
+        (f"{EN_DE}/versions/{'9' * 5000}:predict", 400),
+        (f"{EN_DE}/versions/x:predict", 400),
+        (f"{EN_DE}:classify", (400, f"Malformed request: POST {EN_DE}:classify")),
+        ("/v1/x", (400, "Malformed request: POST /v1/x")),
+        ("/x", (404, "Not Found")),
+        ("/healthz", (405, "Method Not Allowed")),
+    ],
+)
+def test_another_path_is_refused(client, path, error):
+    found = error_of(client.post(path, json={"instances": ["Yes"]}))
+    assert (found if isinstance(error, tuple) else found[0]) == error
+
+
+def test_what_is_unknown_has_no_status(client):
+    assert error_of(client.get("/v1/models/x")) == (404, "Could not find any versions of model x")
+    missing = 404, "Could not find version 7 of model en-de"
+    assert error_of(client.get(f"{EN_DE}/versions/7")) == missing
+    assert error_of(client.get(f"{EN_DE}:predict"))[0] == 400
+
+
+HOSTILE = {
+    "empty": b"",
+    "no JSON": b"{",
+    "no object": b"[]",
+    "NaN": b'{"instances": [NaN]}',
+    "deep": b'{"instances": ' + b"[" * 100_000,
+    "half as deep": b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}",
+    "half a character": b'{"instances": ["\\ud800"]}',
+    "not UTF-8": b'{"instances": ["\xff"]}',
+    "NUL": b"\0" * 100,
+    "UTF-16": '{"instances": ["Yes"]}'.encode("utf-16"),
+    "a long number": b'{"instances": [' + b"9" * 10_000 + b"]}",
+    "no text": b'{"instances": [1, null, {}]}',
+    "bad base64": b'{"instances": [{"b64": "@"}]}',
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_body_is_a_sentence_and_the_server_goes_on(client, kind, expected):
+    status, _ = error_of(client.post(f"{EN_DE}:predict", content=HOSTILE[kind]))
+    assert status == 400
+    assert as_dict(ask(client, instances=SENTENCES[:1]).json()["predictions"][0]) == expected[0]
+
+
+def test_limits_are_answered_by_their_status():
+    client, server = serving(
+        Doing(), max_body_bytes=1000, max_sentences=3, max_characters=20, max_sentence_tokens=5
+    )
+    assert ask(client, instances=["a b c d e"] * 3).status_code == 200
+    refusals = {
+        "expected at most 3 sentences, found 4": ["a"] * 4,
+        "expected sentences of at most 20 characters, found 21 at index 1": ["a", "x" * 21],
+        "expected sentences of at most 5 tokens, found 6 at index 0": ["a b c d e f"],
+    }
+    for message, instances in refusals.items():
+        assert error_of(ask(client, instances=instances)) == (400, message)
+    too_large = 413, "expected a body of at most 1000 bytes, found more"
+    assert error_of(ask(client, instances=["x" * 1000])) == too_large
+    server.batcher.close()
+
+
+def test_a_body_is_counted_as_it_comes():
+    client, server = serving(Doing(), max_body_bytes=1000)
+    taken = []
+
+    def body():
+        for number in range(10_000):
+            taken.append(number)
+            yield b" " * 100
+
+    status, _ = error_of(client.post(f"{EN_DE}:predict", content=body()))
+    assert status == 413
+    server.batcher.close()
+
+
+def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
+    servable = Doing()
+    client, server = serving(servable, max_queue=1, request_timeout=0.2)
+    servable.hold()
+    timed_out = 504, "expected to be done within 0.2 seconds"
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask, client, instances=["a"])
+        servable.wait_until_begun()
+        waiting = server.batcher.submit(Translate(servable, None), ["b"], 1)
+        response = ask(client, instances=["c"])
+        assert error_of(response) == (429, "expected fewer requests: 1 wait already")
+        assert response.headers["Retry-After"] == "1"
+        waiting.cancel()
+        assert error_of(ask(client, instances=["d"])) == timed_out
+        assert len(server.batcher) == 0  # what timed out waits no longer
+        assert error_of(first.result(SOON)) == timed_out
+    servable.go_on()
+    server.batcher.close()
+
+
+def test_a_request_whose_client_has_gone_leaves_the_queue():
+    """Told by the application itself: a test client cannot go away."""
+    servable = Doing()
+    _, server = serving(servable)
+    servable.hold()
+    server.batcher.submit(Translate(servable, None), [], 1)
+
+    async def ask_and_go():
+        messages = [{"type": "http.request", "body": b'{"instances": ["a"]}', "more_body": False}]
+        sent = []
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            while not len(server.batcher):
+                await asyncio.sleep(0)
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": f"{EN_DE}:predict", "headers": []}
+        await create_app(server)(scope | {"query_string": b"", "state": {}}, receive, send)
+        return sent[0]["status"]
+
+    assert asyncio.run(ask_and_go()) == 499
+    assert len(server.batcher) == 0
+    servable.go_on()
+    server.batcher.close()
+
+
+def test_a_failure_inside_is_a_sentence_that_tells_nothing():
+    servable = Doing()
+    client, server = serving(servable)
+    servable.predict = None
+    message = "the server failed to answer this request"
+    assert error_of(ask(client, instances=["a"])) == (500, message)
+    server.batcher.close()
+
+
+def metric(client, name, **labels):
+    """The value of a metric, by all the labels that it has."""
+    text = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    key = f"keras_transformer_{name}{{{text}}}" if labels else f"keras_transformer_{name}"
+    lines = client.get("/metrics").text.splitlines()
+    [value] = [line.split()[-1] for line in lines if line.rsplit(" ", 1)[0] == key]
+    return float(value)
+
+
+def test_metrics_count_requests_batches_and_tokens():
+    client, server = serving(Doing())
+    ask(client, instances=["a b", "c"])
+    ask(client, instances=[1])
+    ask(client, "/v1/models/unknown", instances=["a"])
+    of_model = {"model": "en-de", "method": "predict"}
+    assert metric(client, "requests_total", code=200, **of_model) == 1
+    assert metric(client, "requests_total", code=400, **of_model) == 1
+    assert metric(client, "requests_total", code=404, model="", method="predict") == 1
+    assert metric(client, "request_seconds_count", **of_model) == 2
+    assert metric(client, "batch_sentences_sum") == 2
+    assert metric(client, "batch_tokens_sum") == metric(client, "tokens_total") == 3
+    assert metric(client, "queued_requests") == 0
+    server.batcher.close()
+
+
+def test_each_request_is_a_line_of_the_log(caplog):
+    client, server = serving(Doing())
+    with caplog.at_level("INFO", logger="keras_transformer.serving.access"):
+        ask(client, instances=["a b", "c"])
+    [record] = caplog.records
+    line = record.fields
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "client": "testclient",
+        "method": "POST",
+        "path": f"{EN_DE}:predict",
+        "status": 200,
+        "sentences": 2,
+        "tokens": 3,
+    }
+    server.batcher.close()
+
+
+def test_a_model_that_loads_is_not_ready():
+    loaded = threading.Event()
+
+    def load(version):
+        assert loaded.wait(SOON)
+        return Doing()
+
+    model = Model("en-de", lambda: {1: None}, load)
+    server = Server([model])
+    client = TestClient(create_app(server))
+    thread = threading.Thread(target=model.refresh)
+    assert client.get("/healthz").status_code == 200
+    assert error_of(client.get("/readyz")) == (503, "models are loading")
+    assert error_of(ask(client, instances=["a"])) == (503, "model en-de is loading")
+    thread.start()
+    loaded.set()
+    thread.join(SOON)
+    assert client.get("/readyz").status_code == 200
+    assert ask(client, instances=["ab"]).json()["predictions"][0]["translation"] == "ba"
+    server.batcher.close()
+
+
+def test_a_key_is_asked_for_where_there_are_keys(tmp_path):
+    (tmp_path / "keys").write_text("# of the tests\n\nfirst\n  second  \n")
+    server = Server([only_version("en-de", Doing())])
+    client = TestClient(create_app(server, read_keys(str(tmp_path / "keys"))))
+    statuses = {
+        key: client.get(EN_DE, headers={"Authorization": key}).status_code
+        for key in (
+            "Bearer first",
+            "bearer second",
+            "Bearer third",
+            "first",
+            "Bearer ",
+            b"Bearer \xe9",
+        )
+    }
+    assert list(statuses.values()) == [200, 200, 401, 401, 401, 401]
+    response = client.get(EN_DE)
+    assert error_of(response)[0] == 401 and response.headers["WWW-Authenticate"] == "Bearer"
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+    server.batcher.close()
+
+
+def test_a_bad_file_of_keys_is_one_line(tmp_path):
+    for content, message in {
+        b"# none\n": "expected a key in a line, found none",
+        b"good\ntwo words\n": "line 2: expected ASCII without spaces in a key",
+        b"\xff": "not UTF-8",
+    }.items():
+        (tmp_path / "keys").write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            read_keys(str(tmp_path / "keys"))
+    with pytest.raises(UserError, match="No such file"):
+        read_keys(str(tmp_path / "none"))
+
+
+def test_pages_of_other_hosts_may_ask_only_if_they_are_named():
+    server = Server([only_version("en-de", Doing())])
+    origin = {"Origin": "https://a.org", "Access-Control-Request-Method": "POST"}
+    name = "Access-Control-Allow-Origin"
+    closed = TestClient(create_app(server))
+    opened = TestClient(create_app(server, ["key"], ["https://a.org"]))
+    assert name not in closed.get(EN_DE, headers=origin).headers
+    assert opened.options(EN_DE, headers=origin).headers[name] == "https://a.org"
+    assert name not in opened.options(EN_DE, headers={**origin, "Origin": "https://b.org"}).headers
+    assert opened.get(EN_DE, headers=origin).status_code == 401  # with a key all the same
+    server.batcher.close()
+
+
+def test_a_request_may_change_the_search_within_bounds(translator):
+    server = Server([])
+    servable = TranslatorServable(translator)
+    assert server.search_options(servable, {}) is servable.options
+    changed = server.search_options(servable, {"beam_size": 5, "alpha": 1, "max_length": 9})
+    assert changed == SearchOptions(beam_size=5, alpha=1.0, max_length=9, n_best=3, extra_length=5)
+    for changes, message in [
+        ({"beam_size": 33}, "beam_size must be at most 32: found 33"),
+        ({"beam_size": 10**30}, "beam_size must be at most 32"),
+        ({"n_best": 9}, "n_best must be"),
+        ({"beam_size": "5"}, "beam_size must be int"),
+        ({"sample": True}, "expected options among"),
+        ({"x" * 1000: 1}, "expected options among"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            server.search_options(servable, changes)
+    with pytest.raises(UserError, match="fixed"):
+        server.search_options(Doing(), {"beam_size": 5})
+    server.batcher.close()
+
+
+def test_changed_options_are_those_of_the_search(model, translator):
+    _, servable = model.current
+    greedy = SearchOptions(beam_size=1, extra_length=5)
+    [[found]] = servable.translate_n(["A horse!"], greedy)
+    assert [found] == translator.with_options(greedy).translate(["A horse!"])

@@ -1,0 +1,244 @@
+"""Over real sockets: slow, rude and many clients do not keep others from their answers."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from serving_world import SOON, Doing, only_version, running
+
+from keras_transformer.errors import UserError
+from keras_transformer.options import ServingOptions
+from keras_transformer.serving.http import listen
+from keras_transformer.serving.server import Server
+
+PATH = "/v1/models/m:predict"
+
+
+def serving(servable=None, **limits):
+    """The context of a running server of one model; its `HttpServer` and port."""
+    options = ServingOptions(**limits)
+    server = Server([only_version("m", servable or Doing())], options)
+    return running(server, options)
+
+
+def answers(port):
+    """Whether another client gets its answer, and a right one."""
+    url = f"http://127.0.0.1:{port}{PATH}"
+    body = httpx2.post(url, json={"instances": ["ab"]}, timeout=SOON).json()
+    return body["predictions"][0]["translation"] == "ba"
+
+
+def connected(port):
+    made = socket.create_connection(("127.0.0.1", port), SOON)
+    made.settimeout(SOON)
+    return made
+
+
+def head(length, *more):
+    lines = (f"POST {PATH} HTTP/1.1", "Host: a", f"Content-Length: {length}", *more)
+    return "\r\n".join((*lines, "", "")).encode()
+
+
+def rest(connection):
+    """All that comes until the server closes the connection; a reset is an end too."""
+    received = b""
+    try:
+        while some := connection.recv(65536):
+            received += some
+    except ConnectionError:
+        pass
+    return received
+
+
+def status_of(received):
+    return int(received.split()[1]) if received else None
+
+
+def test_a_connection_that_asks_nothing_is_closed():
+    with serving(read_timeout=2) as (_, port), connected(port) as silent:
+        assert rest(silent) == b""
+        assert answers(port)
+
+
+@pytest.mark.parametrize("part", ["headers", "body"])
+def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for(part):
+    with serving(read_timeout=2) as (_, port), connected(port) as slow:
+        stop = threading.Event()
+        slow.sendall(head(10_000) if part == "body" else b"P")
+
+        def trickle():
+            try:
+                while not stop.wait(0.05):
+                    slow.sendall(b"P")
+            except OSError:
+                pass  # closed, as it should be
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        received = rest(slow)
+        stop.set()
+        thread.join(SOON)
+        assert status_of(received) == {"headers": None, "body": 408}[part]
+        assert answers(port)
+
+
+def test_an_idle_connection_is_kept_for_a_while_and_then_closed():
+    with serving(read_timeout=3) as (_, port), connected(port) as client:
+        body = json.dumps({"instances": ["ab"]}).encode()
+        for _ in range(2):
+            client.sendall(head(len(body)) + body)
+            received = b""
+            while b'"ba"' not in received:
+                received += client.recv(65536)
+        assert b"ba" not in rest(client)
+
+
+def test_too_large_a_body_is_answered_though_the_client_goes_on_sending():
+    with serving(max_body_bytes=1000) as (_, port):
+        for chunks in (False, True):
+            body = b"x" * 3_000_000
+            content = (body[start : start + 65536] for start in range(0, len(body), 65536))
+            url = f"http://127.0.0.1:{port}{PATH}"
+            response = httpx2.post(url, content=content if chunks else body, timeout=SOON)
+            assert response.status_code == 413
+        assert answers(port)
+
+
+def test_a_body_without_an_end_is_not_read_for_ever():
+    with serving(max_body_bytes=1000, read_timeout=2) as (_, port), connected(port) as client:
+        client.sendall(head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
+        sent = 0
+        try:
+            while sent < 10**12:
+                client.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+                sent += 4096
+        except OSError:
+            pass  # closed
+        assert answers(port)
+
+
+def test_a_client_that_does_not_read_does_not_keep_its_connection():
+    with serving(read_timeout=2) as (http, port), connected(port) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.settimeout(0.1)
+        request = b"GET /v1/models/m/metadata HTTP/1.1\r\nHost: a\r\n\r\n"
+        try:
+            while True:
+                deaf.sendall(request * 100)
+        except OSError:
+            pass  # the server takes no more
+        wait_until(lambda: not http.server_state.connections)
+        assert answers(port)
+
+
+def wait_until(holds):
+    end = time.monotonic() + SOON
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0" * 100,
+        b"\x16\x03\x01\x02\x00\x01\x00",  # TLS
+        b"GET /x HTTP/9.9\r\n\r\n",
+        b"GET " + b"x" * 100_000,
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /x HTTP/1.1\r\n" + b"a: b\r\n" * 10_000,
+        b"GET /x HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused(sent):
+    with serving(read_timeout=3) as (_, port), connected(port) as client:
+        client.sendall(sent)
+        assert status_of(rest(client)) in (None, 400, 404, 431)
+        assert answers(port)
+
+
+def test_a_connection_closed_in_the_middle_harms_none():
+    servable = Doing()
+    with serving(servable) as (http, port):
+        body = json.dumps({"instances": ["ab"]}).encode()
+        for part in (head(len(body))[:20], head(len(body)), head(len(body)) + body[:5]):
+            with connected(port) as client:
+                client.sendall(part)
+        servable.hold()
+        with connected(port) as client:  # leaves while it is computed
+            client.sendall(head(len(body)) + body)
+            servable.wait_until_begun()
+        servable.go_on()
+        assert answers(port)
+        wait_until(lambda: not http.server_state.tasks)
+
+
+def test_what_was_begun_is_answered_before_the_end_and_nothing_else():
+    servable = Doing()
+    with serving(servable) as (http, port), ThreadPoolExecutor() as pool:
+        servable.hold()
+        begun = pool.submit(answers, port)
+        servable.wait_until_begun()
+        http.stop()
+        wait_until(lambda: refused(port))
+        servable.go_on()
+        assert begun.result(SOON)
+
+
+def refused(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), SOON):
+            return False
+    except ConnectionRefusedError:
+        return True
+
+
+def test_more_connections_than_may_be_are_told_so():
+    with serving(max_connections=3, read_timeout=SOON) as (http, port):
+        held = [connected(port) for _ in range(3)]
+        wait_until(lambda: len(http.server_state.connections) == 3)
+        with connected(port) as fourth:
+            assert status_of(rest(fourth)) == 503
+        held.pop().close()
+        wait_until(lambda: len(http.server_state.connections) == 2)
+        assert answers(port)
+        for one in held:
+            one.close()
+
+
+def test_an_address_that_cannot_be_listened_at_is_one_line():
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        for host, why in {"127.0.0.1": "in use", "no.such.host.invalid": "", "x" * 300: ""}.items():
+            with pytest.raises(UserError, match=f"--port={port}: cannot listen there: .*{why}"):
+                listen(host, port)
+
+
+@pytest.mark.slow
+def test_a_thousand_connections_at_once_are_all_answered():
+    with serving(max_queue=2000) as (_, port):
+        body = json.dumps({"instances": ["ab"]}).encode()
+        clients = [connected(port) for _ in range(1000)]
+        for client in clients:
+            client.sendall(head(len(body), "Connection: close") + body)
+        received = [rest(client) for client in clients]
+        assert all(b'"ba"' in one for one in received)
+        for client in clients:
+            client.close()
+        assert answers(port)
+
+
+@pytest.mark.slow
+def test_a_body_of_100_mb_and_a_line_of_a_million_characters_are_refused():
+    with serving() as (_, port):
+        url = f"http://127.0.0.1:{port}{PATH}"
+        assert httpx2.post(url, content=b"x" * 100_000_000, timeout=SOON).status_code == 413
+        response = httpx2.post(url, json={"instances": ["x" * 1_000_000]}, timeout=SOON)
+        assert response.status_code == 400 and "10000 characters" in response.json()["error"]
+        assert answers(port)

@@ -1,0 +1,236 @@
+"""New versions are taken over while requests go on, broken ones are reported, none is lost."""
+
+import shutil
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from serving_world import SOON, Doing, tiny_translator
+from starlette.testclient import TestClient
+
+from keras_transformer.errors import UserError
+from keras_transformer.serving import sources
+from keras_transformer.serving.app import create_app
+from keras_transformer.serving.server import Server
+from keras_transformer.serving.versions import Model, Watcher, saved_model_versions
+
+
+class Shelf:
+    """Versions that a test puts there: what loading one gives, or raises."""
+
+    def __init__(self, **versions):
+        self.loads, self.loaded = {}, []
+        self.model = Model("m", lambda: {n: str(load) for n, load in self.loads.items()}, self.load)
+
+    def load(self, version):
+        self.loaded.append(version)
+        load = self.loads[version]
+        if isinstance(load, Exception):
+            raise load
+        return load()
+
+    def states(self):
+        return {
+            one.version: (one.State.Name(one.state), one.status.error_message)
+            for one in self.model.status().model_version_status
+        }
+
+
+def test_the_highest_version_answers_and_is_loaded_once():
+    shelf = Shelf()
+    shelf.loads = {1: Doing, 3: Doing, 2: Doing}
+    assert shelf.model.current is None
+    shelf.model.refresh()
+    shelf.model.refresh()
+    assert shelf.loaded == [3] and shelf.model.current[0] == 3
+    assert shelf.states() == {3: ("AVAILABLE", "")}
+
+
+def test_an_old_version_is_let_go_when_its_last_request_is_answered():
+    shelf = Shelf()
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    _, old = shelf.model.current
+    ended = weakref.ref(old)
+    shelf.loads[2] = Doing
+    shelf.model.refresh()
+    assert shelf.states() == {2: ("AVAILABLE", ""), 1: ("UNLOADING", "")}
+    assert ended() is old  # as while a request holds it
+    del old
+    shelf.model.refresh()
+    assert ended() is None
+    assert shelf.states() == {2: ("AVAILABLE", ""), 1: ("END", "")}
+
+
+def test_a_broken_version_is_reported_and_the_old_one_stays():
+    shelf = Shelf()
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    shelf.loads[2] = UserError("no model\nhere")
+    shelf.model.refresh()
+    shelf.model.refresh()
+    assert shelf.loaded == [1, 2]  # it is not tried for ever
+    assert shelf.model.current[0] == 1
+    assert shelf.states() == {2: ("END", "no model here"), 1: ("AVAILABLE", "")}
+
+
+def test_a_broken_version_is_tried_again_when_its_files_change():
+    shelf = Shelf()
+    shelf.loads = {1: OSError("half copied")}
+    shelf.model.refresh()
+    assert shelf.states() == {1: ("END", "OSError: half copied")}
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    assert shelf.states() == {1: ("AVAILABLE", "")}
+
+
+def test_a_version_that_cannot_answer_is_broken():
+    class Failing(Doing):
+        def predict(self, signature, rows):
+            raise RuntimeError("no answer")
+
+    shelf = Shelf()
+    shelf.loads = {1: Doing, 2: Failing}
+    shelf.model.refresh()
+    assert shelf.model.current[0] == 1
+    assert shelf.states()[2] == ("END", "RuntimeError: no answer")
+
+
+def test_the_version_before_comes_back_when_the_new_one_is_taken_away():
+    shelf = Shelf()
+    shelf.loads = {1: Doing, 2: Doing}
+    shelf.model.refresh()
+    del shelf.loads[2]
+    shelf.model.refresh()
+    assert shelf.model.current[0] == 1
+    shelf.loads.clear()  # nothing is better than what there is
+    shelf.model.refresh()
+    assert shelf.model.current[0] == 1
+
+
+def test_the_watcher_loads_what_comes_and_tells_what_cannot_begin():
+    good, bad = Shelf(), Shelf()
+    good.loads, bad.loads = {1: Doing}, {1: UserError("nothing here")}
+    failures, failed = [], threading.Event()
+    Watcher([bad.model], 0.01, lambda error: (failures.append(error), failed.set())).start()
+    assert failed.wait(SOON) and str(failures[0]) == "model m: nothing here"
+    watcher = Watcher([good.model], 0.01, failures.append)
+    watcher.start()
+    loaded = threading.Event()
+
+    class Second(Doing):
+        def __init__(self):
+            super().__init__()
+            loaded.set()
+
+    good.loads[2] = Second
+    assert loaded.wait(SOON)
+    watcher.stop()
+    assert len(failures) == 1
+
+
+def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
+    shelf = Shelf()
+    failures, failed, looked = [], threading.Event(), threading.Semaphore(0)
+
+    def find():
+        looked.release()
+        raise PermissionError(13, "Permission denied", "export")
+
+    unreadable = Model("m", find, shelf.load)
+    Watcher([unreadable], 0.01, lambda error: (failures.append(error), failed.set())).start()
+    assert failed.wait(SOON) and str(failures[0]) == "model m: no version can be read"
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    shelf.model._find, looked = find, threading.Semaphore(0)
+    watcher = Watcher([shelf.model], 0.01, failures.append)
+    watcher.start()
+    assert all(looked.acquire(timeout=SOON) for _ in range(3))
+    watcher.stop()
+    assert len(failures) == 1 and shelf.model.current[0] == 1
+
+
+def test_versions_are_folders_with_numbers(tmp_path):
+    for name in ("1", "12", "007", ".partial-3", "two", "\u0663"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "9").write_text("a file")
+    before = saved_model_versions(tmp_path)
+    assert sorted(before) == [1, 7, 12]
+    (tmp_path / "12" / "saved_model.pb").write_bytes(b"x")
+    after = saved_model_versions(tmp_path)
+    assert after[12] != before[12] and after[1] == before[1]
+
+
+def test_a_path_is_told_by_what_is_there(tmp_path):
+    (tmp_path / "export" / "1").mkdir(parents=True)
+    assert sources.has_saved_models(str(tmp_path / "export"))
+    assert not sources.has_saved_models(str(tmp_path))
+    (tmp_path / "export" / "1" / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(UserError, match="expected the folder of all versions, found one: 1"):
+        sources.has_saved_models(str(tmp_path / "export" / "1"))
+
+
+@pytest.mark.parametrize("flag", ["", "en-de", "=runs/a", "a=", "a=b,", "a/b=c", "a:b=c"])
+def test_a_flag_that_names_no_model_is_refused(flag):
+    with pytest.raises(UserError, match="NAME=PATH"):
+        sources.parse_model_flag(flag)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """A folder with two versions, which translate otherwise; 3 is no SavedModel, 4 is cut off."""
+    folder = tmp_path_factory.mktemp("exports")
+    for seed in (1, 2):
+        tiny_translator(seed, n_best=2).export(folder)
+    (folder / "3").mkdir()
+    shutil.copytree(folder / "2", folder / "4")
+    weights = folder / "4" / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    return folder
+
+
+@pytest.mark.slow
+def test_saved_models_are_swapped_while_requests_go_on_and_none_is_lost(exports, tmp_path):
+    folder = tmp_path / "en-de"
+    folder.mkdir()
+    shutil.copytree(exports / "1", folder / "1")
+    model = sources.saved_model("en-de", str(folder))
+    model.refresh()
+    server = Server([model])
+    client = TestClient(create_app(server))
+    swapped = threading.Event()
+
+    def ask():
+        body = {"instances": ["A horse!"]}
+        [row] = client.post("/v1/models/en-de:predict", json=body).json()["predictions"]
+        return row["translation"]
+
+    def ask_on():
+        found = [ask()]
+        while not swapped.is_set():
+            found.append(ask())
+        return [*found, ask()]
+
+    [before], [after] = (tiny_translator(seed, n_best=2)(["A horse!"]) for seed in (1, 2))
+    assert ask() == before != after
+    with ThreadPoolExecutor() as pool:
+        asking = [pool.submit(ask_on) for _ in range(3)]
+        for version in ("2", "3", "4"):
+            shutil.copytree(exports / version, folder / version)
+            model.refresh()
+        swapped.set()
+        for found in asking:
+            answers = found.result(SOON)
+            taken_over = answers.index(after)
+            assert set(answers[:taken_over]) <= {before} and set(answers[taken_over:]) == {after}
+    model.refresh()
+    versions = client.get("/v1/models/en-de").json()["model_version_status"]
+    assert [(one["version"], one["state"]) for one in versions] == [
+        ("4", "END"),
+        ("3", "END"),
+        ("2", "AVAILABLE"),
+        ("1", "END"),
+    ]
+    assert all(one["status"]["error_message"] for one in versions[:2])
+    server.batcher.close()
