@@ -425,3 +425,22 @@ def test_changed_options_are_those_of_the_search(model, translator):
     greedy = SearchOptions(beam_size=1, extra_length=5)
     [[found]] = servable.translate_n(["A horse!"], greedy)
     assert [found] == translator.with_options(greedy).translate(["A horse!"])
+
+
+def test_graphs_of_the_signatures_stay_whatever_requests_choose(translator):
+    made = []
+
+    class Counted(type(translator)):
+        def with_options(self, options):
+            made.append(options)
+            return translator.with_options(options)
+
+    counted = Counted(translator.models, translator.tokenizer, translator.options)
+    servable = TranslatorServable(counted)
+    for alpha in range(20):
+        servable.translate_n([], dataclasses.replace(servable.options, alpha=float(alpha)))
+    before = len(made)
+    assert before >= 20
+    servable.predict("serving_default", [])
+    servable.predict("nbest", [])
+    assert len(made) == before
