@@ -281,9 +281,7 @@ def test_typing_is_waited_for(page, address):
 def test_a_request_that_is_overtaken_is_given_up(opened, server):
     turned = server.models["turned"].current[1]
     choose(opened, "turned")
-    turned.may_go_on.clear()
-    while turned.begun.acquire(blocking=False):  # what other tests have begun
-        pass
+    turned.hold()
     try:
         opened.locator("#text").fill("overtaken")
         turned.wait_until_begun()
@@ -291,7 +289,7 @@ def test_a_request_that_is_overtaken_is_given_up(opened, server):
             opened.locator("#text").fill("wanted")
         assert failed.value.post_data_json == {"text": ["overtaken"]}
     finally:
-        turned.may_go_on.set()
+        turned.go_on()
     expect(opened.locator(".words")).to_have_text("detnaw")
 
 

@@ -99,8 +99,11 @@ class TranslatorServable:
         self.max_tokens = translator.max_source_length - 1  # and the end symbol
         names = ["serving_default", "nbest", "score"]
         self.signatures = signature_defs(self.options.n_best, names)
-        # TensorFlow traces a graph for each.
-        self._with_options = functools.lru_cache(maxsize=16)(translator.with_options)
+        # TensorFlow traces graphs for each, which take seconds and tens of MB; those
+        # of the signatures stay, whatever else is asked for.
+        best = dataclasses.replace(self.options, n_best=1)
+        self._kept = {best: translator.with_options(best), self.options: translator}
+        self._with_options = functools.lru_cache(maxsize=8)(translator.with_options)
 
     def count_tokens(self, texts: Texts) -> list[int]:
         tokens = self.translator.tokenizer.tokenize(tf.constant([utf_8(text) for text in texts]))
@@ -134,9 +137,8 @@ class TranslatorServable:
         return self._translator(options).translate_n(texts)
 
     def _translator(self, options):
-        if options is None or options == self.options:
-            return self.translator
-        return self._with_options(options)
+        options = options or self.options
+        return self._kept.get(options) or self._with_options(options)
 
     def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
         translator = self.translator

@@ -13,7 +13,7 @@ const OPTIONS = [
   ["min_length", "Minimum length", "Least tokens of a translation"],
   ["max_length", "Maximum length", "Most tokens of a translation"],
   ["extra_length", "Extra length", "Most tokens beyond those of the source"],
-  ["no_repeat_ngram", "No repeated n-gram", "Tokens in a row that must not occur twice; 0: any may"],
+  ["no_repeat_ngram", "No repeated n-gram", "Tokens in a row that may not occur twice; 0: any"],
 ];
 
 const $ = (selector) => document.querySelector(selector);
@@ -81,8 +81,8 @@ class Panel {
   showHead() {
     const { model, element } = this;
     element.replaceChildren();
-    const head = make(element, "div", { class: "head" });
-    const title = make(head, "div");
+    const bar = make(element, "div", { class: "bar" });
+    const title = make(bar, "div");
     if (models.length > 1) {
       const select = make(title, "select", { class: "name", "aria-label": "Model" });
       for (const { name } of models) make(select, "option", { value: name }, name);
@@ -96,7 +96,7 @@ class Panel {
       make(title, "span", { class: "name" }, model.name);
     }
     make(title, "span", { class: "about" }, about(model));
-    const buttons = make(head, "div");
+    const buttons = make(bar, "div");
     const options = make(buttons, "button", { type: "button", "aria-expanded": false }, "Options");
     const copy = make(buttons, "button", { type: "button" }, "Copy as curl");
     copy.addEventListener("click", () => this.copy());
@@ -117,7 +117,8 @@ class Panel {
     for (const [name, title, help] of OPTIONS) {
       const label = make(fields, "label", { title: help }, title);
       const step = name === "alpha" ? 0.1 : 1;
-      const input = make(label, "input", { type: "number", name, min: 0, step, placeholder: "–" });
+      const input = make(label, "input",
+        { type: "number", name, min: 0, step, placeholder: "–" });
       input.value = defaults?.[name] ?? "";
       input.addEventListener("input", () => {
         const value = input.value === "" ? defaults[name] : Number(input.value);
@@ -419,8 +420,9 @@ function say(text) {
 // Says when all panels have answered, mostly to those who do not see it.
 function tell() {
   const wanted = sentences();
-  if (!wanted.length || !panels.every(({ answers }) => wanted.every((one) => answers.has(one)))) {
-    say("");
+  const found = panels.flatMap(({ answers }) => wanted.map((one) => answers.get(one)));
+  if (!found.length || !found.every(Array.isArray)) {
+    say("");  // one is missing, or a refusal
   } else if ($("#text").value.split("\n").length > MOST) {
     say(`The first ${MOST} lines are translated; the command translates files.`);
   } else {
