@@ -109,14 +109,14 @@ def toy():
 def moments(monkeypatch):
     """Moments between operations on files; and the disk is not waited for."""
     monkeypatch.setattr("os.fsync", lambda descriptor: sys.audit("fsync", descriptor))
-    record = TrainingLog.record
+    write = TrainingLog._write
 
     def audited(self, *arguments):
         sys.audit("point")
-        record(self, *arguments)
+        write(self, *arguments)
         sys.audit("point")
 
-    monkeypatch.setattr(TrainingLog, "record", audited)
+    monkeypatch.setattr(TrainingLog, "_write", audited)
 
 
 def options(**changed):
@@ -144,7 +144,9 @@ def start(toy, path, options, in_step=None, in_validation=None):
     for problem in model_dir.recover():
         pytest.fail(problem)
     state = restored_state(toy, model_dir.checkpoints)
-    log = TrainingLog(model_dir.logs, {"train": state.step, "validation": state.validated})
+    validated = state.validated
+    last = {"train": state.step, "validation": validated, "samples": validated}
+    log = TrainingLog(model_dir.logs, last)
 
     def judge():
         sys.audit("point", "judge")
