@@ -16,7 +16,7 @@ from keras_transformer.options import SearchOptions, ServingOptions
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.middleware import read_keys
 from keras_transformer.serving.servable import TranslatorServable
-from keras_transformer.serving.server import Server, Translate
+from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.versions import Model
 
 EN_DE = "/v1/models/en-de"
@@ -233,7 +233,7 @@ def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, client, instances=["a"])
         servable.wait_until_begun()
-        waiting = server.batcher.submit(Translate(servable, None), ["b"], 1)
+        waiting = server.batcher.submit(Predict(servable, "serving_default"), [("b",)], 1)
         response = ask(client, instances=["c"])
         assert error_of(response) == (429, "expected fewer requests: 1 wait already")
         assert response.headers["Retry-After"] == "1"
@@ -250,7 +250,8 @@ def test_a_request_whose_client_has_gone_leaves_the_queue():
     servable = Doing()
     _, server = serving(servable)
     servable.hold()
-    server.batcher.submit(Translate(servable, None), [], 1)
+    server.batcher.submit(Predict(servable, "serving_default"), [("first",)], 1)
+    servable.wait_until_begun()
 
     async def ask_and_go():
         messages = [{"type": "http.request", "body": b'{"instances": ["a"]}', "more_body": False}]

@@ -77,7 +77,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Ends the server when what was begun is answered; at the second call, at once."""
+        """Ends the server when what was begun is answered; at the second call, before that."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
