@@ -16,9 +16,10 @@ from keras_transformer.data import Batches, BuiltinPairs, Corpus
 from keras_transformer.decoding.search import TransformerSteps
 from keras_transformer.parsing import ParsingOptions, ParsingTokenizer, TreebankPairs
 from keras_transformer.training import TrainableTransformer
+from keras_transformer.training.log import TrainingLog
 
 PACKAGES = [kt.analysis, kt.data, kt.decoding, kt.evaluation, kt.layers, kt.parsing]
-PACKAGES += [kt.tokenizers, kt.training, kt]
+PACKAGES += [kt.report, kt.tokenizers, kt.training, kt]
 NUM_PAIRS = 200
 TREES = [
     "(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))",
@@ -45,6 +46,9 @@ class World:
         self.corpus = Corpus.build(self.pairs, self.tokenizer)
         self.config = self._config_of(self.tokenizer)
         self._save(self._new_model(self.config), self.tokenizer, "runs/demo", "de")
+        log = TrainingLog(folder / "runs/demo/logs")
+        log.figures(100, "train", {"loss": 6.5, "perplexity": 665.1})
+        log.figures(100, "validation", {"loss": 6.1, "perplexity": 445.9, "BLEU": 1.5})
 
         (folder / "train.mrg").write_text("\n".join(TREES) + "\n")
         trees = TreebankPairs([folder / "train.mrg"], ParsingOptions())

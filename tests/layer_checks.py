@@ -93,7 +93,7 @@ def _check_mixed_precision(layer_class, layer, init_kwargs, inputs, output):
     assert all(weight.dtype == "float32" for weight in mixed.weights)
     mixed.set_weights(layer.get_weights())
     mixed_output = ops.cast(_call(mixed, inputs), "float32")
-    np.testing.assert_allclose(mixed_output, output, atol=0.03 * np.abs(output).max())
+    np.testing.assert_allclose(mixed_output, output, atol=0.05 * np.abs(output).max())
 
 
 def _check_attached_mask_travels_on(layer, inputs):

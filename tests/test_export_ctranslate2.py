@@ -74,9 +74,18 @@ def export(tokenizer, tmp_path):
 
     def export(model, **options):
         export_ctranslate2(model, tokenizer, tmp_path / "export", **options)
-        return ctranslate2.Translator(str(tmp_path / "export"), intra_threads=1)
+        return loaded(tmp_path / "export")
 
     return export
+
+
+def loaded(folder):
+    """The model as CTranslate2 computes it in float32, whatever its weights are stored as.
+
+    How well a processor multiplies 8-bit integers is CTranslate2's own: without AVX-512 the scores
+    of these models differ by 0.65 in the mean.
+    """
+    return ctranslate2.Translator(str(folder), intra_threads=1, compute_type="float32")
 
 
 def scores_of(model, processor, source, target):
@@ -372,7 +381,7 @@ def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
     output = tmp_path / "runs" / "export"
     process = run_process("export", **{**options, "output": output, "quantization": "int8"})
     assert (process.returncode, process.stderr) == (0, b"")
-    exported = ctranslate2.Translator(str(output), intra_threads=1)
+    exported = loaded(output)
     assert 0 < mean_difference(lively, exported, processor) < 0.1
 
 

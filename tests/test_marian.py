@@ -384,7 +384,7 @@ def test_a_failed_import_leaves_nothing(imported, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("keras_transformer.training.checkpoints.np.savez", fail)
+    monkeypatch.setattr("numpy.savez", fail)
     with pytest.raises(UserError, match="No space left"):
         model_dir.create_trained(*imported, target_lang=None, command="import")
     assert list(tmp_path.iterdir()) == []

@@ -21,6 +21,7 @@ TRAINING = {
     "linearization": None,
     "target_lang": None,
     "commands": [],
+    "starts": [],
 }
 
 

@@ -110,7 +110,7 @@ def test_a_compiled_search_finds_what_the_model_scores_so(precision):
     assert scores.dtype == "float32"
     assert np.isfinite(scores).all()
     for n in range(3):
-        np.testing.assert_allclose(score(model, SOURCES, ids[:, n], options), scores[:, n], 0.02)
+        np.testing.assert_allclose(score(model, SOURCES, ids[:, n], options), scores[:, n], 0.05)
 
 
 def test_unknown_precision_is_refused():

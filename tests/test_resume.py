@@ -97,7 +97,7 @@ def test_killed_twice_and_then_damaged_it_ends_as_if_it_had_not_been(
     path = tmp_path / "run"
     for step, going_on_from in ((9, 0), (12, 5)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            kill_at(patch, (TrainingLog, "table"), step)  # in a validation, after its figures
+            kill_at(patch, (TrainingLog, "samples"), step)  # in a validation, after its figures
             run(path)
         said = capsys.readouterr().out
         assert (f"Resuming from step {going_on_from}" in said) == (going_on_from > 0)

@@ -104,6 +104,7 @@ def saved_model_versions(folder: Path) -> dict[int, Hashable]:
     """The versions in a folder as TensorFlow Serving sees them, each with the state of its files.
 
     Example:
+        >>> Path("export/en-de/1").mkdir(parents=True)
         >>> list(saved_model_versions(Path("export/en-de")))
         [1]
     """
