@@ -54,7 +54,7 @@ def main(_):
 
 
 class Run:
-    """What clients are answered: latencies, statuses, and how many answers were others."""
+    """The answers to clients: latencies, statuses, and the number of wrong translations."""
 
     def __init__(self, url, sentences, expected):
         self.host, self.port = url.removeprefix("http://").split(":")
@@ -116,7 +116,7 @@ def resident_mib(pid):
 
 
 def translated(chosen):
-    """What the command `translate` makes of the sentences."""
+    """The translations of the command `translate`."""
     with open(FLAGS.source, "rb") as sentences:
         command = [*keras_transformer("translate", chosen), f"--model_dir={FLAGS.model_dir}"]
         lines = subprocess.run(command, stdin=sentences, check=True, capture_output=True).stdout

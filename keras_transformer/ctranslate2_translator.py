@@ -225,7 +225,7 @@ class CTranslate2Translator:
         return {row: self._best(result) for row, result in found.items()}
 
     def _results(self, sources, batches, candidates):
-        """What CTranslate2 finds for batches of indices of sources, the longest first."""
+        """CTranslate2's hypotheses for batches of indices of sources, the longest first."""
         options = self.options
         started = [
             (

@@ -1,4 +1,4 @@
-"""What translators take and return, whatever computes it; no backend is loaded."""
+"""The arguments and results of translators of any engine; no backend is loaded."""
 
 import numbers
 from typing import NamedTuple

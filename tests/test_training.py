@@ -449,10 +449,10 @@ def test_a_processor_that_must_emulate_bfloat16_is_found_out():
     script = """
 import os
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE"  # at most, and so without bfloat16
-from keras_transformer.backend.product_speed import slowdown
-print(slowdown("bfloat16"))
+from keras_transformer.training.preparation import precision_warning
+print(precision_warning("mixed_bfloat16"))
 """
-    assert float(run_python(script)) > 1.2
+    assert run_python(script).strip().endswith("dtype_policy=float32")
 
 
 @pytest.mark.parametrize(
@@ -461,6 +461,7 @@ print(slowdown("bfloat16"))
         ("float32", {}, None),  # nothing is measured
         ("auto", {"bfloat16": 1.34}, None),
         ("mixed_bfloat16", {"bfloat16": 0.6}, None),
+        ("mixed_bfloat16", {"bfloat16": 0.95}, "bfloat16 takes 0.9 .* dtype_policy=float32$"),
         ("mixed_bfloat16", {"bfloat16": 1.34}, "bfloat16 takes 1.3 .* dtype_policy=float32$"),
         ("mixed_float16", {"float16": 0.7}, None),
         (
@@ -545,7 +546,7 @@ for steps in (15, 30):
     train(sys.argv[1], config, options, BuiltinPairs("train", 200))
 """
     lines = run_python(script, tmp_path / "run").splitlines()
-    assert any(line.endswith("2 devices") for line in lines)
+    assert any(", 2 devices, " in line for line in lines)
     assert "Resuming from step 15" in lines
     perplexity = [
         float(line.split("perplexity ")[1].split(",")[0]) for line in lines if "loss" in line

@@ -37,7 +37,7 @@ def attention_page(maps: Mapping[str, WordAttention]) -> str:
 
 
 def attention_data(maps: Mapping[str, WordAttention]) -> dict[str, Any]:
-    """What `attention_drawing.js` draws: the kinds of attention and a colour for each head."""
+    """The data of `attention_drawing.js`: the kinds of attention and a colour for each head."""
     kinds = [
         {
             "title": attention.title,

@@ -154,7 +154,7 @@ def _check_beam_flags(given):
 
 
 def _report(result: Any, failed: str) -> str:
-    """What a job has done, in one line."""
+    """The counters of a job, in one line."""
     from keras_transformer.beam.translate_text import COUNTERS
 
     if result.state != "DONE":

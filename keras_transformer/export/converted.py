@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConvertedModel:
-    """What `export_ctranslate2` writes of a model_dir, written when it is first asked for.
+    """The model that `export_ctranslate2` writes of a model_dir, converted on first use.
 
     It is kept in `MODEL_DIR/ctranslate2`, a folder for each choice of weights and precision. Its
     name ends in a digest of all that determines its content: the checkpoints (by their checksums,

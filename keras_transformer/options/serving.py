@@ -7,7 +7,7 @@ from keras_transformer.records import Record, field
 
 @dataclasses.dataclass(frozen=True)
 class ServingOptions(Record):
-    """What a server accepts, and how long it waits. Every field is a flag of `serve`.
+    """Limits and waiting times of a server. Every field is a flag of `serve`.
 
     Raises:
         UserError: a value has the wrong type or is out of range.

@@ -1,4 +1,4 @@
-"""What happens to every request before and after its route: the key, the log, the metrics."""
+"""Steps around the route of every request: the key, the log, the metrics."""
 
 import hashlib
 import hmac
@@ -65,7 +65,7 @@ def read_keys(path: str) -> list[str]:
 
 
 def _digest(key):
-    """Of one length, whatever the key's, so that comparing tells nothing about it."""
+    """A digest of fixed length, so that comparing tells nothing about the key."""
     return hashlib.sha256(key).digest()
 
 

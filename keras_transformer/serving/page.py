@@ -122,7 +122,7 @@ def _described(model):
 
 
 def _drawn(maps: dict[str, WordAttention]) -> dict[str, Any]:
-    """What the drawing of attention needs, and which word of its text each subword belongs to."""
+    """The data of the attention drawing, and the word that each subword belongs to."""
     cross = maps["memory"]
     # The end symbol belongs to no word.
     source, target = (word_numbers(pieces[:-1]) for pieces in (cross.key_pieces, cross.pieces))

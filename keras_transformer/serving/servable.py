@@ -1,4 +1,4 @@
-"""What a server serves: a translator, a parser or a SavedModel, all with the same signatures."""
+"""The models of a server: translators, parsers, SavedModels, all with the same signatures."""
 
 import dataclasses
 import functools

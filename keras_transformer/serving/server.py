@@ -1,4 +1,4 @@
-"""What all routes share: the models, and how a request is computed within the server's limits."""
+"""The part that all routes share: the models, and computing within the server's limits."""
 
 import asyncio
 import dataclasses
@@ -74,7 +74,7 @@ class Attention:
 
 
 class Server:
-    """What the routes share: the models, and how a request is computed.
+    """The part that the routes share: the models, and how a request is computed.
 
     Args:
         models: what is served; they may be loaded later.

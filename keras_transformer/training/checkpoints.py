@@ -96,7 +96,7 @@ class Checkpoints:
         return json.loads((self.path(step) / _PROGRESS).read_text())
 
     def manifest(self, step: int) -> bytes:
-        """What tells this checkpoint from every other: the checksums of its files.
+        """The checksums of a checkpoint's files, which no other checkpoint has.
 
         Raises:
             UserError: there is no such checkpoint.
