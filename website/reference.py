@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import textwrap
 from collections.abc import Iterator
 
 import griffe
@@ -136,7 +137,8 @@ def _check_documented(found):
 def _fenced_examples(text):
     """Text in which a docstring's indented commands are blocks of code."""
     return "\n\n".join(
-        f"```sh\n{part}\n```" if part.startswith("  ") else part for part in text.split("\n\n")
+        f"```sh\n{textwrap.dedent(part)}\n```" if part.startswith("  ") else part
+        for part in text.split("\n\n")
     )
 
 
