@@ -59,9 +59,9 @@ def site_link(link: str) -> str:
 
 
 def on_page_content(content: str, **_) -> str:
-    """Writes formulas as MathML, which browsers draw by themselves, and mends mkdocstrings' lists."""
-    # A dash stands before what is returned, as after a name that our docstrings do not give.
-    content = re.sub(r"(<li[^>]*>)\s*–", r"\1", content)
+    """Writes formulas as MathML, which browsers draw by themselves, and mends lists of results."""
+    # mkdocstrings puts a dash between a result's name, which our docstrings do not give, and text.
+    content = re.sub(r"(<li[^>]*>)\s*\N{EN DASH}", r"\1", content)
     formula = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
     return re.sub(formula, _mathml, content, flags=re.DOTALL)
 

@@ -55,7 +55,7 @@ def flag_text(name: str) -> str:
     flag = FLAGS[name]
     text = (flag.help or "").removeprefix(f"<{_placeholder(flag)}>: ")  # absl repeats the choices
     if flag.default not in (None, "") and "default: " not in text:
-        text += f" (default: {flag.default_as_str[1:-1]})"  # without its quotes
+        text += f" (default: {str(flag.default_as_str)[1:-1]})"  # without its quotes
     return text
 
 
