@@ -59,7 +59,8 @@ def site_link(link: str) -> str:
 
 
 def on_page_content(content: str, **_) -> str:
-    """Writes formulas as MathML, which browsers draw by themselves, and mends lists of results."""
+    """Writes formulas as MathML, keeps flags in one piece, and mends lists of results."""
+    content = re.sub(r"(?<=<code>)(--[\w\[\]-]+)", r'<span class="name">\1</span>', content)
     # mkdocstrings puts a dash between a result's name, which our docstrings do not give, and text.
     content = re.sub(r"(<li[^>]*>)\s*\N{EN DASH}", r"\1", content)
     formula = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
