@@ -44,7 +44,7 @@ format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 
 docs: .venv/docs-installed ## build the documentation site, build/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 .venv/docs-installed: .venv/installed requirements-docs.txt
 	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
