@@ -23,11 +23,16 @@ PAGES = {
 NOTEBOOK = ROOT / "docs/tutorial.ipynb"
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Gives the notebook, if there is one, the second place in the navigation."""
+    if NOTEBOOK.exists():
+        config.nav.insert(1, {"Tutorial": "tutorial.md"})
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made of files outside docs/, and of the notebook."""
     made = {page: (ROOT / source).read_text() for source, page in PAGES.items()}
-    for example in sorted((ROOT / "examples").glob("*.py")):
-        made[f"examples/{example.stem}.md"] = example_page(example)
+    made["examples.md"] = examples_page(sorted((ROOT / "examples").glob("*.py")))
     if NOTEBOOK.exists():
         page, pictures = notebook_page(json.loads(NOTEBOOK.read_text()))
         made |= {"tutorial.md": page, **pictures}
@@ -48,14 +53,14 @@ def site_link(link: str) -> str:
     """The page of a link that is relative to docs/ or to the root of the repository.
 
     `docs/serving.md#limits` is `serving.md#limits`, `../examples/classifier.py` is
-    `examples/classifier.md`.
+    `examples.md#classifier`.
     """
-    path, _, anchor = link.partition("#")
-    if ":" in path or not path:
+    if ":" in link:
         return link
-    path = path.removeprefix("../").removeprefix("docs/")
-    path = PAGES.get(path, re.sub(r"^(examples/.*)\.py$", r"\1.md", path))
-    return f"{path}#{anchor}" if anchor else path
+    path, sign, anchor = link.removeprefix("../").removeprefix("docs/").partition("#")
+    path = re.sub(r"^examples/(\w+)\.py$", r"examples.md#\1", path)
+    path = "tutorial.md" if path == NOTEBOOK.name else PAGES.get(path, path)
+    return path + sign + anchor
 
 
 def on_page_content(content: str, **_) -> str:
@@ -63,18 +68,21 @@ def on_page_content(content: str, **_) -> str:
     content = re.sub(r"(?<=<code>)(--[\w\[\]-]+)", r'<span class="name">\1</span>', content)
     # mkdocstrings puts a dash between a result's name, which our docstrings do not give, and text.
     content = re.sub(r"(<li[^>]*>)\s*\N{EN DASH}", r"\1", content)
-    formula = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
+    formula = r'(<(?:span|div) class="arithmatex">)\\([(\[])(.*?)\\[)\]]'
     return re.sub(formula, _mathml, content, flags=re.DOTALL)
 
 
 def _mathml(found):
-    display = "block" if found[1] == "div" else "inline"
-    return convert(html.unescape(found[2]), display=display)
+    start, kind, latex = found.groups()
+    return start + convert(html.unescape(latex), display="block" if kind == "[" else "inline")
 
 
-def example_page(path: Path) -> str:
-    """The page of an example: its source."""
-    return f"# examples/{path.name}\n\n```python\n{path.read_text()}```\n"
+def examples_page(paths: list[Path]) -> str:
+    """The page of all examples: their sources, one below the other."""
+    parts = ["# Examples", "Each script is a screen or less, and a test runs it."]
+    for path in paths:
+        parts.append(f"## {path.name} {{ #{path.stem} }}\n\n```python\n{path.read_text()}```")
+    return "\n\n".join(parts) + "\n"
 
 
 def notebook_page(notebook: dict) -> tuple[str, dict[str, bytes]]:
@@ -93,5 +101,5 @@ def notebook_page(notebook: dict) -> tuple[str, dict[str, bytes]]:
                 pictures[path] = base64.b64decode("".join(data["image/png"]))
                 parts.append(f"![Output of the cell above]({path})")
             elif text := "".join(data["text/plain"]).rstrip():
-                parts.append(f"```text\n{text}\n```")
+                parts.append(f"``` {{ .text .output }}\n{text}\n```")
     return "\n\n".join(parts) + "\n", pictures
