@@ -521,7 +521,7 @@ def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp
         assert recorded["dtype_policy"] == "mixed_bfloat16"
 
 
-@pytest.mark.slow  # what it may wait for at its ends is told in docs/training.md
+@pytest.mark.slow  # what it may wait for at its ends is told in docs/devices.md
 def test_two_devices_train_and_go_on(tmp_path):
     """The pipeline, the callbacks and a restored checkpoint under `MirroredStrategy`."""
     script = """
