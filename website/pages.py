@@ -65,11 +65,16 @@ def site_link(link: str) -> str:
 
 def on_page_content(content: str, **_) -> str:
     """Writes formulas as MathML, keeps flags in one piece, and mends lists of results."""
-    content = re.sub(r"(?<=<code>)(--[\w\[\]-]+)", r'<span class="name">\1</span>', content)
+    content = re.sub(r"<code>[^<]*</code>", _with_whole_flags, content)
     # mkdocstrings puts a dash between a result's name, which our docstrings do not give, and text.
     content = re.sub(r"(<li[^>]*>)\s*\N{EN DASH}", r"\1", content)
     formula = r'(<(?:span|div) class="arithmatex">)\\([(\[])(.*?)\\[)\]]'
     return re.sub(formula, _mathml, content, flags=re.DOTALL)
+
+
+def _with_whole_flags(code):
+    """Code in which no line breaks after the dashes of a flag."""
+    return re.sub(r"--[\w\[\]-]+", r'<span class="name">\g<0></span>', code[0])
 
 
 def _mathml(found):

@@ -112,7 +112,12 @@ def api_pages() -> Iterator[tuple[str, str]]:
             found, path = _target(module, name), f"{module.path}.{name}"
             _check_documented(found)
             first = first_seen.setdefault(found.path, path)
-            parts.append(f"::: {path}" if first == path else f"## {name}\n\n[`{first}`][{first}]")
+            if first != path:
+                parts.append(f"## {name}\n\n[`{first}`][{first}]")
+            elif found.is_attribute and len(str(found.value)) > 100:
+                parts.append(f"::: {path}\n    options:\n      show_attribute_values: false")
+            else:
+                parts.append(f"::: {path}")
         yield module.path, "\n\n".join(parts) + "\n"
 
 
