@@ -124,3 +124,4 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
+"""The presets by name."""
