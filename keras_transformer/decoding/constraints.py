@@ -12,10 +12,13 @@ from keras_transformer.errors import UserError
 from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
-# A constraint of the user's: from the symbols so far, int32 (batch, beam_size, length), to the
-# symbols that may follow, boolean, broadcastable to (batch, beam_size, vocab_size). The last symbol
-# is `ids[..., -1]`; the start symbol is the first one, and padding fills the row before it.
 Constraint = Callable[[Tensor], Tensor]
+"""A user's own constraint: a function of the symbols so far that masks those that may follow.
+
+It takes int32 (batch, beam_size, length): the last symbol is `ids[..., -1]`, the start symbol is
+the first one, and padding fills the row before it. It returns booleans that broadcast to
+(batch, beam_size, vocab_size).
+"""
 
 
 class Exclusion(NamedTuple):
