@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-# Slow tests of what must not be lost: kills, replicas, workers, the wheel.
-GUARDS := $(addprefix tests/test_,interruptions.py step.py strategies.py training.py wheel.py \
-  workers.py)
+# Slow tests of what must not be lost: kills, replicas, workers, the wheel, the tutorial.
+GUARDS := $(addprefix tests/test_,examples.py interruptions.py step.py strategies.py training.py \
+  tutorial.py wheel.py workers.py)
 
-.PHONY: help install test test-slow test-guards lint format docs demo clean
+.PHONY: help install test test-slow test-guards lint format docs demo tutorial clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: install ## run the tests, but for the slow ones
 test-slow: install ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-test-guards: install ## run the slow tests of kills, replicas, workers and the wheel
+test-guards: install ## run the slow tests of kills, replicas, workers, the wheel and the tutorial
 	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(GUARDS)
 
 lint: install ## check format, style and types
@@ -52,6 +52,13 @@ docs: .venv/docs-installed ## build the documentation site, build/site/index.htm
 
 demo: install ## train on the built-in corpus in runs/demo, or go on where it stopped
 	$(BIN)/keras-transformer train --model_dir=runs/demo
+
+tutorial: .venv/tutorial-installed ## run docs/tutorial.py, and write its outputs to docs/tutorial.ipynb
+	$(BIN)/python docs/run_tutorial.py
+
+.venv/tutorial-installed: .venv/installed requirements-tutorial.txt
+	$(BIN)/python -m pip install --quiet -r requirements-tutorial.txt
+	@touch $@
 
 clean: ## remove caches and build outputs; .venv and runs stay
 	rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info

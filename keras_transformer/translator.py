@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_transformer.analysis import attention_maps
 from keras_transformer.backend.xla_flags import avoid_crash
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, scoring, search
+from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions, scoring, search
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list
@@ -58,6 +58,8 @@ class Translator:
         jit_compile: compile the search with XLA, once for each of a few shapes of batch. That takes
             seconds each, and is worth it from some thousand sentences on.
         workers: batches translated at the same time, each in a thread.
+        constraint: a function that masks the symbols that may follow, given those so far, see
+            `decoding.Constraint`; it holds besides `options`. None for no such constraint.
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
@@ -78,6 +80,7 @@ class Translator:
         max_source_length: int = 1024,
         jit_compile: bool = False,
         workers: int = 1,
+        constraint: Constraint | None = None,
         **search_options,
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
@@ -96,6 +99,7 @@ class Translator:
         if jit_compile:
             avoid_crash()
         self.workers = workers
+        self.constraint = constraint
         self._pad_id = self.models[0].config.pad_id
         self._seed = self.options.seed
         if self.options.sample and self._seed is None:
@@ -127,6 +131,7 @@ class Translator:
             max_source_length=self.max_source_length,
             jit_compile=self.jit_compile,
             workers=self.workers,
+            constraint=self.constraint,
         )
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
@@ -373,7 +378,14 @@ class Translator:
     def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
         [prefix_ids] = prefixes or [None]
         return search(
-            self.models, source_ids, self.options, prefix_ids, self._seed, num_slots, sentence_ids
+            self.models,
+            source_ids,
+            self.options,
+            prefix_ids,
+            self._seed,
+            num_slots,
+            sentence_ids,
+            self.constraint,
         )
 
     def _score(self, source_ids, target_ids):

@@ -82,6 +82,8 @@ def may_follow(symbols, symbol, options, limit, prefix):
         return False
     if getattr(options, "no_double", False) and symbol == [START, *symbols][-1]:
         return False
+    if getattr(options, "no_echo", False) and symbol in [START, *symbols][-2:]:
+        return False
     if symbol == PAD or (symbol == END and len(symbols) + 1 < min(options.min_length, limit)):
         return False
     *before, last = ngrams([*symbols, symbol], options.no_repeat_ngram or 999) or [None]
@@ -114,7 +116,7 @@ def padded(rows, length=0):
     return np.array([[*row, *[PAD] * (length - len(row))] for row in rows], "int32")
 
 
-def found(steps, options, limits, prefixes=None, jit_compile=False):
+def found(steps, options, limits, prefixes=None, jit_compile=False, constraint=None):
     """The result of `beam_search` as NumPy arrays."""
     prefix_ids = None if prefixes is None else padded(prefixes)
 
@@ -128,6 +130,7 @@ def found(steps, options, limits, prefixes=None, jit_compile=False):
             prefix_ids=prefix_ids,
             end_id=END,
             pad_id=PAD,
+            constraint=constraint,
         )
 
     compiled = tf.function(run, jit_compile=True, autograph=False)
@@ -319,6 +322,75 @@ def test_sampling_obeys_a_new_constraint(fields, more_constraints):
         symbol for symbol in range(9) if may_follow([], symbol, options, 6, ())
     }  # all others come
     assert not all(is_obeyed(row, options) for row in drawn(MoreOptions(**settings)))
+
+
+# Or it is a function of the user's.
+
+
+@dataclasses.dataclass(frozen=True)
+class WithoutEcho(SearchOptions):
+    """For the plain search: the rule of `no_echo`."""
+
+    no_echo: bool = field(True, "neither of the last two symbols may follow")
+
+
+def no_echo(ids):
+    symbols = ops.arange(9, dtype="int32")
+    return ops.not_equal(symbols, ids[..., -1:]) & ops.not_equal(symbols, ids[..., -2:-1])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "fields", [{}, {"no_repeat_ngram": 2, "min_length": 4}, {"beam_size": 1, "n_best": 1}], ids=str
+)
+def test_beam_search_obeys_the_users_constraint_but_for_a_prefix(fields, jit_compile):
+    fields = {"beam_size": 3, "n_best": 3, **fields}
+    options = SearchOptions(**fields)
+    toy, limits = Toy(2, sources=[5, 60, 100], vocab_size=9, end_bias=-2.0), [9, 6, 9]
+    prefixes = [[], [4, 4], []]
+    others = []
+    for row, (ids, scores) in enumerate(
+        zip(*found(toy, options, limits, prefixes, jit_compile, no_echo), strict=True)
+    ):
+        arguments = limits[row], prefixes[row]
+        expected = plain_search(toy.following(row), WithoutEcho(**fields), *arguments)
+        assert_hypotheses(ids, scores, expected)
+        others.append(expected != plain_search(toy.following(row), options, *arguments))
+    assert any(others)  # the constraint makes a difference here
+
+
+def test_sampling_obeys_the_users_constraint():
+    toy = Toy(2, sources=[5], vocab_size=9)
+    toy.logits *= 0.3  # so that all symbols come now and then
+    options = SearchOptions(sample=True, beam_size=200, n_best=200)
+    start = ops.array([START])
+    ids, _ = sample(toy, start, options, max_lengths=[6], seed=1, constraint=no_echo)
+    for row in ops.convert_to_numpy(ids)[0].tolist():
+        symbols = [symbol for symbol in row if symbol != PAD]
+        for i, symbol in enumerate(symbols):
+            assert may_follow(symbols[:i], symbol, WithoutEcho(), 6, ())
+    assert set(np.unique(ids)) == set(range(9))  # all symbols come, with padding
+
+
+def test_a_constraint_that_allows_nothing_leaves_no_hypothesis():
+    toy, options = Toy(1, [3]), SearchOptions(beam_size=2, n_best=2)
+    ids, scores = found(toy, options, [4], constraint=lambda ids: np.zeros(5, bool))
+    assert np.all(ids == PAD)
+    assert np.all(scores == NO_HYPOTHESIS)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.zeros(5, "float32"), r"boolean .* vocab_size=5\), found float32 of shape \(5,\)"),
+        (np.ones(4, "bool"), r"vocab_size=5\), found bool of shape \(4,\)"),
+        (np.bool_(True), r"found bool of shape \(\)"),
+    ],
+    ids=str,
+)
+def test_a_constraint_that_returns_no_mask_is_refused(mask, message):
+    with pytest.raises(UserError, match=message):
+        found(Toy(1, [3]), SearchOptions(), [4], constraint=lambda ids: mask)
 
 
 def test_the_field_of_a_new_constraint_is_a_flag():

@@ -1,5 +1,6 @@
 """The examples and the how-to run, and what the examples compute is right."""
 
+import io
 import re
 import runpy
 import sys
@@ -7,9 +8,12 @@ import sys
 import keras
 import numpy as np
 import pytest
-from helpers import ROOT
+import tensorflow as tf
+from helpers import ROOT, lively_model
 
+from keras_transformer import PRESETS, ModelDir, Translator, UserError, data
 from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.decoding import SearchOptions
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 
@@ -106,6 +110,142 @@ def test_keras_nlps_samplers_draw_by_their_seed(language_model):
         for seed in (1, 1, 2, 3)
     ]
     assert texts[0] == texts[1] and len(set(texts)) > 1
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    """A model by which all sentences are translated apart."""
+    sentences = [sentence for pair in builtin_pairs("train", 300) for sentence in pair]
+    tokenizer = SubwordTokenizer.train_from_sentences(sentences, 340)
+    model = lively_model(1, tokenizer.vocab_size)
+    kernel = model.output_projection.kernel.numpy()
+    kernel[0, tokenizer("Die").numpy()] = 10.0  # it likes this word
+    model.output_projection.kernel.assign(kernel)
+    model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "en-de")
+    model_dir.create_trained(model, tokenizer, "de", "a test")
+    return model_dir
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """Text files to fine-tune on."""
+    files = tmp_path / "ours.en", tmp_path / "ours.de"
+    for file, sentences in zip(files, zip(*builtin_pairs("test", 60), strict=True), strict=True):
+        file.write_text("".join(f"{sentence}\n" for sentence in sentences), "utf-8")
+    return files
+
+
+def test_fine_tuning_makes_a_new_model_dir_of_a_model_that_knows_the_text_better(
+    run, model_dir, ours, tmp_path
+):
+    before = model_dir.load_model().get_weights()
+    tuned = run("fine_tune.py", model_dir.path, *ours, tmp_path / "tuned", 4)
+    perplexities = tuned["history"]["perplexity"]
+    assert len(perplexities) == 4 and perplexities[-1] < 0.9 * perplexities[0]
+
+    for weight, same in zip(model_dir.load_model().get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, same)
+    new = ModelDir(tmp_path / "tuned")
+    weights = new.load_model().get_weights()
+    for weight, trained in zip(weights, tuned["model"].get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, trained)
+    assert any(not np.array_equal(*both) for both in zip(weights, before, strict=True))
+    assert new.load_config() == model_dir.load_config()
+    assert new.load_tokenizer().to_bytes() == model_dir.load_tokenizer().to_bytes()
+    assert new.load_training()["target_lang"] == "de"
+
+
+def test_fine_tuning_refuses_a_model_dir_that_holds_a_model_before_it_trains(run, model_dir, ours):
+    with pytest.raises(UserError, match="expected an empty or new folder, found a model"):
+        run("fine_tune.py", model_dir.path, *ours, model_dir.path)
+
+
+SENTENCES = [english for english, _ in builtin_pairs("test", 4)]
+FEW = {"beam_size": 4, "n_best": 4, "extra_length": 4}
+
+
+class Ids:
+    """Stands for a tokenizer whose text is ids."""
+
+    vocab_size = 340
+
+    def tokenize_target(self, text):
+        return tf.constant([int(id_) for id_ in text.split()])
+
+
+@pytest.fixture(scope="module")
+def constraint(run, model_dir):
+    """The example, run on some sentences, in whose translations it must not write "Die"."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in SENTENCES)))
+        patch.setattr(sys, "stdout", printed)
+        variables = run("constraint.py", model_dir.path, "Die", "never said")
+    return {**variables, "printed": printed.getvalue().splitlines()}
+
+
+def test_a_subword_is_forbidden_where_it_would_complete_a_phrase_and_nowhere_else(constraint):
+    may_follow = constraint["never"](Ids(), ["7", "5 6", "8 5 9"])
+    rows = [[START_ID, 8, 5], [START_ID, 5, 8], [PAD_ID, PAD_ID, START_ID]]
+    allowed = may_follow(np.array([rows], "int32")).numpy()
+    assert allowed.shape == (1, 3, 340)
+    assert [set(np.flatnonzero(~row)) for row in allowed[0]] == [{7, 6, 9}, {7}, {7}]
+
+
+def test_the_constraint_holds_in_the_script_with_other_options_and_in_an_export(
+    constraint, model_dir, tmp_path
+):
+    model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+    free = Translator(model, tokenizer)(SENTENCES)
+    assert any("Die" in text for text in free)
+    assert constraint["printed"] == constraint["translator"](SENTENCES) != free
+    translator = constraint["translator"].with_options(SearchOptions(**FEW))
+    translations = translator(SENTENCES)
+    assert translations != Translator(model, tokenizer, **FEW)(SENTENCES)
+    served = tf.saved_model.load(str(translator.export(tmp_path / "export")))
+    texts = served.signatures["serving_default"](text=tf.constant(SENTENCES))["translation"]
+    assert [text.decode() for text in texts.numpy()] == translations
+
+
+@pytest.fixture(scope="module")
+def back_translation(run):
+    """The example with small models, and the text that each of them was trained on."""
+    texts, make = [], data.translation_dataset
+    small = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2)
+
+    def read_and_make(*arguments, **options):
+        texts.append([file.read_text("utf-8").splitlines() for file in arguments[:2]])
+        return make(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "translation_dataset", read_and_make)
+        patch.setitem(PRESETS, "demo", PRESETS["demo"]._replace(model=small))
+        return {**run("back_translation.py", 300, 30, 1), "texts": texts}
+
+
+@pytest.mark.slow
+def test_back_translation_trains_on_real_pairs_and_on_drawn_english_of_other_german(
+    back_translation,
+):
+    english, german = map(list, zip(*builtin_pairs("train", 330), strict=True))
+    drawn = back_translation["drawn"]
+    assert len(drawn) == 30 and not set(drawn) & set(english)
+    assert back_translation["texts"] == [
+        [german[:300], english[:300]],
+        [english[:300], german[:300]],
+        [english[:300] + drawn, german],
+    ]
+
+
+@pytest.mark.slow
+def test_the_english_is_drawn_and_by_its_seed(back_translation):
+    model, tokenizer = back_translation["backward"], back_translation["tokenizer"]
+    german = back_translation["german_alone"]
+    drawn, greedy = (
+        Translator(model, tokenizer, beam_size=1, **options)(german)
+        for options in ({"sample": True, "seed": 1}, {})
+    )
+    assert drawn == back_translation["drawn"] != greedy
 
 
 def test_the_code_of_the_how_to_runs(tmp_path, monkeypatch):

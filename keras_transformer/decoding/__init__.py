@@ -1,6 +1,7 @@
 """From a trained model to target sequences."""
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+from keras_transformer.decoding.constraints import Constraint
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import search
@@ -10,6 +11,7 @@ from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 __all__ = [
     "NO_HYPOTHESIS",
     "BeamSearchResult",
+    "Constraint",
     "DecoderSteps",
     "SearchOptions",
     "beam_search",

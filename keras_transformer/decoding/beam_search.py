@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
@@ -61,6 +61,7 @@ def beam_search(
     end_id: int = 2,
     pad_id: int = 0,
     num_slots: int | None = None,
+    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
@@ -93,6 +94,7 @@ def beam_search(
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
         num_slots: number of batch slots: so many sentences are searched at a time, and one that is
             done leaves its slot to the next. None for one slot a sentence.
+        constraint: masks the symbols that may follow those so far, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`.
@@ -114,7 +116,7 @@ def beam_search(
     def search_step(sentences, position, decoder_state, beams):
         """Takes one step with the sentences in the batch slots: here the batch is (slots,)."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         # (batch, 2 * beam_size) each, best first

@@ -1,15 +1,24 @@
-"""Constraints on the next symbol: minimum length, repetitions, a forced prefix."""
+"""Constraints on the next symbol: minimum length, repetitions, a forced prefix, a user's own."""
 
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.decoding.steps import at_position
+from keras_transformer.errors import UserError
 from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
+Constraint = Callable[[Tensor], Tensor]
+"""A user's own constraint: a function of the symbols so far that masks those that may follow.
+
+It takes int32 (batch, beam_size, length): the last symbol is `ids[..., -1]`, the start symbol is
+the first one, and padding fills the row before it. It returns booleans that broadcast to
+(batch, beam_size, vocab_size).
+"""
 
 
 class Exclusion(NamedTuple):
@@ -34,6 +43,7 @@ class Constraints:
             the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
+        constraint: a `Constraint` that holds as well, except within a prefix; None for no other.
 
     Attributes:
         exclusions: all of the exclusions. A search ranks so many more candidates than it needs, so
@@ -47,7 +57,9 @@ class Constraints:
         prefix_ids: Tensor | None,
         end_id: int,
         pad_id: int,
+        constraint: Constraint | None = None,
     ):
+        self.constraint = constraint
         self.no_repeat_ngram = options.no_repeat_ngram
         self.min_lengths = ops.minimum(options.min_length, limits)
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
@@ -90,12 +102,15 @@ class Constraints:
             Boolean, broadcastable to (batch, beam_size, vocab_size), True where a symbol may
             follow; None if all may.
         """
-        allowed = None
+        masks = []
         if self.no_repeat_ngram:
-            allowed = self._repeats_nothing(live_ids, position, vocab_size)
+            masks.append(self._repeats_nothing(live_ids, position, vocab_size))
+        if self.constraint is not None:
+            masks.append(self._of_user(live_ids, position, vocab_size))
+        allowed = functools.reduce(ops.logical_and, masks) if masks else None
         if self.prefix_ids is not None:
             is_free, forced = self._prefix(position, vocab_size)
-            # A prefix may contain repetitions.
+            # A prefix may contain what is forbidden after it.
             allowed = (is_free if allowed is None else is_free & allowed) | forced
         return allowed
 
@@ -109,6 +124,27 @@ class Constraints:
         is_free = ops.equal(symbols, self.pad_id)
         is_symbol = ops.equal(ops.arange(vocab_size, dtype="int32"), symbols)
         return is_free, is_symbol & ops.logical_not(is_free)
+
+    def _of_user(self, live_ids, position, vocab_size):
+        """The mask of the user's constraint.
+
+        Example: the symbols so far are aligned at the right, here those up to `position` 2:
+
+            live_ids    1  7  8  0  0
+            index       3  4  0  1  2   (0 1 2 3 4 + position + 1) % 5
+            so_far      0  0  1  7  8
+        """
+        length = ops.shape(live_ids)[2]
+        index = (ops.arange(length, dtype="int32") + position[:, None, None] + 1) % length
+        so_far = ops.take_along_axis(live_ids, index, axis=2)  # (batch, beam_size, length)
+        mask = ops.convert_to_tensor(self.constraint(so_far))
+        dtype, shape = keras.backend.standardize_dtype(mask.dtype), tuple(mask.shape)
+        if dtype != "bool" or shape[-1:] not in ((vocab_size,), (1,), (None,)):
+            raise UserError(
+                "constraint: expected a boolean mask (batch, beam_size, "
+                f"vocab_size={vocab_size}), found {dtype} of shape {shape}"
+            )
+        return mask
 
     def _repeats_nothing(self, live_ids, position, vocab_size):
         """Masks the symbols that would complete an n-gram for the second time.

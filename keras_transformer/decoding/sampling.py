@@ -13,7 +13,7 @@ from keras_transformer.decoding.beam_search import (
     length_penalty,
     write_tokens,
 )
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
@@ -52,6 +52,7 @@ def sample(
     num_slots: int | None = None,
     seed: int | Tensor | keras.random.SeedGenerator | None = None,
     sentence_ids: Tensor | None = None,
+    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
 
@@ -75,6 +76,7 @@ def sample(
         seed: an integer in [0, 2^31), or an int32 tensor of one seed or of one for each sentence,
             gives the same random numbers at each call; a generator, or None, others each time.
         sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
+        constraint: as in `beam_search`.
 
     Returns:
         A `BeamSearchResult`.
@@ -105,7 +107,7 @@ def sample(
         """Draws a symbol for the sentences in the batch slots: here the batch is (slots,)."""
         constants = (limits, prefix_ids, chances)
         longest, prefixes, slot_chances = take_sentences(constants, sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
         last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
+from keras_transformer.decoding.constraints import Constraint
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.steps import DecoderSteps, gather_beams
 from keras_transformer.model import Transformer
@@ -20,6 +21,7 @@ def search(
     seed: int | keras.random.SeedGenerator | None = None,
     num_slots: int | None = None,
     sentence_ids=None,
+    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """The translations of highest score (paper, section 6.1), or translations drawn at random.
 
@@ -40,6 +42,7 @@ def search(
             None for one slot a sentence.
         sentence_ids: int32 (batch,), the index of each sentence in the whole input, which with the
             seed determines what is drawn for it; None counts from 0.
+        constraint: masks the symbols that may follow those so far, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
@@ -67,6 +70,7 @@ def search(
         "end_id": config.end_id,
         "pad_id": config.pad_id,
         "num_slots": num_slots,
+        "constraint": constraint,
     }
     if options.sample:
         seed = options.seed if seed is None else seed

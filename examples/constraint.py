@@ -1,0 +1,37 @@
+"""Translates under a constraint of your own: phrases that no translation may contain.
+
+    python examples/constraint.py MODEL_DIR "a phrase" "another one" < sentences.txt
+
+A constraint is a function of the symbols so far. It returns a mask of the symbols that may follow.
+Written in `keras.ops`, it works in beam search and sampling, compiled with XLA, and in exports.
+"""
+
+import sys
+
+from keras import ops
+
+import keras_transformer as kt
+
+
+def never(tokenizer, phrases):
+    """A constraint: no translation contains one of the phrases, as the vocabulary splits them."""
+    forbidden = [tokenizer.tokenize_target(phrase).numpy().tolist() for phrase in phrases]
+    vocabulary = ops.arange(tokenizer.vocab_size, dtype="int32")
+
+    def may_follow(ids):  # int32 (batch, beam_size, length), of which the last column is the latest
+        allowed = ops.ones(tokenizer.vocab_size, "bool")
+        for *beginning, last in forbidden:
+            completes = ops.equal(vocabulary, last)  # (vocab_size,)
+            for back, symbol in enumerate(reversed(beginning), start=1):
+                completes = completes & ops.equal(ids[..., -back, None], symbol)
+            allowed = allowed & ops.logical_not(completes)  # (batch, beam_size, vocab_size)
+        return allowed
+
+    return may_follow
+
+
+path, *phrases = sys.argv[1:]
+model_dir = kt.ModelDir(path)
+model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+translator = kt.Translator(model, tokenizer, constraint=never(tokenizer, phrases))
+print(*translator(sys.stdin.read().splitlines()), sep="\n")

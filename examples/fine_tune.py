@@ -1,0 +1,35 @@
+"""Fine-tunes a trained model on other text, with Keras's `fit`.
+
+    python examples/fine_tune.py MODEL_DIR ours.en ours.de NEW_MODEL_DIR [EPOCHS]
+
+NEW_MODEL_DIR is what all commands take, such as `keras-transformer translate`. The command
+
+    keras-transformer train --start_from=MODEL_DIR --model_dir=NEW_MODEL_DIR \\
+        --train_source=ours.en --train_target=ours.de
+
+fine-tunes too: it validates, keeps checkpoints to average, and resumes where it was interrupted.
+"""
+
+import shlex
+import sys
+
+import keras
+
+import keras_transformer as kt
+
+start, source, target, new, *epochs = sys.argv[1:]
+model, tokenizer = kt.ModelDir(start).load_model(), kt.ModelDir(start).load_tokenizer()
+kt.ModelDir(new).check_new()  # before, not after, the training
+
+batches = kt.data.translation_dataset(source, target, tokenizer, tokens_per_batch=2048)
+model.compile(
+    # A small, constant rate: large steps would make the model forget what it knows.
+    optimizer=keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9),
+    loss=kt.LabelSmoothedCrossEntropy(model.config.label_smoothing, model.config.pad_id),
+    metrics=[kt.TokenAccuracy(), kt.Perplexity()],
+    jit_compile=False,  # XLA would compile the step for each length of batches
+)
+history = model.fit(batches, epochs=int(epochs[0]) if epochs else 3, verbose=2).history
+
+target_lang = kt.ModelDir(start).load_training()["target_lang"]
+kt.ModelDir(new).create_trained(model, tokenizer, target_lang, shlex.join(sys.argv))
