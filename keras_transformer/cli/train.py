@@ -261,7 +261,7 @@ def model_and_options(model_dir, preset, vocab_size):
     if model_dir.exists():
         here, options = model_dir.load_config(), model_dir.load_training()["options"]
         if FLAGS.preset:
-            expect_preset(model_dir, here, given)
+            expect_preset(model_dir, given)
         return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
     if FLAGS.vocabulary:
         vocab_size = kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
@@ -278,10 +278,20 @@ def model_and_options(model_dir, preset, vocab_size):
     return TransformerConfig.from_preset(preset, **given), options
 
 
-def expect_preset(model_dir, here, given):
-    """Raises `UserError` if the model here is not the preset's, but for its given fields."""
+def expect_preset(model_dir, given):
+    """Raises `UserError` if the run here began with another preset than --preset.
+
+    Runs of earlier versions do not name theirs: the model must be that of --preset, but for the
+    size of the vocabulary and the fields given.
+    """
+    here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
     own = {name: getattr(here, name) for name in ("vocab_size", *given)}
     try:
+        if began_with and began_with != FLAGS.preset:
+            raise UserError(
+                f"model_dir {model_dir.path} holds a run of preset {began_with} (now "
+                f"{FLAGS.preset})"
+            )
         model_dir.check_same(TransformerConfig.from_preset(FLAGS.preset, **own))
     except UserError as error:
         raise UserError(f"{error}; leave out --preset to resume it as it is") from None
