@@ -60,7 +60,7 @@ def test_every_preset_trains_with_valid_options(name):
 @pytest.mark.parametrize(
     ("pairs", "preset", "vocab_size", "says"),
     [
-        (500, "tiny", 2000, "500 pairs: preset tiny, the recipe for fewer than 100,000, with a "),
+        (500, "tiny", 2000, "500 pairs: preset tiny, the recipe for fewer than 100,000; choose "),
         (9000, "tiny", 4500, "9,000 pairs: preset tiny, "),
         (29_000, "tiny", 10_000, "29,000 pairs: preset tiny, "),
         (100_000, "small", 10_000, "100,000 pairs: preset small, the recipe for fewer than 1,000,"),
@@ -75,7 +75,7 @@ def test_the_size_of_a_corpus_chooses_preset_and_vocabulary(
     assert chosen_preset(ManyPairs(pairs)) == (preset, vocab_size)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith(says)
-    assert line.endswith("choose others with --preset and --vocab_size")
+    assert line.endswith("; choose another with --preset")
 
 
 def test_a_huge_corpus_is_not_counted_to_its_end():
@@ -101,10 +101,11 @@ def test_pairs_of_several_files_compressed_files_and_data_sets_are_counted(tmp_p
 def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     training, monkeypatch, capsys
 ):
-    run("train", **training)
-    no_validation, chosen, begins, *_ = capsys.readouterr().out.splitlines()
+    run("train", **training, vocab_type="unigram")
+    no_validation, chosen, vocabulary, begins, *_ = capsys.readouterr().out.splitlines()
     assert no_validation.startswith(SAYS_NO)
     assert chosen.startswith("200 pairs: preset tiny, ")
+    assert vocabulary.startswith("Vocabulary of at most 2,000; ")
     assert begins.startswith("Training 1 + 1 layers of width 16 on ")
     model_dir = ModelDir(training["model_dir"])
     config, record = model_dir.load_config(), model_dir.load_training()
@@ -115,7 +116,7 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
     assert {name: record["options"][name] for name in recipe} == recipe
 
-    # The run goes on by its recipe, whatever the size of the corpus would choose now.
+    # The run goes on as it began, whatever the size of the corpus would choose now.
     monkeypatch.setitem(PAIRS_BELOW, "tiny", 100)
     files = ("train_source", "train_target", "report", "model_dir")
     run("train", **{name: training[name] for name in files}, steps=3)

@@ -79,7 +79,10 @@ def define_flags() -> None:
             f"recipe, a model and its training options: {', '.join(PRESETS)}; default: that of the "
             "model_dir, else the model of --start_from, else demo on the built-in corpus, parsing "
             "for parsers, and by the size of other corpora: "
-            + ", ".join(f"{name} below {n:,.0f} pairs" for name, n in PAIRS_BELOW.items()),
+            + ", ".join(
+                f"{name} below {limit:,} pairs" if limit < math.inf else f"else {name}"
+                for name, limit in PAIRS_BELOW.items()
+            ),
         )
         flags.DEFINE_enum(
             "task",
@@ -173,11 +176,10 @@ def main():
         if FLAGS[name].value is not None and not FLAGS[name].value:
             raise UserError(f"expected --{name} to name something, found nothing")
     take_renamed_flags()
-    preset, is_resumed = FLAGS.preset, False
-    if FLAGS.model_dir:
-        model_dir = kt.ModelDir(FLAGS.model_dir)
-        is_resumed = model_dir.exists()
-        preset = preset or (model_dir.load_training()["preset"] if is_resumed else None)
+    recorded = {}
+    if FLAGS.model_dir and kt.ModelDir(FLAGS.model_dir).exists():
+        recorded = kt.ModelDir(FLAGS.model_dir).load_training()
+    preset = FLAGS.preset or recorded.get("preset")
     if FLAGS.task == "parsing":
         if FLAGS.bpe_dropout is not None:
             take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
@@ -189,7 +191,10 @@ def main():
         given = [*given_fields(ParsingOptions), *(n for n in of_parsers if FLAGS[n].present)]
         refuse(given, "found without --task=parsing")
         train_pairs, valid_pairs, test_pairs = sentence_pairs()
-        vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, kt.data.BuiltinPairs)
+        is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
+        vocab_type = FLAGS.vocab_type
+        if recorded and not FLAGS["vocab_type"].present:
+            vocab_type = recorded["vocab_type"]
     present = [name for name in ("vocab_type", "vocabulary") if FLAGS[name].present]
     if FLAGS.start_from:
         refuse(present, "found with --start_from")
@@ -202,8 +207,10 @@ def main():
         preset = FLAGS.preset
     elif is_builtin:
         preset = preset or "demo"
-    elif not (preset or is_resumed):
+    elif not (preset or recorded):
         preset, vocab_size = chosen_preset(train_pairs)
+        if not (FLAGS.vocabulary or FLAGS.vocab_size):
+            print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
     config, options = model_and_options(model_dir, preset, vocab_size)
     tf_config = os.environ.get("TF_CONFIG")
@@ -234,7 +241,7 @@ def main():
 
 
 def chosen_preset(pairs):
-    """The preset for a corpus by its size, and the size of its vocabulary; says so."""
+    """The preset for a corpus by its size, which is said, and the size of a vocabulary for it."""
     limits = PAIRS_BELOW.values()
     most = int(max(limit for limit in limits if limit < math.inf))
     count = pairs.count(at_most=most)  # of larger corpora the rest is not read
@@ -242,10 +249,7 @@ def chosen_preset(pairs):
     size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
     recipe = f"fewer than {limit:,}" if limit < math.inf else "these and more"
-    print(
-        f"{found}: preset {preset}, the recipe for {recipe}, with a vocabulary of {size:,}; "
-        "choose others with --preset and --vocab_size"
-    )
+    print(f"{found}: preset {preset}, the recipe for {recipe}; choose another with --preset")
     return preset, size
 
 
