@@ -7,7 +7,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 GUARDS := $(addprefix tests/test_,interruptions.py step.py strategies.py training.py wheel.py \
   workers.py)
 
-.PHONY: help install test test-slow test-guards lint format demo clean
+.PHONY: help install test test-slow test-guards lint format docs demo clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,13 @@ lint: install ## check format, style and types
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/docs-installed ## build the documentation site, build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+.venv/docs-installed: .venv/installed requirements-docs.txt
+	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
+	@touch $@
 
 demo: install ## train on the built-in corpus in runs/demo, or go on where it stopped
 	$(BIN)/keras-transformer train --model_dir=runs/demo

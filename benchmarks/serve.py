@@ -2,11 +2,14 @@
 
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --soak=100000
+  python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --wrk
 
 Each client sends one sentence after the other of --source over a connection of its own. Every
 answer is compared with what `keras-transformer translate` writes with the same flags. Servers are
 started one after the other: one that batches, one that does not, and one of CTranslate2. With
---soak only the first is, for so many requests, and its memory is printed on the way.
+--soak only the first is, for so many requests, and its memory is printed on the way. With --wrk
+the clients are those of wrk (apt install wrk), which takes less of the processor than ours and
+compares no answers.
 """
 
 import asyncio
@@ -26,8 +29,9 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "folder of a trained model", required=True)
 flags.DEFINE_string("source", None, "file of sentences to translate", required=True)
 flags.DEFINE_list("clients", ["1", "8", "64"], "numbers of clients to measure with")
-flags.DEFINE_float("seconds", 20, "seconds to measure with each number of clients")
+flags.DEFINE_integer("seconds", 20, "seconds to measure with each number of clients")
 flags.DEFINE_integer("soak", 0, "number of requests of a soak test; 0: measure instead")
+flags.DEFINE_bool("wrk", False, "measure with wrk")
 flags.DEFINE_multi_string("flag", [], "flag for each server and for translate, such as --workers=2")
 
 SERVERS = {
@@ -42,8 +46,12 @@ def main(_):
     servers = {"batching": SERVERS["batching"]} if FLAGS.soak else SERVERS
     print("server         clients  requests/s  p50 ms  p95 ms  p99 ms  not 200  differing")
     for name, chosen in servers.items():
-        expected = translated(chosen)
+        expected = [] if FLAGS.wrk else translated(chosen)
         with server(chosen) as (url, pid):
+            if FLAGS.wrk:
+                for clients in FLAGS.clients:
+                    print(f"{name:14} {clients:>7} {wrk(url, clients)}", flush=True)
+                continue
             if FLAGS.soak:
                 soak(url, pid, sentences, expected)
                 return
@@ -96,6 +104,16 @@ async def post(reader, writer, value):
     fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
     answer = await reader.readexactly(int(fields[b"content-length"]))
     return int(head.split()[1]), json.loads(answer)
+
+
+def wrk(url, clients):
+    """The row that `serve.lua` prints."""
+    command = ["wrk", "-t1", f"-c{clients}", f"-d{FLAGS.seconds}s", "--timeout=60s", "--latency"]
+    script = ["-s", str(Path(__file__).with_suffix(".lua")), f"{url}/v1/models/served:predict"]
+    process = subprocess.run(
+        [*command, *script, "--", FLAGS.source], check=True, capture_output=True, text=True
+    )
+    return process.stdout.splitlines()[-1]
 
 
 def soak(url, pid, sentences, expected):

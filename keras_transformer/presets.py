@@ -25,8 +25,8 @@ class Preset(NamedTuple):
     parsing: Mapping[str, Any] | None = None
 
 
-# The presets that `train` chooses from where none is named, each for fewer pairs than this.
 PAIRS_BELOW: dict[str, float] = {"tiny": 100_000, "small": 1_000_000, "base": math.inf}
+"""The presets that `train` chooses from where none is named, each for fewer pairs than this."""
 
 _AUTO = {"dtype_policy": "auto"}
 _PAPER = {**_AUTO, "steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
@@ -149,6 +149,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
+"""The presets by name."""
 
 
 def find_preset(name: str) -> Preset:

@@ -112,7 +112,8 @@ def test_the_code_of_the_how_to_runs(tmp_path, monkeypatch):
     sentences = [english for english, _ in builtin_pairs("train", 200)]
     SubwordTokenizer.train_from_sentences(sentences, 320).save(tmp_path / "vocabulary.model")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "keras.md").read_text(), re.S)
+    pages = [(ROOT / "docs" / name).read_text() for name in ("keras.md", "fit.md")]
+    blocks = re.findall(r"```python\n(.*?)```", "".join(pages), re.S)
     assert len(blocks) == 6
     variables = {}
     for block in blocks:

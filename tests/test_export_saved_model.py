@@ -232,7 +232,9 @@ def test_the_client_of_the_documentation_gets_the_translations(predict, translat
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        [client] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/serving.md").read_text(), re.S)
+        [client] = re.findall(
+            r"```python\n(.*?)```", (ROOT / "docs/tensorflow_serving.md").read_text(), re.S
+        )
         assert "localhost:8500" in client
         printed = run_python(client.replace("localhost:8500", f"127.0.0.1:{port}"))
     finally:

@@ -186,8 +186,9 @@ def results(model):
     return {"ids": found.ids, "scores": found.scores, **history, **weights}
 
 
-# Untied embeddings are left out: on TensorFlow their gradient is sparse, and Adam treats it apart.
-@pytest.mark.parametrize("fields", [{}, {"pre_norm": True, "num_heads": 4}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"pre_norm": True, "num_heads": 4, "share_embeddings": False}]
+)
 def test_search_and_fit_end_as_on_tensorflow(fields, tmp_path):
     model = small_model(3, **fields)
     model.save_weights(tmp_path / "model.weights.h5")

@@ -403,6 +403,8 @@ tf.config.set_logical_device_configuration(
 tf.distribute.MirroredStrategy = functools.partial(
     tf.distribute.MirroredStrategy, ["CPU:0", "CPU:1"]
 )
+import keras_transformer as kt
+kt.PRESETS["tiny"].model.update(num_encoder_layers=1, num_decoder_layers=1)  # for speed
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
     example = ROOT / "examples" / "fit_mirrored.py"

@@ -446,7 +446,7 @@ def refused_once(page, status, **answer):
 
 def test_limits_of_the_server_are_one_sentence(opened):
     for letters, message in (
-        (400, "expected sentences of at most 300 characters, found 400 at index 0"),
+        (400, "expected sentences of at most 300 characters, found 400"),
         (4000, "expected a body of at most 2000 bytes, found more"),
     ):
         opened.locator("#text").fill("a" * letters)

@@ -47,6 +47,10 @@ def test_the_wheel_requires_what_it_imports_and_extras_what_is_optional():
     assert not required & names(OPTIONAL)
 
 
+def test_the_site_has_a_file_of_what_its_extra_requires():
+    assert lines_of("requirements-docs.txt") == {*EXTRAS["docs"]}
+
+
 def test_a_checkout_has_what_the_wheel_and_its_extras_require():
     needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
     assert EXTRAS["test"][0] == "keras-transformer[ctranslate2,datasets,keras-nlp,serve]"

@@ -425,7 +425,6 @@ def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenize
 
     expected = translator()(MANY)
     assert len(set(expected)) == len(MANY)
-    assert translator(**options)(MANY) == expected
     # In company of others, or in several calls, each sentence has the same index.
     others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
     assert translator(**options)(others)[::3] == expected[::3]

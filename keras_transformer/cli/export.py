@@ -3,7 +3,8 @@
   keras-transformer export --model_dir=runs/en-de --format=saved_model --output=export/en-de
 
 --format=saved_model writes the next version into the folder --output, for TensorFlow Serving
-(docs/serving.md). --format=ctranslate2 writes the folder --output, for the C++ engine CTranslate2.
+(docs/saved_model.md). --format=ctranslate2 writes the folder --output, for the C++ engine
+CTranslate2.
 """
 
 from absl import flags, logging

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from absl import flags
@@ -127,3 +128,18 @@ def refuse(names: Iterable[str], why: str) -> None:
     """
     for name in names:
         raise UserError(f"expected no --{name}, {why}")
+
+
+def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> None:
+    """Refuses, before the work, a folder that cannot be one, or files that would be replaced.
+
+    Raises:
+        UserError: `folder` has no name or is a file, or one of `files` is there.
+    """
+    if not folder:
+        raise UserError("expected --output to name something, found nothing")
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise UserError(f"{folder}: expected a folder to write to, found a file")
+    for path in files:
+        if path.exists() and not overwrite:
+            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")

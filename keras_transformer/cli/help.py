@@ -33,17 +33,30 @@ def command_help(command: str, about: str, full: bool) -> str:
 
 
 def _flag_help(name):
-    flag = FLAGS[name]
-    placeholder = _placeholder(flag)
-    text = (flag.help or "").removeprefix(f"<{placeholder}>: ")  # absl repeats an enum's values
-    if flag.default not in (None, "") and "default: " not in text:
-        text += f" (default: {flag.default_as_str[1:-1]})"  # without its quotes
-    head = f"  --[no]{name}" if flag.boolean else f"  --{name}={placeholder}"
     width = min(100, shutil.get_terminal_size((100, 24)).columns)
     indent = " " * 6
-    return f"{head}\n" + textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    return f"  {flag_usage(name)}\n" + textwrap.fill(
+        flag_text(name),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
     )
+
+
+def flag_usage(name: str) -> str:
+    """A flag as it is typed, such as `--beam_size=N` or `--[no]sample`."""
+    flag = FLAGS[name]
+    return f"--[no]{name}" if flag.boolean else f"--{name}={_placeholder(flag)}"
+
+
+def flag_text(name: str) -> str:
+    """The help of a flag, with its default."""
+    flag = FLAGS[name]
+    text = (flag.help or "").removeprefix(f"<{_placeholder(flag)}>: ")  # absl repeats the choices
+    if flag.default not in (None, "") and "default: " not in text:
+        text += f" (default: {str(flag.default_as_str)[1:-1]})"  # without its quotes
+    return text
 
 
 def _placeholder(flag):

@@ -13,7 +13,7 @@ from absl import flags
 
 import keras_transformer as kt
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, group
+from keras_transformer.cli.flags import FLAGS, check_output_folder, group
 from keras_transformer.errors import UserError
 
 
@@ -37,18 +37,7 @@ def main():
     if FLAGS.output is None and len(FLAGS.model_dir) > 1:
         raise UserError("expected --output, the folder of the report, with several --model_dir")
     if FLAGS.output is not None:
-        check_output(FLAGS.output)
+        page = Path(FLAGS.output) / "index.html"
+        check_output_folder(FLAGS.output, [page], FLAGS.overwrite)
     quiet.find_devices()
     print(kt.report.write_report([kt.ModelDir(path) for path in FLAGS.model_dir], FLAGS.output))
-
-
-def check_output(output):
-    if not output:
-        raise UserError("expected --output to name something, found nothing")
-    folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{output}: expected a folder to write to, found a file")
-    if (folder / "index.html").exists() and not FLAGS.overwrite:
-        raise UserError(
-            f"{folder / 'index.html'}: expected no file, found one; --overwrite replaces it"
-        )

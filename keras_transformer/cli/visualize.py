@@ -18,7 +18,7 @@ from absl import flags
 
 import keras_transformer as kt
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, group
+from keras_transformer.cli.flags import FLAGS, check_output_folder, group
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
@@ -90,7 +90,7 @@ def main():
     quiet.find_devices()
     kinds = chosen_kinds()
     names = file_names(kinds)
-    check_output(names.values())
+    check_output_folder(FLAGS.output, names.values(), FLAGS.overwrite)
     model, options, translator = what_to_draw(kinds)
     figures = {}
     if translator:
@@ -177,16 +177,6 @@ def file_names(kinds):
             for name in FLAGS.attention:
                 names[kind, name] = folder / f"{name}-{kind}.{FLAGS.format}"
     return names
-
-
-def check_output(paths):
-    if not FLAGS.output:
-        raise UserError("expected --output to name something, found nothing")
-    if Path(FLAGS.output).exists() and not Path(FLAGS.output).is_dir():
-        raise UserError(f"{FLAGS.output}: expected a folder to write to, found a file")
-    for path in paths:
-        if path.exists() and not FLAGS.overwrite:
-            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")
 
 
 def drawn(kind, attention):

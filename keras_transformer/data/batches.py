@@ -38,8 +38,9 @@ def translation_dataset(
     last batch does not count: the next one repeats its epoch.
 
     Args:
-        source, target: UTF-8 text files, plain or `.gz`, or lists of them; line n of one side
-            translates line n of the other.
+        source: UTF-8 text file, plain or `.gz`, or a list of them.
+        target: the translations, in the same form: line n of one side translates line n of the
+            other.
         tokenizer: the vocabulary of both sides.
         max_length: pairs with a side of more tokens, end symbol included, are left out.
         data_cache: a folder to keep the tokenised text in, see `Corpus.build`.
@@ -191,7 +192,8 @@ class Batches:
 
         Args:
             step: its number, from 0 on, over all epochs.
-            num_workers, worker_index: of so many processes that share the rows this is one.
+            num_workers: number of processes that share the rows.
+            worker_index: index of this process among them.
         """
         plan, pairs, bucket = self._pairs_of(step)
         rows = np.full(self._rows[bucket], _NO_PAIR, np.int64)
@@ -216,8 +218,8 @@ class Batches:
 
         Args:
             start: the step.
-            num_workers, worker_index: of so many processes this is one, and makes only its part of
-                the rows of each batch.
+            num_workers: number of processes, each of which makes its part of each batch's rows.
+            worker_index: index of this process among them.
 
         Returns:
             A dataset of `({"source_ids", "target_ids"}, labels)`. Several batches are made at the

@@ -96,8 +96,9 @@ class TextPairs(SentencePairs):
     """Parallel text files: line n of one side translates line n of the other.
 
     Args:
-        source, target: UTF-8 files, or lists of files that follow one another; `.gz` is read too,
-            and a pattern such as `shard-*.en` stands for its files in the order of their names.
+        source: UTF-8 file, or a list of files that follow one another; `.gz` is read too, and a
+            pattern such as `shard-*.en` stands for its files in the order of their names.
+        target: the translations, in the same form.
 
     Example:
         >>> pairs = TextPairs("train.en", ["train.de"])
@@ -155,7 +156,8 @@ class TfdsPairs(SentencePairs):
         builder: a name ("wmt14_translate/de-en"), a folder of files `en.train.txt` and
             `de.train.txt` (see `tfds.folder_dataset.TranslateFolder`), or a builder.
         split: "train", "validation", "test", or part of one ("train[:1%]").
-        source_lang, target_lang: keys of the data set's features ("en", "de").
+        source_lang: key of the data set's feature to translate from, such as "en".
+        target_lang: key of the feature to translate into, such as "de".
         download: whether to download and prepare a named data set that is not there yet, into
             TFDS's own folder (environment variable TFDS_DATA_DIR), which may take gigabytes.
 

@@ -126,7 +126,7 @@ def beam_search(
         scores = log_probs[:, :beam_size] / length_penalty(length, options)[:, None]
         scores = ops.where(is_finished, scores, IMPOSSIBLE)
         ids = gather_beams(beams.live_ids, origins[:, :beam_size])
-        ids = write(ids, length, tokens[:, :beam_size])
+        ids = write_tokens(ids, length, tokens[:, :beam_size])
         # The old ones come first, so that of equal scores the shorter hypothesis is kept.
         scores = ops.concatenate([beams.finished_scores, scores], axis=1)
         finished_scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
@@ -135,7 +135,7 @@ def beam_search(
         log_probs = ops.where(is_end, IMPOSSIBLE, log_probs)
         live_log_probs, best = ops.top_k(log_probs, beam_size)  # (batch, beam_size)
         origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
-        live_ids = write(gather_beams(beams.live_ids, origins), length, tokens)
+        live_ids = write_tokens(gather_beams(beams.live_ids, origins), length, tokens)
         decoder_state = steps.reorder(decoder_state, origins)
 
         # Log-probabilities only fall and penalties only grow, so no live beam can score more.
@@ -163,7 +163,7 @@ def beam_search(
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
     decoder_state = steps.initial_state(batch_size, beam_size)
     beams = BeamState(
-        live_ids=write(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
+        live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
         live_log_probs=ops.where(first_beam, ops.zeros((), dtype="float32"), IMPOSSIBLE),
         finished_ids=empty_ids[:, :n_best],
         finished_scores=ops.full((batch_size, n_best), IMPOSSIBLE, dtype="float32"),
@@ -270,7 +270,7 @@ def _rows_of_table(width: int) -> int:
     return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
 
 
-def write(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
+def write_tokens(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     """Sets `ids[i, :, index[i]] = tokens[i]` of each sentence."""
     is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
     return ops.where(is_index, tokens[:, :, None], ids)

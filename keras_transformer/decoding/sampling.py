@@ -11,7 +11,7 @@ from keras_transformer.decoding.beam_search import (
     BeamSearchResult,
     finite,
     length_penalty,
-    write,
+    write_tokens,
 )
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.steps import (
@@ -127,7 +127,9 @@ def sample(
         is_end = ops.equal(tokens, end_id)
         # Sequences that were complete before keep what they had.
         return decoder_state, SampleState(
-            ids=ops.where(drawn.done[..., None], drawn.ids, write(drawn.ids, length, tokens)),
+            ids=ops.where(
+                drawn.done[..., None], drawn.ids, write_tokens(drawn.ids, length, tokens)
+            ),
             log_probs=ops.where(drawn.done, drawn.log_probs, log_probs),
             lengths=ops.where(drawn.done, drawn.lengths, length[:, None]),
             done=drawn.done | is_end | (length >= longest)[:, None],
@@ -135,7 +137,7 @@ def sample(
 
     ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
     drawn = SampleState(
-        ids=write(ids, ops.zeros_like(limits), start_ids[:, None]),
+        ids=write_tokens(ids, ops.zeros_like(limits), start_ids[:, None]),
         log_probs=ops.zeros(rows, "float32"),
         lengths=ops.zeros(rows, "int32"),
         done=ops.broadcast_to((limits <= 0)[:, None], rows),

@@ -5,8 +5,8 @@ from typing import Any
 
 from keras_transformer.records import Record, field
 
-# The score where there is no hypothesis: finite, so that JSON can hold it.
 NO_HYPOTHESIS = -1e9
+"""The score where there is no hypothesis: finite, so that JSON can hold it."""
 # Defaults of searches by CTranslate2: the formula and the rule for when a search ends that it has.
 CTRANSLATE2_SEARCH: dict[str, Any] = {"plain_length_penalty": True, "patience": 1.0}
 # Far beyond what is of use, so that a slip of the pen is an error and not an endless search.

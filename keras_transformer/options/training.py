@@ -6,6 +6,7 @@ import keras_transformer as kt
 from keras_transformer.records import Record, field
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
+"""The names of strategies: the choices of `--strategy`."""
 # The fields that may differ when a run is resumed: all others decide what its weights become.
 MAY_CHANGE = frozenset(
     (

@@ -14,7 +14,14 @@ from keras_transformer.files import whole_file
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list
 
-PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
+PAD_ID = 0
+"""The id that fills up rows."""
+START_ID = 1
+"""The id that every target begins with."""
+END_ID = 2
+"""The id that ends every sentence."""
+UNKNOWN_ID = 3
+"""The id of text that the vocabulary lacks."""
 
 
 class Tokenizer(tf.Module):

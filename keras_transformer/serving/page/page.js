@@ -183,8 +183,10 @@ class Panel {
       some.forEach((sentence, i) => this.answers.set(sentence, translations[i]));
     } catch (error) {
       if (!error.isRefusal) throw error;
-      if (some.length === 1) this.answers.set(some[0], error);
-      else for (const sentence of some) await this.answer([sentence], signal);
+      if (some.length === 1) {
+        error.message = error.message.replace(/ at index 0$/, "");  // it stands below its sentence
+        this.answers.set(some[0], error);
+      } else for (const sentence of some) await this.answer([sentence], signal);
     }
   }
 
