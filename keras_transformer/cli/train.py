@@ -9,7 +9,7 @@ treebank files.
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
       --preset=parsing-small --model_dir=runs/parser
 
-Without --preset the size of the corpus chooses one, and the first line of the output names it.
+Without --preset the size of the corpus chooses one, and the first lines of the output name it.
 
 Run again with the same flags, it resumes from the last checkpoint: with the options that the run
 began with, and those that flags change.

@@ -43,9 +43,9 @@ class TrainingOptions(Record):
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
     bidirectional_steps: int = field(
         0,
-        "number of first updates that learn both directions, from each pair and from the pair with "
-        "its sides exchanged; they are among the steps, and half of what they learn from is not "
-        "the direction wanted",
+        "number of updates, the first of the steps, that train both directions: on each pair, and "
+        "on the pair with its sides exchanged, so that half of their text is not for the "
+        "direction wanted",
     )
     r_drop: float = field(
         0.0,
