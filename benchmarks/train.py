@@ -69,7 +69,8 @@ def training_model(size, precision, jit_compile, parts=1):
     import keras_transformer as kt
 
     keras.utils.set_random_seed(1)
-    config = kt.TransformerConfig.from_preset(size, vocab_size=vocab_size(size))
+    # Post-norm, as the peers' models are.
+    config = kt.TransformerConfig.from_preset(size, vocab_size=vocab_size(size), pre_norm=False)
     schedule = kt.InverseSquareRootSchedule(config.d_model, 4000)
     optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
     if keras.backend.backend() != "tensorflow":

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from keras_transformer.errors import UserError
-from keras_transformer.presets import PRESETS
+from keras_transformer.presets import find_preset
 from keras_transformer.records import Record, field
 
 
@@ -146,15 +146,13 @@ class TransformerConfig(Record):
         """The configuration of a preset, with any field set otherwise.
 
         Args:
-            name: a key of `PRESETS`: "base", "big", "tiny" or a row of Table 3 such as "B-dk16".
+            name: a key of `PRESETS`: "base", "big", "tiny", a row of Table 3 such as "B-dk16".
             **overrides: fields that differ from the preset.
 
         Raises:
             UserError: there is no such preset, no such field, or no such model.
         """
-        if name not in PRESETS:
-            raise UserError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
-        return cls.from_dict({**PRESETS[name].model, **overrides})
+        return cls.from_dict({**find_preset(name).model, **overrides})
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":

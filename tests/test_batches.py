@@ -27,6 +27,7 @@ from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokeni
 
 NUM_PAIRS = 300
 PLAIN, DROPOUT = {"tokens_per_batch": 200}, {"tokens_per_batch": 200, "bpe_dropout": 0.2}
+BOTH = [{**options, "bidirectional_steps": 50} for options in (PLAIN, DROPOUT)]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_files_that_do_not_match_are_refused_at_once(tokenizer, files, tmp_path)
         translation_dataset(files[0], tmp_path / "short", tokenizer)
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
 def test_labels_are_the_target_one_step_later(corpus, options):
     batches = Batches(corpus, **options)
     for step in range(batches.batches_per_epoch):
@@ -303,6 +304,33 @@ def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, option
         assert sorted(seen) == list(range(NUM_PAIRS))
 
 
+def test_each_epoch_of_both_directions_has_every_pair_once_each_way(corpus):
+    def pairs(batches, count):
+        """The pairs of the first batches, until there are so many."""
+        found, step = Counter(), 0
+        while found.total() < count:
+            batch, step = batches.batch(step), step + 1
+            for sides in zip(batch.source_ids, batch.labels, strict=True):
+                source, target = (tuple(side[side != PAD_ID].tolist()) for side in sides)
+                if target:  # else a row of padding
+                    found[source, target] += 1
+        return found
+
+    forwards = pairs(Batches(corpus, seed=1, **PLAIN), NUM_PAIRS)
+    backwards = Counter({row[::-1]: number for row, number in forwards.items()})
+    both = Batches(corpus, seed=1, **PLAIN, bidirectional_steps=1000)
+    assert pairs(both, 2 * NUM_PAIRS) == forwards + backwards
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+def test_one_direction_follows_as_if_it_had_come_alone(corpus, options):
+    alone = Batches(corpus, seed=1, **options)
+    batches = Batches(corpus, seed=1, **options, bidirectional_steps=7)
+    for step in range(10):
+        assert_same(batches.batch(7 + step), alone.batch(step))
+        assert batches.count(7 + step) == alone.count(step)
+
+
 def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, monkeypatch):
     monkeypatch.setattr("keras_transformer.data.bpe_dropout._GROUP_BATCHES", 8)
     plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus), seed=0, shuffle=True), 0.3)
@@ -335,7 +363,7 @@ def shapes_of(corpus):
     return corpus.pairs, boundaries, np.array([200 // boundary for boundary in boundaries])
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
 def test_a_stream_begun_anywhere_is_the_rest_of_the_whole_stream(corpus, options):
     whole = Batches(corpus, seed=1, **options)
     steps = 3 * whole.batches_per_epoch
@@ -348,7 +376,7 @@ def test_a_stream_begun_anywhere_is_the_rest_of_the_whole_stream(corpus, options
             assert_same(left, right)
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
 def test_steps_in_any_order_give_the_same_batches(corpus, options):
     forwards, anyhow = (Batches(corpus, seed=1, **options) for _ in range(2))
     steps = np.random.default_rng(0).permutation(3 * forwards.batches_per_epoch)[:20]
@@ -498,7 +526,7 @@ def test_the_dataset_takes_the_options_of_batches(tokenizer, files):
 # Workers and replicas
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
 def test_the_rows_of_all_workers_together_are_the_batch(corpus, options):
     batches = Batches(corpus, batch_multiple=6, **options)
     for step in range(2 * batches.batches_per_epoch):
@@ -510,7 +538,7 @@ def test_the_rows_of_all_workers_together_are_the_batch(corpus, options):
         assert_same(flat(part), batches.batch(5, 3, worker))
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT])
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
 def test_batches_are_counted_as_they_are(corpus, options):
     """Counted from the plan, compared with what the batches hold."""
     batches = Batches(corpus, **options)

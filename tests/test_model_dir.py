@@ -19,6 +19,7 @@ TRAINING = {
     "data": {"kept": 300},
     "vocab_type": "bpe",
     "linearization": None,
+    "preset": None,
     "target_lang": None,
     "commands": [],
     "starts": [],

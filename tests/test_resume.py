@@ -34,6 +34,7 @@ OPTIONS = dataclasses.replace(
     checkpoint_steps=5,
     average_checkpoints=1,
     parallel_parts=2,
+    bidirectional_steps=7,  # not a checkpoint: all resume before it or after it
 )
 TRAIN, VALID = BuiltinPairs("train", 150), BuiltinPairs("validation", 20)
 

@@ -81,6 +81,7 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         "data": training["data"],
         "vocab_type": "bpe",
         "linearization": None,
+        "preset": None,
         "target_lang": "de",
         "commands": ["train.py --steps=6"],
     }

@@ -3,16 +3,20 @@ treebank files.
 
   keras-transformer train
   keras-transformer train --train_source=train.en --train_target=train.de \
-      --valid_source=valid.en --valid_target=valid.de --preset=tiny --model_dir=runs/en-de
+      --valid_source=valid.en --valid_target=valid.de --model_dir=runs/en-de
   keras-transformer train --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
       --preset=base --model_dir=runs/wmt14
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
       --preset=parsing-small --model_dir=runs/parser
 
-Run again with the same flags, it resumes from the last checkpoint.
+Without --preset the size of the corpus chooses one, and the first lines of the output name it.
+
+Run again with the same flags, it resumes from the last checkpoint: with the options that the run
+began with, and those that flags change.
 """
 
 import dataclasses
+import math
 import os
 import shlex
 import sys
@@ -35,7 +39,7 @@ from keras_transformer.cli.flags import (
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
-from keras_transformer.presets import PRESETS
+from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
 
 NOT_EMPTY = (
     *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
@@ -72,8 +76,13 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "preset",
             None,
-            f"model and training options to begin with: {', '.join(PRESETS)}; default: the model "
-            "of --start_from, else demo on the built-in corpus, else base, or parsing for parsers",
+            f"recipe, a model and its training options: {', '.join(PRESETS)}; default: that of the "
+            "model_dir, else the model of --start_from, else demo on the built-in corpus, parsing "
+            "for parsers, and by the size of other corpora: "
+            + ", ".join(
+                f"{name} below {limit:,} pairs" if limit < math.inf else f"else {name}"
+                for name, limit in PAIRS_BELOW.items()
+            ),
         )
         flags.DEFINE_enum(
             "task",
@@ -167,10 +176,14 @@ def main():
         if FLAGS[name].value is not None and not FLAGS[name].value:
             raise UserError(f"expected --{name} to name something, found nothing")
     take_renamed_flags()
+    recorded = {}
+    if FLAGS.model_dir and kt.ModelDir(FLAGS.model_dir).exists():
+        recorded = kt.ModelDir(FLAGS.model_dir).load_training()
+    preset = FLAGS.preset or recorded.get("preset")
     if FLAGS.task == "parsing":
         if FLAGS.bpe_dropout is not None:
             take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
-        preset = FLAGS.preset or "parsing"
+        preset = preset or "parsing"
         train_pairs, valid_pairs, test_pairs = treebank_pairs(preset)
         vocab_type, is_builtin = None, False
     else:
@@ -178,8 +191,10 @@ def main():
         given = [*given_fields(ParsingOptions), *(n for n in of_parsers if FLAGS[n].present)]
         refuse(given, "found without --task=parsing")
         train_pairs, valid_pairs, test_pairs = sentence_pairs()
-        vocab_type, is_builtin = FLAGS.vocab_type, isinstance(train_pairs, kt.data.BuiltinPairs)
-        preset = FLAGS.preset or ("demo" if is_builtin else "base")
+        is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
+        vocab_type = FLAGS.vocab_type
+        if recorded and not FLAGS["vocab_type"].present:
+            vocab_type = recorded["vocab_type"]
     present = [name for name in ("vocab_type", "vocabulary") if FLAGS[name].present]
     if FLAGS.start_from:
         refuse(present, "found with --start_from")
@@ -187,20 +202,17 @@ def main():
             raise UserError("--start_from needs --model_dir, for the new model")
     if FLAGS.vocabulary:
         refuse(present[:-1], "found with --vocabulary")
-    given = given_fields(TransformerConfig)
+    vocab_size = None
+    if FLAGS.start_from:
+        preset = FLAGS.preset
+    elif is_builtin:
+        preset = preset or "demo"
+    elif not (preset or recorded):
+        preset, vocab_size = chosen_preset(train_pairs)
+        if not (FLAGS.vocabulary or FLAGS.vocab_size):
+            print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
-    # A resumed run no longer needs the file or the folder that it began with.
-    if FLAGS.vocabulary and "vocab_size" not in given:
-        here = model_dir.load_config().vocab_size if model_dir.exists() else None
-        given["vocab_size"] = here or kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
-    if FLAGS.start_from and not FLAGS.preset:
-        start = model_dir if model_dir.exists() else kt.ModelDir(FLAGS.start_from)
-        config = dataclasses.replace(start.load_config(), **given)
-        preset_options = {"dtype_policy": "auto"}
-    else:
-        config = TransformerConfig.from_preset(preset, **given)
-        preset_options = PRESETS[preset].training
-    options = TrainingOptions(**{**preset_options, **given_fields(TrainingOptions)})
+    config, options = model_and_options(model_dir, preset, vocab_size)
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # one of several workers must compute nothing before it joins
         if not options.jit_compile:
@@ -221,9 +233,72 @@ def main():
         data_cache=FLAGS.data_cache,
         start_from=FLAGS.start_from,
         vocabulary=FLAGS.vocabulary,
+        preset=preset,
+        exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
     )
     if FLAGS.report and kt.training.is_chief(strategy):
         print(f"\nReport: {kt.report.write_report([model_dir])}")
+
+
+def chosen_preset(pairs):
+    """The preset for a corpus by its size, which is said, and the size of a vocabulary for it."""
+    limits = PAIRS_BELOW.values()
+    most = int(max(limit for limit in limits if limit < math.inf))
+    count = pairs.count(at_most=most)  # of larger corpora the rest is not read
+    preset, limit = next(item for item in PAIRS_BELOW.items() if count < item[1])
+    size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
+    found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
+    recipe = f"fewer than {limit:,}" if limit < math.inf else "these and more"
+    print(f"{found}: preset {preset}, the recipe for {recipe}; choose another with --preset")
+    return preset, size
+
+
+def model_and_options(model_dir, preset, vocab_size):
+    """The model and how to train it: as the run here began, else by the preset; flags go first.
+
+    Args:
+        model_dir: of the run, new or not.
+        preset: its name; None for the model of --start_from, or if the run here began without.
+        vocab_size: of a new vocabulary if it is not the preset's.
+    """
+    given, given_options = given_fields(TransformerConfig), given_fields(TrainingOptions)
+    if model_dir.exists():
+        here, options = model_dir.load_config(), model_dir.load_training()["options"]
+        if FLAGS.preset:
+            expect_preset(model_dir, given)
+        return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
+    if FLAGS.vocabulary:
+        vocab_size = kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
+    if vocab_size:
+        given = {"vocab_size": vocab_size, **given}
+    if not preset:
+        config = dataclasses.replace(kt.ModelDir(FLAGS.start_from).load_config(), **given)
+        return config, TrainingOptions(**{"dtype_policy": "auto", **given_options})
+    training = dict(find_preset(preset).training)
+    if "steps" in given_options and "bidirectional_steps" in training:  # the same share of them
+        share = training["bidirectional_steps"] / training["steps"]
+        training["bidirectional_steps"] = int(share * given_options["steps"])
+    options = TrainingOptions(**{**training, **given_options})
+    return TransformerConfig.from_preset(preset, **given), options
+
+
+def expect_preset(model_dir, given):
+    """Raises `UserError` if the run here began with another preset than --preset.
+
+    Runs of earlier versions do not name theirs: the model must be that of --preset, but for the
+    size of the vocabulary and the fields given.
+    """
+    here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
+    own = {name: getattr(here, name) for name in ("vocab_size", *given)}
+    try:
+        if began_with and began_with != FLAGS.preset:
+            raise UserError(
+                f"model_dir {model_dir.path} holds a run of preset {began_with} (now "
+                f"{FLAGS.preset})"
+            )
+        model_dir.check_same(TransformerConfig.from_preset(FLAGS.preset, **own))
+    except UserError as error:
+        raise UserError(f"{error}; leave out --preset to resume it as it is") from None
 
 
 def sentence_pairs():
@@ -254,6 +329,11 @@ def sentence_pairs():
             raise UserError(f"--{name} and --{other} go together: found only one of them")
     if "train_source" not in files:
         raise UserError("expected --train_source and --train_target, found only --valid_*")
+    if "valid_source" not in files:
+        print(
+            "No --valid_source and --valid_target: nothing is validated, and no BLEU is measured; "
+            "they take some hundred pairs that are not among those to train on"
+        )
     valid = (
         kt.data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
     )
@@ -268,7 +348,7 @@ def treebank_pairs(preset):
     given = given_fields(ParsingOptions)
     if "extra_weight" in given and not FLAGS.extra_source:
         raise UserError("expected no --extra_weight, found without --extra_source")
-    options = ParsingOptions(**{**(PRESETS[preset].parsing or {}), **given})
+    options = ParsingOptions(**{**(find_preset(preset).parsing or {}), **given})
     if "substituted_share" in given and not options.substituted:
         raise UserError("expected no --substituted_share, found without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.corpus import PairIds
+from keras_transformer.data.corpus import BothDirections, PairIds
 from keras_transformer.errors import UserError
 
 _CHUNK = 1 << 20  # pairs looked at together, to hold no array of all lengths
@@ -39,19 +39,19 @@ class BatchPlan(NamedTuple):
         batches: int64 `(batches, 3)`: a batch holds `order[first:last]`, padded to a bucket.
     """
 
-    pairs: PairIds
+    pairs: PairIds | BothDirections
     order: np.ndarray
     batches: np.ndarray
 
 
-def buckets_of(pairs: PairIds, boundaries: list[int]) -> np.ndarray:
+def buckets_of(pairs: PairIds | BothDirections, boundaries: list[int]) -> np.ndarray:
     """The bucket of each pair: the first boundary that its longer side, and an end symbol, fit."""
-    buckets = np.empty(len(pairs.source_lengths), np.uint8)
-    for first in range(0, len(buckets), _CHUNK):
-        source = pairs.source_lengths[first : first + _CHUNK]
-        target = np.diff(pairs.offsets[first : first + _CHUNK + 1]) - source
-        longer = np.maximum(source, target) + 1
-        buckets[first : first + _CHUNK] = np.searchsorted(boundaries, longer)
+    buckets = np.empty(pairs.size, np.uint8)
+    for first in range(0, pairs.size, _CHUNK):
+        chunk = np.arange(first, min(first + _CHUNK, pairs.size))
+        (_, source_lengths), (_, target_lengths) = pairs.sides(chunk)
+        longer = np.maximum(source_lengths, target_lengths) + 1
+        buckets[chunk] = np.searchsorted(boundaries, longer)
     return buckets
 
 
@@ -136,7 +136,7 @@ class EpochPlans:
 
     def __init__(
         self,
-        pairs: PairIds,
+        pairs: PairIds | BothDirections,
         boundaries: list[int],
         rows: np.ndarray,
         seed: int,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, bucket_boundaries
 from keras_transformer.data.bpe_dropout import DropoutPlans
-from keras_transformer.data.corpus import Corpus, PairIds, usable_corpus
+from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.ragged import ranges
@@ -96,6 +96,14 @@ class BatchCount(NamedTuple):
     rows: int
 
 
+class _Phase(NamedTuple):
+    """The batches from a step on, until the next phase begins."""
+
+    first_step: int
+    batches_per_plan: int
+    plans: Prefetcher
+
+
 class Batches:
     """Batches of pairs of similar length, about as many tokens in each (section 5.1).
 
@@ -121,6 +129,9 @@ class Batches:
             2020), which regularises training; 0.1 is usual.
         word_dropout: share p of a parser's: a word seen n times is unknown with probability
             p / (p + n), anew in each epoch.
+        bidirectional_steps: so many first batches are of both directions: of epochs that have each
+            pair twice, once with its sides exchanged. The epochs of one direction follow, from the
+            first on. For `batch` and `dataset`; `epoch` expects 0.
 
     Raises:
         UserError: an option is out of range, or not for this vocabulary.
@@ -142,6 +153,7 @@ class Batches:
         batch_multiple: int = 1,
         bpe_dropout: float = 0.0,
         word_dropout: float = 0.0,
+        bidirectional_steps: int = 0,
     ):
         of_task = {"translation": ("bpe_dropout", bpe_dropout)}
         of_task["parsing"] = ("word_dropout", word_dropout)
@@ -160,12 +172,18 @@ class Batches:
                 for boundary in self._boundaries
             ]
         )
-        plain = EpochPlans(corpus.pairs, self._boundaries, self._rows, seed, shuffle)
-        dropout = bpe_dropout or word_dropout
-        plans = DropoutPlans(corpus, plain, dropout) if dropout else plain
-        self._batches_per_plan = plans.batches_per_plan
-        self._plans = Prefetcher(plans.plan)
+
+        def plans_of(pairs):
+            plain = EpochPlans(pairs, self._boundaries, self._rows, seed, shuffle)
+            dropout = bpe_dropout or word_dropout
+            return DropoutPlans(corpus, plain, dropout) if dropout else plain
+
+        plans = plans_of(corpus.pairs)
         self.batches_per_epoch = plans.plans_per_epoch * plans.batches_per_plan
+        self._phases = [_Phase(bidirectional_steps, plans.batches_per_plan, Prefetcher(plans.plan))]
+        if bidirectional_steps:
+            plans = plans_of(BothDirections(corpus.pairs))
+            self._phases.insert(0, _Phase(0, plans.batches_per_plan, Prefetcher(plans.plan)))
 
     def batch(self, step: int, num_workers: int = 1, worker_index: int = 0) -> Batch:
         """A batch, or one worker's part of its rows.
@@ -248,8 +266,9 @@ class Batches:
 
     def _pairs_of(self, step):
         """The plan that a batch is part of, its pairs, and its bucket."""
-        number, index = divmod(step, self._batches_per_plan)
-        plan = self._plans[number]
+        phase = next(phase for phase in reversed(self._phases) if step >= phase.first_step)
+        number, index = divmod(step - phase.first_step, phase.batches_per_plan)
+        plan = phase.plans[number]
         first, last, bucket = plan.batches[index]
         return plan, plan.order[first:last], bucket
 
@@ -287,7 +306,9 @@ def padding_share(batches: tf.data.Dataset, pad_id: int = PAD_ID) -> float:
     return float(padding / total)
 
 
-def _padded(pairs: PairIds, rows: np.ndarray, length: int, tokenizer: Tokenizer) -> Batch:
+def _padded(
+    pairs: PairIds | BothDirections, rows: np.ndarray, length: int, tokenizer: Tokenizer
+) -> Batch:
     batch = Batch(*(np.full((len(rows), length), tokenizer.pad_id, np.int32) for _ in range(3)))
     rows = rows[rows != _NO_PAIR]
     (source_starts, source_lengths), (target_starts, target_lengths) = pairs.sides(rows)

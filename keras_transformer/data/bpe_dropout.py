@@ -30,8 +30,8 @@ class DropoutPlans:
     """A plan for each group of pairs, whose subwords are split anew.
 
     Args:
-        corpus: the pairs.
-        epochs: the order of the pairs, and the shapes of batches.
+        corpus: of the pairs.
+        epochs: the pairs, their order, and the shapes of batches.
         dropout: of `Tokenizer.resplit`.
 
     Attributes:
@@ -47,10 +47,10 @@ class DropoutPlans:
         self._orders = Prefetcher(epochs.order)
         self.plans_per_epoch = max(1, epochs.batches_per_plan // _GROUP_BATCHES)
         self.batches_per_plan = self._batches_needed()
-        smallest_group = corpus.counts.kept // self.plans_per_epoch
+        smallest_group = epochs.pairs.size // self.plans_per_epoch
         if self.batches_per_plan > smallest_group:  # a pair or so in each batch
             self.plans_per_epoch = 1
-            self.batches_per_plan = min(self._batches_needed(), corpus.counts.kept)
+            self.batches_per_plan = min(self._batches_needed(), epochs.pairs.size)
 
     def plan(self, number: int) -> BatchPlan:
         """The plan of a group, counted over all epochs.
@@ -80,17 +80,17 @@ class DropoutPlans:
         )
 
     def _sampled(self, chosen, dropout, random):
-        pairs = _split_anew(self.corpus, chosen, dropout, random)
+        pairs = _split_anew(self.corpus, self.epochs.pairs, chosen, dropout, random)
         buckets = buckets_of(pairs, self.epochs.boundaries)
         counts = np.bincount(buckets, minlength=len(self.epochs.boundaries))
         return pairs, buckets, plan_batches(counts, self.epochs.rows)
 
 
-def _split_anew(corpus: Corpus, chosen: np.ndarray, dropout: float, random) -> PairIds:
+def _split_anew(corpus: Corpus, pairs, chosen: np.ndarray, dropout: float, random) -> PairIds:
     """Some of the pairs, split with dropout; a side that becomes too long stays as it was."""
-    sides = corpus.pairs.sides(chosen)
+    sides = pairs.sides(chosen)
     starts, lengths = (np.stack(both, axis=1).ravel() for both in zip(*sides, strict=True))
-    plain = Ragged(corpus.pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)
+    plain = Ragged(pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)
     new = corpus.tokenizer.resplit(plain, dropout, random) if dropout else plain
     fits = new.lengths < corpus.max_length
     starts = np.where(fits, new.starts, len(new.ids) + plain.starts)

@@ -42,11 +42,42 @@ class PairIds(NamedTuple):
     offsets: np.ndarray
     source_lengths: np.ndarray
 
+    @property
+    def size(self) -> int:
+        """The number of pairs."""
+        return len(self.source_lengths)
+
     def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         """Starts in `ids` and lengths of the sources, and of the targets, of some pairs."""
         starts, source_lengths = self.offsets[pairs], self.source_lengths[pairs]
         targets = starts + source_lengths
         return (starts, source_lengths), (targets, self.offsets[pairs + 1] - targets)
+
+
+class BothDirections(NamedTuple):
+    """Pairs, and after the last of them each once more with its sides exchanged.
+
+    Example: of the pairs a b | x and c | v w (letters stand for ids), the third is x | a b and the
+    fourth v w | c. They have the `ids` of the first two.
+    """
+
+    pairs: PairIds
+
+    @property
+    def ids(self) -> np.ndarray:
+        """`PairIds.ids`."""
+        return self.pairs.ids
+
+    @property
+    def size(self) -> int:
+        """The number of pairs, of both directions together."""
+        return 2 * self.pairs.size
+
+    def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """`PairIds.sides`."""
+        sides = np.array(self.pairs.sides(pairs % self.pairs.size))  # (side, start or length, pair)
+        source, target = np.where(pairs < self.pairs.size, sides, sides[::-1])
+        return tuple(source), tuple(target)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ class SentencePairs(abc.ABC):
         """The number of pairs, after a look at each; raises what `blocks` does."""
         return sum(len(block.source) for block in self.blocks())
 
+    def count(self, at_most: int) -> int:
+        """The number of pairs, or `at_most` if there are more: no more of them are read."""
+        count = 0
+        for block in self.blocks():
+            count += len(block.source)
+            if count >= at_most:
+                return at_most
+        return count
+
     def checksum(self) -> str:
         """A hexadecimal number that other sentences do not have."""
         digest = hashlib.blake2b(digest_size=16)
@@ -200,6 +209,12 @@ class TfdsPairs(SentencePairs):
                     raise UserError(f"{self.description}: pair {first + row}: expected UTF-8 text")
             yield block
             first += len(block.source)
+
+    def count(self, at_most: int) -> int:
+        try:
+            return min(at_most, self.builder.info.splits[self.split].num_examples)
+        except ValueError:  # no such split, or not downloaded: reading it says so
+            return super().count(at_most)
 
     def _dataset(self) -> tf.data.Dataset:
         try:

@@ -41,6 +41,12 @@ class TrainingOptions(Record):
     beta_1: float = field(0.9, "Adam's beta_1, the decay rate of the mean of gradients")
     beta_2: float = field(0.98, "Adam's beta_2, the decay rate of the mean of squared gradients")
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
+    bidirectional_steps: int = field(
+        0,
+        "number of updates, the first of the steps, that train both directions: on each pair, and "
+        "on the pair with its sides exchanged, so that half of their text is not for the "
+        "direction wanted",
+    )
     r_drop: float = field(
         0.0,
         "weight of the R-Drop loss, for which each step runs the batch twice with different "
@@ -132,6 +138,8 @@ class TrainingOptions(Record):
         self.expect("parallel_parts", parts is None or parts >= 1, "at least 1")
         self.expect("seed", 0 <= self.seed < 2**32, "in [0, 2^32)")
         self.expect("max_length", self.max_length >= 2, "at least 2")
+        is_first = 0 <= self.bidirectional_steps < self.steps
+        self.expect("bidirectional_steps", is_first, f"at least 0 and below steps={self.steps}")
         self.expect(
             "learning_rate", self.learning_rate is None or self.learning_rate > 0, "positive"
         )

@@ -35,6 +35,18 @@ MAX_SENTENCES = 5_000_000  # that a vocabulary is learned from
 _MAX_BYTES = 16_384  # of each of them
 
 
+class VocabularySizeError(UserError):
+    """The text allows no vocabulary of the size that was asked for.
+
+    Attributes:
+        allowed: the nearest size that it allows.
+    """
+
+    def __init__(self, message: str, allowed: int):
+        super().__init__(message)
+        self.allowed = allowed
+
+
 class SubwordTokenizer(Tokenizer):
     """A subword vocabulary shared by source and target (section 5.1).
 
@@ -143,7 +155,8 @@ class SubwordTokenizer(Tokenizer):
             max_sentences: number of sentences to learn from, at most; of more, a random sample.
 
         Raises:
-            UserError: a file cannot be read, or the text does not allow `vocab_size`.
+            UserError: a file cannot be read, or (`VocabularySizeError`) the text does not allow
+                `vocab_size`.
         """
         files = [files] if isinstance(files, str | os.PathLike) else files
         lines = itertools.chain.from_iterable(map(read_lines, files))
@@ -270,11 +283,13 @@ def _explained(error: RuntimeError, vocab_size: int) -> UserError:
     """SentencePiece's training error in one line that says what to do."""
     message = str(error)
     if found := re.search(r"too high .* <= (\d+)", message):
-        limit = f"at most {found[1]}, the largest that the text allows"
+        expected = f"at most {found[1]}, the largest that the text allows"
     elif found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        limit = f"at least {found[1]}: the text's characters, 256 bytes and the special symbols"
+        expected = f"at least {found[1]}: the text's characters, 256 bytes and the special symbols"
     elif "sentences_.empty()" in message:
         return UserError("expected sentences to learn a vocabulary from, found none")
     else:
         return UserError(f"cannot learn a vocabulary of {vocab_size}: {' '.join(message.split())}")
-    return UserError(f"expected a vocab_size of {limit}; found {vocab_size}")
+    return VocabularySizeError(
+        f"expected a vocab_size of {expected}; found {vocab_size}", int(found[1])
+    )

@@ -25,6 +25,7 @@ _RECORDED = {
     "data": dict,
     "vocab_type": str | None,
     "linearization": str | None,
+    "preset": str | None,
     "target_lang": str | None,
     "commands": list,
     "starts": list,
@@ -161,6 +162,7 @@ class ModelDir:
             "data": {},
             "vocab_type": None,
             "linearization": None,
+            "preset": None,
             "target_lang": target_lang,
             "commands": [command],
             "starts": [],
@@ -199,7 +201,7 @@ class ModelDir:
         except json.JSONDecodeError as error:
             raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
         if isinstance(training, dict):
-            training = {"linearization": None, "starts": [], **training}
+            training = {"linearization": None, "preset": None, "starts": [], **training}
         if not isinstance(training, dict) or not training.keys() >= _RECORDED.keys():
             raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
         for name, kind in _RECORDED.items():

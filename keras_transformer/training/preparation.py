@@ -85,6 +85,8 @@ def prepare(
     start_from: str | os.PathLike | None,
     target_lang: str | None,
     data_cache: str | os.PathLike | None,
+    preset: str | None,
+    exact_vocab_size: bool,
     until_trained: contextlib.ExitStack,
 ) -> Run:
     """A run that can begin or resume; the arguments are those of `train`.
@@ -106,12 +108,27 @@ def prepare(
         if is_chief(strategy):
             until_trained.enter_context(model_dir.locked())
             policy = dtype_policy(model_dir.path, options)
-            tokenizer = _vocabulary(
-                model_dir, config, options, train_pairs, vocab_type, start_from, vocabulary
-            )
+            if model_dir.exists() and not exact_vocab_size:
+                here = model_dir.load_config().vocab_size
+                config = dataclasses.replace(config, vocab_size=here)
+            if model_dir.exists() or start_from or vocabulary:
+                tokenizer = _existing_vocabulary(
+                    model_dir, config, options, train_pairs, start_from, vocabulary
+                )
+            else:
+                tokenizer = learn_vocabulary(
+                    train_pairs,
+                    config,
+                    vocab_type,
+                    options.lowercase,
+                    options.seed,
+                    exact_vocab_size,
+                )
     [policy] = (text.decode() for text in gather(strategy, policy.encode()) if text)
     options = dataclasses.replace(options, dtype_policy=policy)
     tokenizer = _of_chief(tokenizer, strategy)
+    if not exact_vocab_size:
+        config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     if train_pairs.task == "translation":
         vocab_type = tokenizer.model_type if vocabulary else vocab_type or "bpe"
     with failing_together(strategy):
@@ -124,6 +141,7 @@ def prepare(
         record = _record(
             model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from
         )
+        record["preset"] = preset or record["preset"]
     data = {**record["data"], "start_from": None}  # a path, which each machine has its own of
     validation = valid_corpus and valid_corpus.fingerprint
     expect_same(
@@ -143,6 +161,7 @@ def prepare(
             batch_multiple=strategy.num_replicas_in_sync,
             bpe_dropout=options.bpe_dropout,
             word_dropout=options.word_dropout,
+            bidirectional_steps=options.bidirectional_steps,
         ),
         valid_pairs=valid_pairs,
         valid_corpus=valid_corpus,
@@ -156,6 +175,16 @@ def prepare(
 def _check(config, options, train_pairs, valid_pairs, vocab_type):
     if vocab_type and train_pairs.task == "parsing":
         raise UserError(f"expected no vocab_type for a parser, found {vocab_type}")
+    if options.bidirectional_steps and train_pairs.task == "parsing":
+        raise UserError(
+            "bidirectional_steps is for translation: expected 0 for parsing, found "
+            f"{options.bidirectional_steps}"
+        )
+    if options.bidirectional_steps and config.target_vocab_size is not None:
+        raise UserError(
+            f"bidirectional_steps={options.bidirectional_steps}: expected no target_vocab_size, "
+            f"found {config.target_vocab_size}"
+        )
     if config.positions == "learned" and options.max_length > config.max_positions:
         raise UserError(
             f"max_length must be at most the {config.max_positions} learned positions: "
@@ -217,8 +246,8 @@ def precision_warning(policy: str) -> str | None:
     )
 
 
-def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from, vocabulary):
-    """The vocabulary of the model here, else of `start_from`, else the given one, else a new one.
+def _existing_vocabulary(model_dir, config, options, train_pairs, start_from, vocabulary):
+    """The vocabulary of the model here, else the given one, else that of `start_from`.
 
     Raises:
         UserError: the model here or in `start_from` is another one, or not to be trained further.
@@ -239,8 +268,6 @@ def _vocabulary(model_dir, config, options, train_pairs, vocab_type, start_from,
     if vocabulary:
         where = f"vocabulary={vocabulary}"
         return _fitting(SubwordTokenizer.load(vocabulary), options, train_pairs, where)
-    if not start_from:
-        return learn_vocabulary(train_pairs, config, vocab_type, options.lowercase, options.seed)
     start, where = ModelDir(start_from), f"start_from={os.fspath(start_from)}"
     tokenizer = _fitting(start.load_tokenizer(), options, train_pairs, where)
     theirs = start.load_config()
@@ -301,7 +328,7 @@ def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, st
         "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
         "start_from": start_from and os.fspath(start_from),
     }
-    before = {"target_lang": None, "commands": [], "starts": []}
+    before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
     if model_dir.exists():
         before = model_dir.load_training()
         theirs = before["data"].get("start_from")

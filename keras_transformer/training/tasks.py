@@ -16,6 +16,7 @@ from keras_transformer.parsing import (
     trees_of,
 )
 from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
+from keras_transformer.tokenizers.subword import VocabularySizeError
 
 
 def learn_vocabulary(
@@ -24,6 +25,7 @@ def learn_vocabulary(
     vocab_type: str | None = None,
     lowercase: bool = False,
     seed: int = 1,
+    exact: bool = True,
 ) -> Tokenizer:
     """The vocabulary of training pairs, of the configuration's size.
 
@@ -33,6 +35,7 @@ def learn_vocabulary(
         vocab_type: "bpe" or "unigram" subwords; default: "bpe". None for a parser.
         lowercase: whether subwords fold case.
         seed: decides which sentences of a large corpus subwords are learned from.
+        exact: False for the nearest size that the sentences allow.
 
     Raises:
         UserError: the data do not allow it, or a parser is to fold case.
@@ -45,9 +48,19 @@ def learn_vocabulary(
             pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
         )
     model_type: Any = vocab_type or "bpe"
-    return SubwordTokenizer.train_from_sentences(
-        pairs.sentences(), config.vocab_size, model_type, lowercase, seed
-    )
+
+    def learn(vocab_size):
+        return SubwordTokenizer.train_from_sentences(
+            pairs.sentences(), vocab_size, model_type, lowercase, seed
+        )
+
+    try:
+        return learn(config.vocab_size)
+    except VocabularySizeError as error:
+        if exact:
+            raise
+        print(f"Vocabulary of {error.allowed:,}: the text allows none of {config.vocab_size:,}")
+        return learn(error.allowed)
 
 
 class Task(Protocol):

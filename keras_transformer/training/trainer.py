@@ -59,6 +59,8 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     start_from: str | os.PathLike | None = None,
     vocabulary: str | os.PathLike | None = None,
+    preset: str | None = None,
+    exact_vocab_size: bool = True,
 ) -> Transformer:
     """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
 
@@ -82,6 +84,8 @@ def train(
             to begin with, the weights: the mean of its last checkpoints. Only dropout and label
             smoothing may be configured otherwise.
         vocabulary: the file of an existing SentencePiece model; default: learn one.
+        preset: the name of the preset that model and options come from, to be recorded.
+        exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -95,10 +99,12 @@ def train(
     avoid_crash()
     keep_freed_memory()
     strategy = strategy or make_strategy()
+    both = options.bidirectional_steps
     print(
         f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
-        f"{options.tokens_per_batch:,} tokens, in {os.fspath(path)}",
+        f"{options.tokens_per_batch:,} tokens, "
+        f"{f'the first {both:,} in both directions, ' if both else ''}in {os.fspath(path)}",
         flush=True,
     )
     if warning := precision_warning(options.dtype_policy):
@@ -118,6 +124,8 @@ def train(
             start_from=start_from,
             target_lang=target_lang,
             data_cache=data_cache,
+            preset=preset,
+            exact_vocab_size=exact_vocab_size,
             until_trained=until_trained,
         )
         restore(run, command)

@@ -1,0 +1,159 @@
+"""Presets are recipes: which one a corpus gets, what a run keeps of it, vocabularies that fit."""
+
+import gzip
+import json
+import math
+
+import pytest
+from command_lines import FEW_STEPS, TINY_MODEL, refused, run
+
+from keras_transformer.data import TextPairs, TfdsPairs
+from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.sources import Block, SentencePairs
+from keras_transformer.errors import UserError
+from keras_transformer.options import TrainingOptions
+from keras_transformer.presets import PAIRS_BELOW, PRESETS, vocab_size_for
+from keras_transformer.training import ModelDir
+
+SHAPE = {name: value for name, value in TINY_MODEL.items() if name not in ("preset", "vocab_size")}
+SAYS_NO = "No --valid_source and --valid_target: nothing is validated"
+
+
+def write_pairs(folder, count):
+    """Flags of training files, of the built-in corpus."""
+    given = {}
+    for side, column in zip(
+        ("source", "target"), zip(*builtin_pairs("train", count), strict=True), strict=True
+    ):
+        path = given[f"train_{side}"] = folder / f"train.{side}"
+        path.write_text("".join(f"{line}\n" for line in column))
+    return given
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Flags that train a model of a tiny shape: no preset, no vocabulary."""
+    files = write_pairs(tmp_path, 200)
+    return {**files, **SHAPE, **FEW_STEPS, "report": False, "model_dir": tmp_path / "run"}
+
+
+class ManyPairs(SentencePairs):
+    """So many pairs, which fails if all of them are read."""
+
+    description = "many pairs"
+
+    def __init__(self, count, largest_read=math.inf):
+        self.size, self.largest_read = count, largest_read
+
+    def blocks(self):
+        for first in range(0, self.size, 1000):
+            assert first <= self.largest_read
+            lines = [b"a"] * min(1000, self.size - first)
+            yield Block(lines, lines)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_trains_with_valid_options(name):
+    TrainingOptions(**PRESETS[name].training)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "preset", "vocab_size", "says"),
+    [
+        (500, "tiny", 2000, "500 pairs: preset tiny, the recipe for fewer than 100,000; choose "),
+        (9000, "tiny", 4500, "9,000 pairs: preset tiny, "),
+        (29_000, "tiny", 10_000, "29,000 pairs: preset tiny, "),
+        (100_000, "small", 10_000, "100,000 pairs: preset small, the recipe for fewer than 1,000,"),
+        (1_000_000, "base", 37_000, "At least 1,000,000 pairs: preset base, the recipe for these "),
+    ],
+)
+def test_the_size_of_a_corpus_chooses_preset_and_vocabulary(
+    pairs, preset, vocab_size, says, capsys
+):
+    from keras_transformer.cli.train import chosen_preset
+
+    assert chosen_preset(ManyPairs(pairs)) == (preset, vocab_size)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(says)
+    assert line.endswith("; choose another with --preset")
+
+
+def test_a_huge_corpus_is_not_counted_to_its_end():
+    assert ManyPairs(5_000_000, largest_read=1_000_000).count(at_most=1_000_000) == 1_000_000
+    assert ManyPairs(1500).count(at_most=1_000_000) == 1500
+
+
+def test_pairs_of_several_files_compressed_files_and_data_sets_are_counted(tmp_path):
+    (tmp_path / "data_set").mkdir()
+    for name, lines in (("data_set/en.train.txt", 3), ("data_set/de.train.txt", 3), ("a", 2)):
+        (tmp_path / name).write_text("a b\n" * lines)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a b\n" * 3))
+    files = [tmp_path / "a", tmp_path / "a.gz"]
+    assert TextPairs(files, files).count(at_most=100) == 5
+    assert TextPairs(files, files).count(at_most=4) == 4
+    data_set = TfdsPairs(tmp_path / "data_set", "train", "en", "de")
+    assert data_set.count(at_most=100) == 3
+    assert data_set.count(at_most=2) == 2
+    with pytest.raises(UserError, match="nothing"):
+        TfdsPairs(tmp_path / "data_set", "nothing", "en", "de").count(at_most=100)
+
+
+def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
+    training, monkeypatch, capsys
+):
+    run("train", **training, vocab_type="unigram")
+    no_validation, chosen, vocabulary, begins, *_ = capsys.readouterr().out.splitlines()
+    assert no_validation.startswith(SAYS_NO)
+    assert chosen.startswith("200 pairs: preset tiny, ")
+    assert vocabulary.startswith("Vocabulary of at most 2,000; ")
+    assert begins.startswith("Training 1 + 1 layers of width 16 on ")
+    model_dir = ModelDir(training["model_dir"])
+    config, record = model_dir.load_config(), model_dir.load_training()
+    assert record["preset"] == "tiny"
+    assert config.pre_norm
+    assert config.vocab_size == model_dir.load_tokenizer().vocab_size <= vocab_size_for(200)
+    # Of 2 steps, as many of both directions as of the recipe's.
+    recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
+    assert {name: record["options"][name] for name in recipe} == recipe
+
+    # The run goes on as it began, whatever the size of the corpus would choose now.
+    monkeypatch.setitem(PAIRS_BELOW, "tiny", 100)
+    files = ("train_source", "train_target", "report", "model_dir")
+    run("train", **{name: training[name] for name in files}, steps=3)
+    assert model_dir.checkpoints.steps() == [1, 2, 3]
+    assert "preset small" not in capsys.readouterr().out
+    assert model_dir.load_training()["preset"] == "tiny"
+    assert model_dir.load_config() == config
+
+
+def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, tmp_path, capsys):
+    training.update(write_pairs(tmp_path, 3))
+    run("train", **training)
+    size = ModelDir(training["model_dir"]).load_config().vocab_size
+    assert size < 2000
+    said = f"Vocabulary of {size:,}: the text allows none of 2,000"
+    assert said in capsys.readouterr().out.splitlines()
+    # A size that was asked for is not changed.
+    other = {**training, "model_dir": tmp_path / "other"}
+    message = refused("train", **other, vocab_size=2000)
+    assert message.startswith(f"expected a vocab_size of at most {size},")
+    assert not other["model_dir"].exists()
+
+
+def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training):
+    """As one of an earlier version: its `tiny` was post-norm, and no preset was recorded."""
+    run("train", **training, preset="tiny", pre_norm=False, vocab_size=340)
+    model_dir = ModelDir(training["model_dir"])
+    what_to_do = "; leave out --preset to resume it as it is"
+    message = refused("train", **training, preset="small")
+    here = f"model_dir {model_dir.path} holds a"
+    assert message == f"{here} run of preset tiny (now small){what_to_do}"
+    record = model_dir.load_training()
+    del record["preset"]
+    model_dir.save_training(record)
+    message = refused("train", **training, preset="tiny")
+    difference = "pre_norm=False (now True)"
+    assert message == f"{here} model of another configuration: {difference}{what_to_do}"
+    run("train", **{**training, "steps": 3})
+    assert model_dir.checkpoints.steps() == [1, 2, 3]
+    assert json.loads((model_dir.path / "training.json").read_text())["preset"] is None
