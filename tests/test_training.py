@@ -432,9 +432,23 @@ def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_both_directions_need_every_symbol_on_the_target_side(tmp_path):
+    config = dataclasses.replace(CONFIG, target_vocab_size=100, share_embeddings=False)
+    options = dataclasses.replace(OPTIONS, bidirectional_steps=2)
+    with pytest.raises(UserError, match="expected no target_vocab_size, found 100"):
+        train(tmp_path / "runs", config, options, TRAIN)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("steps", 0), ("beta_2", 1.0), ("learning_rate", 0.0), ("average_checkpoints", 21)],
+    [
+        ("steps", 0),
+        ("beta_2", 1.0),
+        ("learning_rate", 0.0),
+        ("average_checkpoints", 21),
+        ("bidirectional_steps", 6000),
+    ],
 )
 def test_option_out_of_range_is_refused(field, value):
     with pytest.raises(UserError, match=f"{field} must be .*: found {value}"):
