@@ -13,6 +13,7 @@ from helpers import ROOT, lively_model
 
 from keras_transformer import PRESETS, ModelDir, Translator, UserError, data
 from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.decoding import SearchOptions
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 
@@ -118,7 +119,7 @@ def model_dir(tmp_path_factory):
     tokenizer = SubwordTokenizer.train_from_sentences(sentences, 340)
     model = lively_model(1, tokenizer.vocab_size)
     kernel = model.output_projection.kernel.numpy()
-    kernel[0, tokenizer("Die").numpy()] = 10.0  # it likes this word
+    kernel[0, tokenizer("t").numpy()] = 4.0  # it likes this word
     model.output_projection.kernel.assign(kernel)
     model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "en-de")
     model_dir.create_trained(model, tokenizer, "de", "a test")
@@ -160,6 +161,7 @@ def test_fine_tuning_refuses_a_model_dir_that_holds_a_model_before_it_trains(run
 
 
 SENTENCES = [english for english, _ in builtin_pairs("test", 4)]
+FEW = {"beam_size": 4, "n_best": 4, "extra_length": 4}
 
 
 class Ids:
@@ -173,12 +175,12 @@ class Ids:
 
 @pytest.fixture(scope="module")
 def constraint(run, model_dir):
-    """The example, run on some sentences, in whose translations it must not write "Die"."""
+    """The example, run on some sentences, in whose translations it must not write "t"."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in SENTENCES)))
         patch.setattr(sys, "stdout", printed)
-        variables = run("constraint.py", model_dir.path, "Die", "never said")
+        variables = run("constraint.py", model_dir.path, "t", "never said")
     return {**variables, "printed": printed.getvalue().splitlines()}
 
 
@@ -188,6 +190,21 @@ def test_a_subword_is_forbidden_where_it_would_complete_a_phrase_and_nowhere_els
     allowed = may_follow(np.array([rows], "int32")).numpy()
     assert allowed.shape == (1, 3, 340)
     assert [set(np.flatnonzero(~row)) for row in allowed[0]] == [{7, 6, 9}, {7}, {7}]
+
+
+def test_the_constraint_holds_in_the_script_with_other_options_and_in_an_export(
+    constraint, model_dir, tmp_path
+):
+    model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+    free = Translator(model, tokenizer)(SENTENCES)
+    assert all(" t" in text for text in free)
+    assert constraint["printed"] == constraint["translator"](SENTENCES) != free
+    translator = constraint["translator"].with_options(SearchOptions(**FEW))
+    translations = translator(SENTENCES)
+    assert translations != Translator(model, tokenizer, **FEW)(SENTENCES)
+    served = tf.saved_model.load(str(translator.export(tmp_path / "export")))
+    texts = served.signatures["serving_default"](text=tf.constant(SENTENCES))["translation"]
+    assert [text.decode() for text in texts.numpy()] == translations
 
 
 @pytest.fixture(scope="module")
