@@ -17,7 +17,7 @@ def write(cache, row, position):
     batch, *outer, size, width = ops.shape(cache)
     each = math.prod(outer)
     count = batch * each
-    rows = ops.reshape(cache, (count * size, width))  # (count * size, n)
+    rows = ops.reshape(cache, (count * size, width))
     here = size * ops.arange(count, dtype="int32") + ops.repeat(position, each)
     rows = ops.scatter_update(rows, here[:, None], ops.reshape(row, (count, width)))
     return ops.reshape(rows, (batch, *outer, size, width))
