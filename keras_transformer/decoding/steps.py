@@ -175,8 +175,11 @@ class _Loop:
         return _Slots(slots.sentences, position, decoder_state, hypotheses)
 
     def steps_until(self, num_open, size, search):
-        """Takes steps until only `num_open` sentences are open, an eighth of the slots can be
-        refilled, or the state's room is full."""
+        """Takes steps until it is time to refill or close slots, or to grow the state.
+
+        It stops once an eighth of the slots is free for waiting sentences, once only `num_open`
+        sentences are open and none waits, or once the state's room is full.
+        """
         refill_at = _larger(self.num_slots // 8, 1)
 
         def goes_on(slots):

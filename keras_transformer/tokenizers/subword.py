@@ -118,7 +118,7 @@ class SubwordTokenizer(Tokenizer):
 
     @staticmethod
     def vocab_size_of(path: str | os.PathLike) -> int:
-        """Number of ids in a vocabulary file, read without loading the vocabulary.
+        """Number of ids in a vocabulary file, read without TensorFlow operations.
 
         Raises:
             UserError: the file is missing or is not a SentencePiece model.
