@@ -1,4 +1,4 @@
-"""`python -m keras_transformer` is the command `keras-transformer`."""
+"""Runs the command `keras-transformer` as `python -m keras_transformer`."""
 
 from keras_transformer.cli.main import main
 

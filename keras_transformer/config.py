@@ -1,4 +1,4 @@
-"""The configuration of a Transformer: one frozen, validated record, to and from JSON."""
+"""The configuration of a Transformer: a frozen, validated record with JSON input and output."""
 
 import dataclasses
 import json
@@ -14,11 +14,11 @@ from keras_transformer.records import Record, field
 class TransformerConfig(Record):
     """The shape of a Transformer and the loss it is trained with (paper, sections 3 and 5.4).
 
-    The defaults are the paper's base model; every field is also a flag of `train`. A field
-    without a value for `d_k` or `d_v` takes the paper's choice, `d_model / num_heads`.
+    The defaults are the paper's base model; every field is also a flag of `train`. `d_k`
+    and `d_v` default to the paper's choice, `d_model / num_heads`.
 
     Raises:
-        UserError: a field has the wrong type or a value that makes no model.
+        UserError: a field has the wrong type or an invalid value.
 
     Example:
         >>> config = TransformerConfig.from_preset("tiny", vocab_size=10_000, dropout=0.2)
@@ -138,28 +138,28 @@ class TransformerConfig(Record):
 
     @property
     def output_vocab_size(self) -> int:
-        """Number of ids that can be generated, and so of logits: `target_vocab_size` or all."""
+        """Number of ids that can be generated, and of logits: `target_vocab_size`, or all ids."""
         return min(self.vocab_size, self.target_vocab_size or self.vocab_size)
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "TransformerConfig":
-        """The configuration of a preset, with any field set otherwise.
+        """Makes the configuration of a preset, with some fields replaced.
 
         Args:
             name: a key of `PRESETS`: "base", "big", "tiny", a row of Table 3 such as "B-dk16".
             **overrides: fields that differ from the preset.
 
         Raises:
-            UserError: there is no such preset, no such field, or no such model.
+            UserError: the preset or a field is unknown, or a value is invalid.
         """
         return cls.from_dict({**find_preset(name).model, **overrides})
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
-        """The configuration with these fields, also as earlier versions wrote them.
+        """Makes a configuration from its fields, including those of earlier versions.
 
         Raises:
-            UserError: there is no such field, or no such model.
+            UserError: a field is unknown, or a value is invalid.
         """
         fields = _with_positions(fields)
         known = [field_.name for field_ in dataclasses.fields(cls)]
@@ -171,17 +171,17 @@ class TransformerConfig(Record):
         return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name, as plain values."""
+        """Returns all fields by name, as plain values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(
         cls, text: str, where: str | os.PathLike = "configuration"
     ) -> "TransformerConfig":
-        """Reads what `to_json` wrote; `where` names the text in errors.
+        """Reads the result of `to_json`; `where` names the text in errors.
 
         Raises:
-            UserError: the text is not a JSON object, or a field is unknown or impossible.
+            UserError: the text is not a JSON object, or a field is unknown or invalid.
         """
         try:
             fields = json.loads(text)
@@ -195,12 +195,12 @@ class TransformerConfig(Record):
             raise UserError(f"{where}: {error}") from None
 
     def to_json(self) -> str:
-        """JSON text with one field a line."""
+        """Writes JSON text with one field per line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
 
 def _with_positions(fields):
-    """The fields with `positions`, which two booleans stood for until version 0.2."""
+    """Replaces the two booleans that stood for `positions` until version 0.2."""
     fields = dict(fields)
     is_learned = fields.pop("learned_positions", None)
     is_interleaved = fields.pop("interleave_sinusoids", None)

@@ -1,4 +1,4 @@
-"""Strings in, strings out, by the C++ engine CTranslate2 on a CPU; TensorFlow only converts."""
+"""Translation of strings on a CPU by the C++ engine CTranslate2; TensorFlow only converts."""
 
 import copy
 import dataclasses
@@ -17,37 +17,37 @@ from keras_transformer.sentences import as_list
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.translation import Translation, expect_at_least, one_line, utf_8
 
-# CTranslate2 fails beyond this position, at which its copy of a model ends.
+# CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
-# With an exponent of 0, CTranslate2 ends a search by another rule. This one divides by 1 too.
+# With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
 _ALMOST_NO_PENALTY = 1e-30
 
 
 class CTranslate2Translator:
-    """Translates sentences as `Translator` does, by CTranslate2, from a model_dir.
+    """Translates sentences like `Translator`, but by CTranslate2, from a model_dir.
 
-    The model is converted when it is first used, and kept in the model_dir (`ConvertedModel`).
-    The search is ours with `plain_length_penalty` and a `patience`: it has the same hypotheses and
-    scores, up to rounding. Options that CTranslate2 has no equivalent for are refused. Sentences of
-    similar length are translated together; the translation of a sentence does not depend on the
-    others. Several threads may use one translator.
+    The model is converted at its first use, and kept in the model_dir (`ConvertedModel`). The
+    search equals ours with `plain_length_penalty` and a `patience`: it finds the same hypotheses
+    and scores, up to rounding. Options without an equivalent in CTranslate2 are refused. Sentences
+    of similar length are translated together; a translation does not depend on other sentences.
+    Several threads may use one translator.
 
     Args:
         model_dir: folder of a trained model for translation.
-        options: what to search for.
+        options: options of the search.
         average: number of checkpoints to average, as for `ModelDir.load_model`.
-        weights: which weights, as there.
+        weights: which weights to load, as for `ModelDir.load_model`.
         precision: "float32", "int8", or "bfloat16" where the processor has it.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
-        max_source_length: a longer sentence, in tokens with the end symbol, is translated up to
-            here; at least 2.
-        workers: batches translated at the same time, each by its share of the cores; default: one
-            for each core.
+        max_source_length: maximum source tokens, end symbol included; longer sentences are cut. At
+            least 2.
+        workers: number of batches translated at the same time, each by its share of the cores;
+            default: one per core.
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
-        UserError: CTranslate2 is not installed, or cannot search for that or compute that model.
+        UserError: CTranslate2 is not installed, or does not support these options or this model.
 
     Example:
         >>> translator = CTranslate2Translator("runs/demo", beam_size=5)
@@ -68,7 +68,7 @@ class CTranslate2Translator:
         **search_options,
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
-        expect_at_least(2, "max_source_length", max_source_length)  # a token, and the end
+        expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         self.workers = kt.backend.number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
         self.model_dir = ModelDir(model_dir)
@@ -82,37 +82,38 @@ class CTranslate2Translator:
         self._engine, self._subwords = converted.load(self.workers)
 
     def with_options(self, options: SearchOptions) -> Self:
-        """The same translator with another search; raises what the constructor does."""
+        """Returns the same translator with another search; raises what the constructor raises."""
         other = copy.copy(self)
         other.options = self._checked(options)
         return other
 
     @functools.cached_property
     def tokenizer(self) -> "kt.tokenizers.Tokenizer":
-        """The vocabulary; TensorFlow is imported for it, but not to translate."""
+        """The vocabulary; it imports TensorFlow, which translation does not need."""
         return self.model_dir.load_tokenizer()
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
-        """The translation of each sentence, in order."""
+        """Returns the translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
         self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[Translation]:
-        """The best translation of each sentence and its score, in order; as `Translator` has it."""
+        """Returns each sentence's best translation and its score, as `Translator.translate`."""
         return [translations[0] for translations in self.translate_n(sentences, prefixes)]
 
     def translate_n(
         self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, in order, the best first.
+        """Returns the `n_best` translations of each sentence, in order, the best first.
 
         Args:
-            sentences: what to translate: strings, or bytes of UTF-8, of any iterable.
-            prefixes: None: CTranslate2 gives a prefix no probability, and ranks otherwise.
+            sentences: sentences to translate: any iterable of strings or UTF-8 bytes.
+            prefixes: must be None: CTranslate2 gives a prefix no probability, so it ranks
+                differently.
 
         Raises:
-            UserError: there are prefixes, or `sentences` is no iterable of strings.
+            UserError: there are prefixes, or `sentences` is not an iterable of strings.
         """
         if prefixes is not None:
             raise UserError("expected no prefixes with CTranslate2, which ranks them otherwise")
@@ -162,13 +163,13 @@ class CTranslate2Translator:
         return scores
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> NoReturn:
-        """Raises `UserError`: CTranslate2 does not tell what the layer in question attends to."""
+        """Raises `UserError`: CTranslate2 does not give the attention of the layer that aligns."""
         raise UserError(
             "expected a Translator to align: CTranslate2 has no attention of its layers"
         )
 
     def _checked(self, options):
-        """The options, if the search of CTranslate2 has an exact equivalent for each of them."""
+        """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
         with_ctranslate2 = "with CTranslate2, which"
         options.expect(
             "sample", not options.sample, f"off {with_ctranslate2} has no seed of a draw"
@@ -199,13 +200,13 @@ class CTranslate2Translator:
         return [pieces[: self.max_source_length - 1] for pieces in subwords]
 
     def _search(self, sources):
-        """The best hypotheses of each source that has a token, as {index: [(subwords, score)]}.
+        """Finds the best hypotheses of each source with a token, as {index: [(subwords, score)]}.
 
-        CTranslate2 has one limit of length for a batch. A search that went on beyond the limit of
-        its own sentence is made once more, beside others of that limit.
+        CTranslate2 has one length limit per batch. A search that went beyond the limit of its own
+        sentence is repeated, in a batch of sentences with the same limit.
         """
         options = self.options
-        candidates = 1  # number of finished hypotheses that ends a search; 1 is greedy decoding
+        candidates = 1  # finished hypotheses that end a search; 1 for greedy decoding
         if options.beam_size > 1:
             candidates = max(options.n_best, math.ceil(options.patience * options.beam_size))
         lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
@@ -219,13 +220,13 @@ class CTranslate2Translator:
             self._batches(dict.fromkeys(rows, length))
             for length, rows in itertools.groupby(cut, lengths.__getitem__)
         )
-        # With that many it ends at the limit, as before, and returns all hypotheses there are.
+        # With this many, it still ends at the limit, and returns all hypotheses that exist.
         more = candidates + options.beam_size - 1
         found |= self._results(sources, itertools.chain.from_iterable(batches), more)
         return {row: self._best(result) for row, result in found.items()}
 
     def _results(self, sources, batches, candidates):
-        """CTranslate2's hypotheses for batches of indices of sources, the longest first."""
+        """Runs CTranslate2 on batches of source indices, each with its longest source first."""
         options = self.options
         started = [
             (
@@ -236,10 +237,10 @@ class CTranslate2Translator:
                     patience=candidates / options.beam_size,
                     num_hypotheses=candidates,
                     length_penalty=options.alpha or _ALMOST_NO_PENALTY,
-                    max_input_length=0,  # sources have been cut
+                    max_input_length=0,  # sources are cut already
                     max_decoding_length=options.longest(len(sources[rows[0]]) + 1),
                     min_decoding_length=0,
-                    return_end_token=True,  # and so it counts, as in our |Y|
+                    return_end_token=True,  # so that it counts, as in our |Y|
                     return_scores=True,
                     asynchronous=True,
                 ),
@@ -253,17 +254,17 @@ class CTranslate2Translator:
         }
 
     def _is_decided(self, result, limit):
-        """Whether a search with this limit would have returned the same `n_best`.
+        """Whether a search with this limit would return the same `n_best`.
 
-        The longest of the hypotheses, all of which were asked for, tells when the search ended. At
-        the limit CTranslate2 ranks unfinished ones beside those that finished, which we prefer:
-        some may be missing.
+        All hypotheses are returned, so the longest one tells when the search ended. At the limit,
+        CTranslate2 ranks unfinished hypotheses with finished ones. We prefer finished ones, of
+        which some may be missing.
         """
         finished = sum(map(self._is_finished, result.hypotheses))
         return max(map(len, result.hypotheses)) <= limit and finished >= self.options.n_best
 
     def _best(self, result):
-        ranked = zip(result.hypotheses, result.scores, strict=True)  # by falling score
+        ranked = zip(result.hypotheses, result.scores, strict=True)  # best first
         finished_first = sorted(ranked, key=lambda pair: not self._is_finished(pair[0]))
         return finished_first[: self.options.n_best]
 
@@ -271,10 +272,10 @@ class CTranslate2Translator:
         return hypothesis[-1] == self._subwords.end
 
     def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
-        """The indices of sentences in batches of similar length, the longest first.
+        """Yields batches of sentence indices of similar length, the longest first.
 
         Args:
-            lengths: by index, in tokens.
+            lengths: length of each sentence in tokens, by index.
         """
         rows = sorted(lengths, key=lengths.__getitem__, reverse=True)
         share = math.ceil(len(rows) / self.workers)  # so that no worker waits for a large batch

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and outlast a power cut once they are there."""
+"""Atomic writing of files and folders, safe against power cuts."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ _REPLACED = ".replaced"
 
 
 def partial_path(path: Path) -> Path:
-    """The name of `path` until it is whole."""
+    """The temporary name of `path` until it is complete."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
-    """A path to write to, renamed to `path` once the block has ended without an error.
+    """Yields a path to write to, and renames it to `path` if the block ends without an error.
 
     Example:
         >>> with whole_file("config.json") as partial:
@@ -33,7 +33,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a write that fails names no file
+        error.filename = error.filename or str(path)  # a failed write names no file
         raise
     finally:
         partial.unlink(missing_ok=True)
@@ -41,18 +41,18 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Path]:
-    """An empty folder to write to, renamed to `path` once the block has ended without an error.
+    """Yields an empty folder to write to, and renames it to `path` if the block ends without error.
 
-    Two folders cannot change places at once, so a folder to replace is first renamed to
+    Two folders cannot be swapped atomically, so a folder to replace is first renamed to
     `.name.replaced`. If the process is killed before the new folder has its name,
     `recover_folder` brings the old one back.
 
     Args:
-        path: of the folder.
-        replace: whether a folder at `path` gives way to it, at the end.
+        path: path of the folder.
+        replace: whether to replace an existing folder at `path`, at the end.
 
     Raises:
-        UserError: something is at `path`, or no folder can be made there.
+        UserError: `path` exists and is not to be replaced, or no folder can be made there.
 
     Example:
         >>> with whole_folder("export") as partial:
@@ -72,7 +72,7 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         yield partial
         for inside in (*partial.rglob("*"), partial):
             sync(inside)
-        _end_replacement(path)  # that of a process that was killed
+        _end_replacement(path)  # left by a process that was killed
         if path.exists():
             path.rename(path.with_name(f".{path.name}{_REPLACED}"))
         partial.rename(path)
@@ -84,7 +84,7 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder that should never be seen with only a part of its files."""
+    """Removes a folder, so that nobody sees it with only some of its files."""
     partial = partial_path(path.with_name(f"{path.name}.removed"))
     path.rename(partial)
     sync(path.parent)
@@ -92,10 +92,9 @@ def remove_folder(path: Path) -> None:
 
 
 def recover_folder(folder: Path) -> None:
-    """Puts in order what processes that were killed left in `folder`.
+    """Cleans up what killed processes left in `folder`.
 
-    Removes files and folders that are not whole, and brings back a folder that was about to be
-    replaced.
+    It removes incomplete files and folders, and brings back a folder that was about to be replaced.
     """
     for path in folder.glob(".*.partial"):
         if path.is_dir():
@@ -118,7 +117,7 @@ def _end_replacement(path):
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk and not only on their way."""
+    """Waits until a file, or the names in a folder, have reached the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -127,5 +126,5 @@ def sync(path: Path) -> None:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether this is a `partial_path`, which stays behind if the process is killed."""
+    """Whether a path is a `partial_path`, which stays behind if the process is killed."""
     return path.name.startswith(".") and path.name.endswith(".partial")

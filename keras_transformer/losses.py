@@ -8,10 +8,10 @@ from keras_transformer.backend.replicas import mean_over_replicas, sum_over_repl
 
 
 def smoothed_cross_entropy(labels, logits, epsilon: float):
-    """Cross-entropy of each token against its smoothed target (paper, section 5.4).
+    """Computes the cross-entropy of each token against its smoothed target (section 5.4).
 
-    The target distribution is `1 - epsilon` at the label and `epsilon / (V - 1)` at each of the
-    other entries of the vocabulary. This is the formula; training uses its faster twin,
+    The target distribution is `1 - epsilon` at the label and `epsilon / (V - 1)` at each other
+    entry of the vocabulary. This is the formula; training uses the faster
     `backend.fused_losses.fused_smoothed_cross_entropy`.
 
     Args:
@@ -25,7 +25,7 @@ def smoothed_cross_entropy(labels, logits, epsilon: float):
     log_probs = ops.log_softmax(ops.cast(logits, "float32"))  # (batch, length, V)
     label = ops.cast(labels, "int32")[..., None]
     at_label = ops.take_along_axis(log_probs, label, axis=-1)[..., 0]  # (batch, length)
-    elsewhere = ops.sum(log_probs, axis=-1) - at_label
+    elsewhere = ops.sum(log_probs, axis=-1) - at_label  # (batch, length)
     return -(1.0 - epsilon) * at_label - epsilon / (logits.shape[-1] - 1) * elsewhere
 
 
@@ -34,9 +34,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy against a smoothed target (paper, section 5.4).
 
     The target is `1 - epsilon` at the right token and `epsilon / (vocab_size - 1)` at each other
-    one. The loss is the sum over the real target tokens divided by their number over all replicas
-    of a strategy, so that padding counts nothing and each token counts the same wherever it is.
-    A `sample_weight` multiplies the losses of tokens; the divisor stays the number of real tokens.
+    one. The loss is the sum over the real target tokens, divided by their number over all replicas
+    of a strategy. So padding does not count, and each token counts the same on any replica. A
+    `sample_weight` multiplies the losses of tokens; the divisor stays the number of real tokens.
 
     Args:
         epsilon: share of the target that goes to the wrong tokens, in [0, 1).
@@ -48,7 +48,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: optional weights, (batch,) or (batch, length).
 
     Returns:
-        Scalar, in nats per token. On several replicas, each returns the mean of their parts.
+        Scalar, in nats per token. Each of several replicas returns the mean of their parts.
 
     Raises:
         ValueError: `epsilon` is out of range.
@@ -70,15 +70,15 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.pad_id = pad_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras's own would copy the logits to float32, and apply a mask that none asked for.
+        # Keras's own `__call__` would copy the logits to float32, and apply an unwanted mask.
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = losses * per_token(sample_weight, losses)
-        # Equal on all replicas: Keras reports their mean by rows, which may differ in number.
+        # Equal on all replicas, as Keras averages them by rows, whose number may differ.
         return mean_over_replicas(ops.sum(losses))
 
     def call(self, y_true, y_pred):
-        real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
+        real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")  # (batch, length)
         tokens = ops.maximum(sum_over_replicas(ops.sum(real)), 1.0)
         return fused_smoothed_cross_entropy(y_true, y_pred, self.epsilon) * real / tokens
 
@@ -87,7 +87,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
 
 def per_token(sample_weight, like):
-    """Weights of sentences (batch,) or tokens (batch, length), as float32 to multiply `like`."""
+    """Casts weights (batch,) or (batch, length) to float32, in a shape that multiplies `like`."""
     weight = ops.cast(sample_weight, "float32")
     if len(weight.shape) not in (1, 2):
         raise ValueError(

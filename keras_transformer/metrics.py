@@ -1,4 +1,4 @@
-"""Metrics of training: each is a sum over real tokens divided by their number."""
+"""Training metrics over real tokens: accuracy, perplexity and token count."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from keras_transformer.losses import per_token
 
 
 class _TokenMean(keras.metrics.Metric):
-    """The mean over all real tokens seen, whatever batches they came in."""
+    """The mean over all real tokens seen, independent of batches."""
 
     def __init__(self, name, pad_id, dtype):
         super().__init__(name=name, dtype=dtype)
@@ -24,7 +24,7 @@ class _TokenMean(keras.metrics.Metric):
         self.tokens.assign_add(ops.sum(real))
 
     def token_values(self, y_true, y_pred):
-        """The values to average: float32 (batch, length), one for each token."""
+        """Computes the values to average: float32 (batch, length)."""
         raise NotImplementedError
 
     def result(self):
@@ -38,7 +38,7 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the real target tokens that have the highest logit.
+    """Share of the real target tokens whose logit is the highest.
 
     Args:
         pad_id: labels of this id do not count.
@@ -46,7 +46,7 @@ class TokenAccuracy(_TokenMean):
     Update arguments:
         y_true: integer labels (batch, length).
         y_pred: logits (batch, length, vocab_size).
-        sample_weight: optional (batch,) or (batch, length), multiplies each token's count.
+        sample_weight: optional weights, (batch,) or (batch, length).
 
     Example:
         >>> accuracy = TokenAccuracy()

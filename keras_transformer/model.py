@@ -20,7 +20,7 @@ from keras_transformer.layers.block import TransformerBlock
 
 
 def _without_class_weight(method):
-    """A method of Keras's, which would take ids of shape (batch, length) for one-hot classes."""
+    """Makes a Keras method refuse `class_weight`, for which it takes labels for one-hot classes."""
     signature = inspect.signature(method)
 
     def checked(*args, **kwargs):
@@ -44,13 +44,13 @@ class Transformer(keras.Model):
     Call arguments:
         inputs: a dictionary of `source_ids`, integer (batch, source_length), and `target_ids`,
             integer (batch, target_length): the target shifted right by one, so that it begins
-            with the start symbol. Both padded at the right with `config.pad_id`.
+            with the start symbol. Both are padded at the right with `config.pad_id`.
 
     Returns:
         Logits (batch, target_length, config.output_vocab_size) of the token after each position.
 
-    `fit` takes any number of rows under `tf.distribute.MirroredStrategy` too, and with
-    `LabelSmoothedCrossEntropy` it makes the updates of one device. `class_weight` is refused.
+    `fit` also takes any number of rows under `tf.distribute.MirroredStrategy`; with
+    `LabelSmoothedCrossEntropy`, its updates equal those of one device. `class_weight` is refused.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))
@@ -106,7 +106,7 @@ class Transformer(keras.Model):
         )
 
     def _positions(self, name):
-        """The layer that adds positions to embeddings; None where attention rotates by them."""
+        """Creates the layer that adds positions to embeddings; None for rotary positions."""
         config, options = self.config, {"dtype": self.dtype_policy, "name": name}
         match config.positions:
             case "learned":
@@ -132,7 +132,7 @@ class Transformer(keras.Model):
             self.output_projection: row,
         }
         for layer, shape in layers.items():
-            # There may be no projection; `encode` may have built its layers before.
+            # The projection may be None, and `encode` may have built its layers before.
             if layer is not None and not layer.built:
                 layer.build(shape)
         self.built = True
@@ -146,25 +146,25 @@ class Transformer(keras.Model):
         return self._logits(x)
 
     def encode(self, source_ids, training=None):
-        """The memory (batch, source_length, d_model), and the mask of its padding."""
+        """Computes the memory (batch, source_length, d_model) and the source's padding mask."""
         mask = padding_mask(source_ids, self.config.pad_id)
         x = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         return self.encoder(x, attention_mask=mask, training=training), mask
 
     def decode_step(self, target_ids, position, cache, visible, prepared, source_mask):
-        """Logits of what follows one more token of every beam, without looking at the rest again.
+        """Computes the logits after one more token of every beam, with the earlier ones cached.
 
         Args:
             target_ids: integer (batch, beam_size), the tokens at `position`.
-            position: int32 (batch,), how far each sentence is.
-            cache: as `decoder.new_cache` makes it.
-            visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
-                which beams each beam goes back to.
-            prepared: as `decoder.prepare` makes it of the memory.
-            source_mask: as `encode` returns it.
+            position: int32 (batch,), the position of `target_ids` in each sentence.
+            cache: cache of the earlier positions, as `decoder.new_cache` makes it.
+            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
+                one position and beam, belongs to the past of the query's beam.
+            prepared: result of `decoder.prepare` for the memory.
+            source_mask: padding mask from `encode`.
 
         Returns:
-            Logits (batch, beam_size, config.output_vocab_size), and the cache with it written.
+            Logits (batch, beam_size, config.output_vocab_size), and the cache with this position.
         """
         batch, beam_size = ops.shape(target_ids)
         rows = ops.reshape(target_ids, (batch * beam_size, 1))
@@ -180,7 +180,7 @@ class Transformer(keras.Model):
         """Writes the model for serving, as `keras.Model.export` does.
 
         Without an `input_signature`, inputs are int32 (batch, length), of any batch and lengths;
-        Keras would take them for floats. The model need not have been called.
+        Keras would assume floats. The model need not have been called before.
         """
         if not self.built:
             self.build()
@@ -190,10 +190,10 @@ class Transformer(keras.Model):
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds what Keras would, under a TensorFlow strategy, build by a batch of the data.
+        """Builds the model before training, from the data's specification instead of a batch.
 
-        Keras's takes the first batch away from the data, and adds up those of the replicas, which
-        fails where they differ in shape. Here the shapes come from the data's specification.
+        Under a TensorFlow strategy, Keras's own method uses up the first batch, and adds up the
+        replicas' batches, which fails if their shapes differ.
         """
         if iterator is not None:
             data_batch = keras.tree.map_structure(
@@ -214,7 +214,7 @@ class Transformer(keras.Model):
         return self.target_embedding.logits(x)
 
     def load_own_variables(self, store):
-        """Nothing: all variables are of layers, and what else a file holds is of training."""
+        """Loads nothing: all variables belong to layers; what else a file holds is for training."""
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,4 +1,4 @@
-"""A trained model in fewer bits, to translate faster."""
+"""Lower precision of a trained model, for faster translation."""
 
 import gc
 import warnings
@@ -9,13 +9,13 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
-    """The model with weights and matrix products of another precision.
+    """Returns the model with weights and matrix products in another precision.
 
     Args:
-        model: a built `Transformer` in float32. For "int8" it is the one that is changed.
-        precision: "float32" for the model as it is; "bfloat16", in which all but normalisation and
-            softmax is computed; or "int8", in which each product with a weight matrix is, of
-            activations scaled row by row as they come.
+        model: a built `Transformer` in float32. "int8" changes this model itself.
+        precision: "float32" for the model as it is; "bfloat16" for all but normalisation and
+            softmax; "int8" for products with weight matrices, with activations scaled row by row
+            as they are computed.
 
     Returns:
         The model, which can no longer be trained in "int8".
@@ -32,9 +32,9 @@ def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
     if precision == "int8":
         with warnings.catch_warnings():
-            # Keras warns of each layer that has no matrix.
+            # Keras warns about each layer without a matrix.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-            # Keras collects garbage after each matrix: let it not look at all that there is.
+            # Keras collects garbage after each matrix: exclude all existing objects from it.
             gc.freeze()
             try:
                 model.quantize("int8")

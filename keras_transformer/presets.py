@@ -1,7 +1,7 @@
-"""Recipes by name: a model, and the training that works for it. Plain data.
+"""Presets: named recipes of a model and the training that works for it, as plain data.
 
-`base`, `big` and every row of Table 3 differ from `TransformerConfig`'s defaults, which are the
-base model, only in what stands here. `tiny` and `small` are for corpora of fewer pairs.
+`TransformerConfig` defaults to the base model. `big` and the rows of Table 3 list only their
+differences. `tiny` and `small` are for corpora of fewer pairs.
 """
 
 import math
@@ -15,9 +15,9 @@ class Preset(NamedTuple):
     """A recipe: a model, how to train it and how many of its checkpoints to average.
 
     Attributes:
-        model: the fields of `TransformerConfig` that differ from the base model.
-        training: the flags of `train` that differ from its defaults.
-        parsing: of a parser, the fields of `ParsingOptions` that differ from their defaults.
+        model: fields of `TransformerConfig` that differ from the base model.
+        training: flags of `train` that differ from its defaults.
+        parsing: for a parser, fields of `ParsingOptions` that differ from their defaults.
     """
 
     model: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Preset(NamedTuple):
 
 
 PAIRS_BELOW: dict[str, float] = {"tiny": 100_000, "small": 1_000_000, "base": math.inf}
-"""The presets that `train` chooses from where none is named, each for fewer pairs than this."""
+"""The presets among which `train` chooses by default, each for fewer pairs than this."""
 
 _AUTO = {"dtype_policy": "auto"}
 _PAPER = {**_AUTO, "steps": 100_000, "tokens_per_batch": 25_000, "warmup_steps": 4000}
@@ -38,7 +38,7 @@ def _base(**model: Any) -> Preset:
 
 
 def _parsing(vocab_size: int) -> Preset:
-    # A tree has more symbols than its sentence words: few of the treebank's have over 512.
+    # Trees have more symbols than words; few of the treebank's trees have more than 512.
     model = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 1024}
     return Preset({**model, "vocab_size": vocab_size}, {**_PAPER, "max_length": 512}, {})
 
@@ -64,8 +64,8 @@ PRESETS: dict[str, Preset] = {
     "D-ls0.0": _base(label_smoothing=0.0),
     "D-ls0.2": _base(label_smoothing=0.2),
     "E-learned": _base(positions="learned"),
-    # Some ten thousand pairs: the model of the Multi30k literature, trained as was best on
-    # Multi30k's validation set (docs/results.md).
+    # For tens of thousands of pairs: the model of the Multi30k literature, with the training that
+    # was best on Multi30k's validation set (docs/results.md).
     "tiny": Preset(
         {
             "num_encoder_layers": 4,
@@ -90,7 +90,7 @@ PRESETS: dict[str, Preset] = {
             "validation_steps": 400,
         },
     ),
-    # Some hundred thousand pairs: fairseq's `transformer_iwslt_de_en` and its training.
+    # For hundreds of thousands of pairs: fairseq's `transformer_iwslt_de_en` and its training.
     "small": Preset(
         {"d_ff": 1024, "num_heads": 4, "dropout": 0.3, "vocab_size": 10_000},
         {**_AUTO, "steps": 50_000, "learning_rate": 0.0005, "average_checkpoints": 10},
@@ -98,7 +98,7 @@ PRESETS: dict[str, Preset] = {
     # Section 6.3, Table 4: the Wall Street Journal alone, and with more trees.
     "parsing": _parsing(16_000),
     "parsing-semi": _parsing(32_000),
-    # For some thousand trees.
+    # For thousands of trees.
     "parsing-small": Preset(
         {
             "num_encoder_layers": 3,
@@ -128,7 +128,7 @@ PRESETS: dict[str, Preset] = {
         },
         {"linearization": "words", "substituted": 8, "substituted_share": 0.05},
     ),
-    # For the built-in corpus: small enough for minutes on two cores.
+    # For the built-in corpus: small enough to train in minutes on two cores.
     "demo": Preset(
         {
             "num_encoder_layers": 2,
@@ -153,10 +153,10 @@ PRESETS: dict[str, Preset] = {
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of this name.
+    """Finds a preset by its name.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such preset.
     """
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
@@ -164,9 +164,9 @@ def find_preset(name: str) -> Preset:
 
 
 def vocab_size_for(pairs: int) -> int:
-    """The largest vocabulary for a corpus of so many pairs.
+    """Returns the largest vocabulary for a corpus of this many pairs.
 
-    Subwords that are seen only a few times are hardly learned, so small corpora take few of them
-    (Sennrich and Zhang, 2019): one for every two pairs, but at least 2,000.
+    Rare subwords are hardly learned, so small corpora take few subwords (Sennrich and Zhang, 2019):
+    one for every two pairs, but at least 2,000.
     """
     return max(2000, pairs // 2)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Ragged(NamedTuple):
-    """Sequences of ids one after the other: all `ids`, and how many each sequence has."""
+    """Sequences of ids in one array: all `ids` in a row, and the length of each sequence."""
 
     ids: np.ndarray
     lengths: np.ndarray
@@ -18,7 +18,7 @@ class Ragged(NamedTuple):
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers from each start on, as many as its length.
+    """Concatenates ranges: for each start, as many consecutive numbers as its length.
 
     Example:
         >>> ranges(np.array([5, 20]), np.array([3, 2]))

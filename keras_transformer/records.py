@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose fields are checked: the model's configuration, the training options."""
+"""Frozen dataclasses with checked fields, for the model's configuration and options."""
 
 import dataclasses
 import math
@@ -6,17 +6,17 @@ from typing import Any, get_type_hints
 
 from keras_transformer.errors import UserError
 
-LARGEST = 2**31 - 1  # whole number of 32 bits
-LARGEST_FLOAT = 3.4e38  # of 32 bits
+LARGEST = 2**31 - 1  # largest 32-bit integer
+LARGEST_FLOAT = 3.4e38  # about the largest 32-bit float
 
 
 def field(
     default: Any, description: str, choices: tuple[str, ...] = (), largest: int = LARGEST
 ) -> Any:
-    """A field with its default and what it is, which becomes the help of its flag.
+    """Makes a field with a default, and a description that becomes the help of its flag.
 
-    One of type `str` names its `choices`, to which its flag is held too; one of type `int` is at
-    most `largest`.
+    A field of type `str` may list `choices`, which also restrict its flag. A field of type `int` is
+    at most `largest`.
     """
     metadata = {"help": description, "choices": choices, "largest": largest}
     return dataclasses.field(default=default, metadata=metadata)
@@ -26,8 +26,8 @@ class Record:
     """A dataclass that refuses values of the wrong type.
 
     Raises:
-        UserError: a field has a value of another type, or none of its choices; a whole number
-            passes for a float.
+        UserError: a value has the wrong type, or is not among the choices. An integer is accepted
+            as a float.
     """
 
     def __post_init__(self):
@@ -53,6 +53,6 @@ class Record:
                 self.expect(field_.name, is_choice, f"one of {', '.join(choices)}")
 
     def expect(self, name: str, holds: bool, expected: str) -> None:
-        """Raises `UserError` unless what a field must be holds."""
+        """Raises `UserError` unless a condition on a field holds."""
         if not holds:
             raise UserError(f"{name} must be {expected}: found {getattr(self, name)}")

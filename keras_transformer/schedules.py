@@ -6,15 +6,15 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise, then a fall with the root of the step (paper, section 5.3, equation 3).
+    """Linear warm-up, then decay with the inverse square root of the step (paper, equation 3).
 
-    `factor * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5)` at the n-th update. Keras asks with
-    the number of updates already made, so that `schedule(0)` is the rate of the first: n = 1.
+    The rate is `factor * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5)` at the n-th update.
+    Keras passes the number of updates already made, so `schedule(0)` is the first rate: n = 1.
 
     Args:
         d_model: width of the model.
-        warmup_steps: number of updates in which the rate rises.
-        factor: multiplies the rate; the paper's is 1.
+        warmup_steps: number of updates during which the rate rises.
+        factor: factor of the rate; 1 in the paper.
 
     Raises:
         ValueError: an argument is not positive.
@@ -39,7 +39,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     def with_peak(
         cls, learning_rate: float, d_model: int, warmup_steps: int = 4000
     ) -> "InverseSquareRootSchedule":
-        """The schedule whose highest rate, reached at `warmup_steps`, is `learning_rate`."""
+        """Makes the schedule that peaks at `learning_rate`, after `warmup_steps` updates."""
         return cls(d_model, warmup_steps, learning_rate * (d_model * warmup_steps) ** 0.5)
 
     def __call__(self, step):

@@ -1,4 +1,4 @@
-"""Lists of sentences, whatever iterable a caller has them in."""
+"""Conversion of any iterable of sentences to a list."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,14 +7,14 @@ from keras_transformer.errors import UserError
 
 
 def as_list(sentences: Iterable[str | bytes], what: str = "sentences") -> list[Any]:
-    """The sentences of any iterable: a list, a generator, an open file, an array, a tensor.
+    """Lists the sentences of any iterable: a list, a generator, an open file, an array, a tensor.
 
     Args:
-        sentences: strings, or bytes of UTF-8.
-        what: the name of the argument in messages.
+        sentences: strings or UTF-8 bytes.
+        what: name of the argument in messages.
 
     Raises:
-        UserError: `sentences` is a single string, is no iterable, or has an item that is no string.
+        UserError: `sentences` is a single string or not an iterable, or an item is not a string.
 
     Example:
         >>> as_list(line.upper() for line in ["yes", "no"])
@@ -37,7 +37,7 @@ def as_list(sentences: Iterable[str | bytes], what: str = "sentences") -> list[A
 def as_text(
     sentences: Iterable[str | bytes], what: str = "sentences", errors: str = "replace"
 ) -> list[str]:
-    """The sentences of `as_list`, bytes decoded from UTF-8."""
+    """Lists sentences like `as_list`, with bytes decoded from UTF-8."""
     return [
         sentence.decode("utf-8", errors) if isinstance(sentence, bytes) else sentence
         for sentence in as_list(sentences, what)

@@ -1,4 +1,4 @@
-"""Reading of text files, one sentence a line, by one rule of what a line is."""
+"""Reads text files of one sentence per line, with one definition of a line."""
 
 import gzip
 import os
@@ -13,15 +13,15 @@ from keras_transformer.errors import UserError
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, without their ends.
 
-    A line ends at `\n` and nowhere else, and every `\r` is dropped, as `tf.data.TextLineDataset`
-    does: `str.splitlines` and universal newlines also split at other characters, so that two files
-    of equal length would fall out of step.
+    A line ends only at `\n`, and every `\r` is dropped, as in `tf.data.TextLineDataset`.
+    `str.splitlines` and universal newlines also split at other characters, so parallel files would
+    fall out of step.
 
     Args:
-        path: the file; a name that ends in `.gz` is decompressed.
+        path: path of the file, which is decompressed if it ends in `.gz`.
 
     Raises:
-        UserError: the file cannot be read, is not whole, or has a line that is not UTF-8.
+        UserError: the file cannot be read, is truncated, or has a line that is not UTF-8.
     """
     number = 0
     try:
@@ -38,7 +38,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
 
 
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output in binary.
+    """Returns standard input and output in binary mode.
 
     Raises:
         UserError: one of them is closed.
@@ -50,14 +50,14 @@ def standard_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """The file to be read in binary, decompressed if its name ends in `.gz`."""
+    """Opens a file for reading in binary, decompressed if its name ends in `.gz`."""
     if os.fspath(path).endswith(".gz"):
         return cast(BinaryIO, gzip.open(path))
     return open(path, "rb")
 
 
 def without_end(line: bytes) -> bytes:
-    """A line read in binary, without its end and, as TensorFlow reads it, without any `\\r`."""
+    """Strips a binary line of its end and, like TensorFlow, of every `\\r`."""
     return line.replace(b"\r", b"").removesuffix(b"\n")
 
 

@@ -1,4 +1,4 @@
-"""The arguments and results of translators of any engine; no backend is loaded."""
+"""Arguments and results of translators on any engine, without loading a backend."""
 
 import numbers
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from keras_transformer.errors import UserError
 
 
 class Translation(NamedTuple):
-    """A translated sentence, and its score: log-probability / length penalty.
+    """A translated sentence and its score: log-probability / length penalty.
 
-    A sentence without a hypothesis, as constraints may leave it, becomes an empty one of score
+    If constraints leave no hypothesis, the text is empty and the score is
     `decoding.NO_HYPOTHESIS`, -1e9.
     """
 
@@ -18,16 +18,16 @@ class Translation(NamedTuple):
 
 
 def expect_at_least(least: int, name: str, value: int) -> None:
-    """Raises `UserError` unless an argument is an integer of at least `least`."""
+    """Raises `UserError` unless an argument is an integer and at least `least`."""
     if not isinstance(value, numbers.Integral) or value < least:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 
 def utf_8(sentence: str | bytes) -> bytes:
-    """The sentence in UTF-8; a lone surrogate becomes a question mark."""
+    """Encodes a sentence in UTF-8; a lone surrogate becomes a question mark."""
     return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, which a model can spell in bytes."""
+    """Removes line breaks, which a model can spell in bytes."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Strings in, strings out: a tokenizer, a model and a search, on TensorFlow."""
+"""Translation of strings on TensorFlow: a tokenizer, a model and a search."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ from keras_transformer.translation import Translation, expect_at_least, one_line
 
 
 class Alignment(NamedTuple):
-    """The subword of a sentence that each subword of its translation comes from.
+    """An alignment: the source subword that each target subword comes from.
 
     Attributes:
         source: subwords of the sentence.
@@ -39,31 +39,30 @@ class Alignment(NamedTuple):
 
 
 class Translator:
-    """Translates sentences by beam search (paper, section 6.1), or draws translations at random.
+    """Translates sentences by beam search (paper, section 6.1), or samples translations at random.
 
     Sentences of similar length are translated together, and put back in order. As soon as one is
-    done, the next one takes its batch slot. The translation of a sentence does not depend on the
-    other sentences; a sentence without a token has an empty one. What is drawn at random is a
-    function of `seed` and of how many sentences the translator was given before, in this call and
-    in earlier ones.
+    done, the next one takes its batch slot. A translation does not depend on the other sentences.
+    A sentence without a token has an empty translation. Random samples are a function of `seed`
+    and of the number of sentences translated before, in this call and in earlier ones.
 
     Args:
-        model: a `Transformer`, or several of one vocabulary, whose mean of probabilities counts.
-        tokenizer: the vocabulary it was trained with.
-        options: what to search for.
+        model: a `Transformer`, or several of one vocabulary, whose probabilities are averaged.
+        tokenizer: the vocabulary that the model was trained with.
+        options: options of the search.
         tokens_per_batch: number of source tokens that are encoded together. The batch slots have
             room for as many positions, counting the maximum length of each translation.
-        max_source_length: a longer sentence, in tokens with the end symbol, is translated up to
-            here; at least 2.
-        jit_compile: compile the search with XLA, once for each of a few shapes of batch. That takes
-            seconds each, and is worth it from some thousand sentences on.
-        workers: batches translated at the same time, each in a thread.
-        constraint: a function that masks the symbols that may follow, given those so far, see
-            `decoding.Constraint`; it holds besides `options`. None for no such constraint.
+        max_source_length: maximum source tokens, end symbol included; longer sentences are cut. At
+            least 2.
+        jit_compile: whether to compile the search with XLA, once for each of a few batch shapes.
+            Each takes seconds; it pays off from a few thousand sentences on.
+        workers: number of batches translated at the same time, each in a thread.
+        constraint: function that masks the symbols that may follow, given those so far, see
+            `decoding.Constraint`; it applies in addition to `options`. None for no constraint.
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
-        UserError: an option is out of range, or the vocabulary is not of the model's size.
+        UserError: an option is out of range, or the vocabulary does not fit the model.
 
     Example:
         >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
@@ -84,7 +83,7 @@ class Translator:
         **search_options,
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
-        expect_at_least(2, "max_source_length", max_source_length)  # a token, and the end
+        expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         expect_at_least(1, "workers", workers)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self.options = dataclasses.replace(options, **search_options)
@@ -113,10 +112,10 @@ class Translator:
         self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
 
     def with_options(self, options: SearchOptions) -> "Translator":
-        """A translator of the same models and vocabulary that searches otherwise.
+        """Returns a translator with the same models and vocabulary, but other options.
 
         Args:
-            options: what it searches for.
+            options: options of its search.
 
         Example:
             >>> greedy = translator.with_options(SearchOptions(beam_size=1))
@@ -135,31 +134,31 @@ class Translator:
         )
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
-        """The translation of each sentence, in order."""
+        """Returns the translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
         self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[Translation]:
-        """The best translation of each sentence and its score, in order.
+        """Returns the best translation of each sentence and its score, in order.
 
         Args:
-            sentences: what to translate: strings, or bytes of UTF-8, of any iterable.
-            prefixes: what each translation must start with, as the vocabulary splits it; an empty
-                one forces nothing. None for nothing at all.
+            sentences: sentences to translate: any iterable of strings or UTF-8 bytes.
+            prefixes: start of each translation, as the vocabulary splits it; an empty prefix
+                forces nothing. None for no prefixes.
 
         Raises:
-            UserError: there are not as many prefixes as sentences, or either is no iterable of
-                strings.
+            UserError: the numbers of prefixes and sentences differ, or either is not an iterable
+                of strings.
         """
         return [translations[0] for translations in self.translate_n(sentences, prefixes)]
 
     def translate_n(
         self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, in order, the best first.
+        """Returns the `n_best` translations of each sentence, in order, the best first.
 
-        There are fewer where fewer were found: of a sentence without a token, one. Arguments are
+        There are fewer if fewer were found; a sentence without a token has one. Arguments are
         those of `translate`.
         """
         texts = as_list(sentences)
@@ -189,7 +188,7 @@ class Translator:
                 arguments.append(tf.constant(self._shaped(prefix_ids, size)))
             search_ids = self._search_ids if forced is None else self._search_ids_from_prefix
             if self.jit_compile:
-                # TensorFlow warns of functions that are traced again: here each shape is meant to.
+                # TensorFlow warns about retracing, but here each shape needs its own trace.
                 search_ids = search_ids.get_concrete_function(*arguments)
             ids, scores = search_ids(*arguments)
             n_best = ids.shape[1]
@@ -210,17 +209,17 @@ class Translator:
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
         """Scores given translations as the search would: log-probability / length penalty.
 
-        A translation is scored as the vocabulary splits it, which need not be how the search
-        spelled it. A sentence without a token has one translation, the empty one, of score 0; any
-        other scores `NO_HYPOTHESIS`, -1e9.
+        A translation is scored as the vocabulary splits it; the search may have spelled it
+        differently. For a sentence without a token, the empty translation scores 0; any other
+        scores `NO_HYPOTHESIS`, -1e9.
 
         Args:
-            sentences: what was translated; a longer one is read up to `max_source_length`.
-            translations: one for each sentence; a longer one is read up to `max_source_length`.
+            sentences: source sentences, cut at `max_source_length`.
+            translations: one translation for each sentence, cut at `max_source_length`.
 
         Raises:
-            UserError: there are not as many translations as sentences, or either is no iterable of
-                strings.
+            UserError: the numbers of translations and sentences differ, or either is not an
+                iterable of strings.
 
         Example:
             >>> translator.score(["Two dogs."], ["Zwei Hunde."])
@@ -236,18 +235,18 @@ class Translator:
         return scores.tolist()
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
-        """The source subword that each target subword attends to most.
+        """Aligns each target subword with the source subword that it attends to most.
 
-        By the mean of the heads of the last layer but one, which of all layers is nearest to what
-        people align (Garg et al., 2019); of an ensemble, by its first model.
+        It uses the mean attention over heads in the last layer but one, which is closest to human
+        alignments (Garg et al., 2019). An ensemble uses its first model.
 
         Args:
-            sentences: what was translated.
-            translations: one for each sentence, as the vocabulary splits it.
+            sentences: source sentences.
+            translations: one translation for each sentence, as the vocabulary splits it.
 
         Raises:
-            UserError: there are not as many translations as sentences, or either is no iterable of
-                strings.
+            UserError: the numbers of translations and sentences differ, or either is not an
+                iterable of strings.
 
         Example:
             >>> [alignment] = translator.align(["Two dogs."], ["Zwei Hunde."])
@@ -272,15 +271,15 @@ class Translator:
         target = tf.constant([[config.start_id, *target_ids]])
         weights = attention_maps(model, source, target).memory
         weights = weights[max(0, len(weights) - 2)][0]
-        # Each position predicts the subword after it; the end symbol comes from nowhere.
+        # Each position predicts the next subword; the end symbol is aligned with nothing.
         weights = tf.reduce_mean(tf.cast(weights, tf.float32), axis=0)[:-1, :-1]
         best = tf.argmax(weights, axis=1).numpy().tolist()
         return [(source_index, target_index) for target_index, source_index in enumerate(best)]
 
     def export(self, output: str | os.PathLike) -> Path:
-        """Writes the next version, `output/1` at first, for TensorFlow Serving.
+        """Writes the next version for TensorFlow Serving, starting with `output/1`.
 
-        `keras_transformer.export.export_saved_model` tells what it holds, and what it raises.
+        See `keras_transformer.export.export_saved_model` for its contents and errors.
 
         Returns:
             The folder of the new version.
@@ -289,7 +288,7 @@ class Translator:
             >>> translator.export("export/en-de")
             PosixPath('export/en-de/1')
         """
-        # Imported here: export is made of translators, not translators of export.
+        # Imported here because the export module imports this one.
         from keras_transformer.export import export_saved_model
 
         return export_saved_model(self, output)
@@ -313,7 +312,7 @@ class Translator:
         return [sentence[: self.max_source_length - 1] for sentence in sentences]
 
     def _ids(self, tokens, rows):
-        """The ids of some sentences, each with its end symbol, padded."""
+        """Pads the ids of some sentences, each with its end symbol."""
         end_id = self.models[0].config.end_id
         return self._padded([[*tokens[row], end_id] for row in rows])
 
@@ -324,11 +323,11 @@ class Translator:
         return ids
 
     def _batches(self, lengths: np.ndarray, in_turns: bool = False):
-        """Plans the batches: sentences of similar length, those without a token left out.
+        """Plans batches of sentences of similar length, without those that have no token.
 
-        A batch has as many sentences as slots; or, if they take turns in the slots (`in_turns`), as
-        many as `tokens_per_batch` has source tokens. For XLA, sizes are powers of two, since each
-        is another shape to compile.
+        A batch has as many sentences as slots. If sentences take turns in the slots (`in_turns`),
+        it has as many as fit in `tokens_per_batch` source tokens. For XLA, sizes are powers of two,
+        because each size is another shape to compile.
 
         Yields:
             The number of batch slots, the number of rows including rows of padding, and the indices
@@ -350,24 +349,24 @@ class Translator:
             order = order[size:]
 
     def _shaped(self, ids, size):
-        """The ids, filled up to one of few shapes if XLA compiles."""
+        """Pads ids to one of a few shapes if XLA compiles."""
         if not self.jit_compile:
             return ids
-        # A row of padding alone is done before it begins.
+        # A row of padding alone is done before the first step.
         rows = size - ids.shape[0]
         columns = self._rounded(ids.shape[1]) - ids.shape[1]
         return np.pad(ids, [(0, rows), (0, columns)], constant_values=self._pad_id)
 
     def _rounded(self, length: int) -> int:
-        """The length a batch gets: for XLA one of few, from 32 on two to an octave."""
+        """Rounds up the length of a batch for XLA: to 8, 16, 24, 32, 48, 64, 96, 128 and so on."""
         if not self.jit_compile:
             return length
         unit = max(8, (1 << length.bit_length()) // 4)
         return -(-length // unit) * unit
 
     def _compiled(self, signature):
-        # To XLA each shape is another program; TensorFlow's own takes all. Autograph would look for
-        # something to convert, which takes its time, and find nothing.
+        # For XLA each shape is another program; TensorFlow's own function takes all shapes.
+        # Autograph is off because it takes time and has nothing to convert.
         return tf.function(
             self._search,
             None if self.jit_compile else signature,

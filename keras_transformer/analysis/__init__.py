@@ -1,4 +1,4 @@
-"""Views of a trained model: its attention, as numbers and pictures, and its cost."""
+"""Analysis of models: attention as numbers and pictures, and the cost of training."""
 
 import lazy_loader
 

@@ -12,15 +12,15 @@ Tensor = Any
 
 
 class AttentionMaps(NamedTuple):
-    """Weights, one tensor a layer: float (batch, num_heads, query_length, value_length).
+    """Attention weights, one tensor a layer: float (batch, num_heads, query_length, value_length).
 
-    Only layers of the type "attention" have maps of one side to itself: of other types there are
-    none, and the lists are empty.
+    Self-attention has maps only if `layer_type` is "attention"; otherwise `encoder` and `decoder`
+    are empty.
 
     Attributes:
-        encoder: of source positions to source positions.
-        decoder: of target positions to target positions.
-        memory: of target positions to source positions.
+        encoder: weights of encoder self-attention, source positions to source positions.
+        decoder: weights of decoder self-attention, target positions to target positions.
+        memory: weights of cross-attention, target positions to source positions.
     """
 
     encoder: list[Tensor]
@@ -29,7 +29,7 @@ class AttentionMaps(NamedTuple):
 
 
 def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
-    """The attention weights of every head of every layer.
+    """Computes the attention weights of every head of every layer.
 
     Args:
         model: a built `Transformer`.
@@ -61,7 +61,7 @@ def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
 
 @contextlib.contextmanager
 def _recorded(attention):
-    """A list, to which the weights are added that the layer computes meanwhile."""
+    """Records the attention weights that the layer computes, as a list."""
     weights, compute = [], attention.attention_weights
 
     def compute_and_record(*args, **kwargs):
@@ -72,4 +72,4 @@ def _recorded(attention):
     try:
         yield weights
     finally:
-        del attention.attention_weights  # the instance's, which hides the class's
+        del attention.attention_weights  # the instance attribute, which hides the class's

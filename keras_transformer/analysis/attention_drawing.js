@@ -1,7 +1,7 @@
 "use strict";
-// The drawing of attention, of pages on disk and of the server's page.
+// Draws attention, on pages on disk and on the server's page.
 
-// Text reaches a page here only, and as text.
+// The only place where text enters a page, always as plain text.
 function make(parent, tag, attributes = {}, text = "") {
   const space = tag === "svg" ? "http://www.w3.org/2000/svg" : parent.namespaceURI;
   const element = document.createElementNS(space, tag);
@@ -10,8 +10,8 @@ function make(parent, tag, attributes = {}, text = "") {
   return parent.appendChild(element);
 }
 
-// Gives each kind of attention `weight(layer, head, query, key)`.
-// Weights come as 16-bit integers in base64, least significant byte first.
+// Adds `weight(layer, head, query, key)` to each kind of attention.
+// Weights are encoded as 16-bit integers in base64, least significant byte first.
 function readAttention(attention) {
   const { kinds, colours } = attention;
   for (const kind of kinds) {
@@ -27,15 +27,15 @@ function readAttention(attention) {
 }
 
 const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}%`;
-// Isolated, lest text from right to left moves the figures beside it.
+// Isolates text, so that right-to-left text does not move the figures beside it.
 const isolated = (text) => `\u2068${text}\u2069`;
 
-// Draws into an element what `readAttention` returns: controls, words, and the lines between them.
-// `kind` is shown first.
+// Draws the result of `readAttention` into an element: controls, words, and lines between them.
+// It shows `kind` first.
 function drawAttention(root, { kinds, colours }, kind = kinds[0]) {
-  const ROW = 26, FAINT = 0.02, MOST = 5000;  // of more lines a browser grows slow
+  const ROW = 26, FAINT = 0.02, MOST = 5000;  // more lines slow a browser down
   const IDLE = "Point at a word, or click it to hold it.";
-  // What is shown: a kind of attention, a layer, heads, and the word pointed at or pinned.
+  // The current view: a kind of attention, a layer, heads, and the word pointed at or pinned.
   const state = { kind, layer: 0, heads: new Set(colours.keys()), word: null, pinned: null };
 
   root.classList.add("attention");
@@ -98,8 +98,8 @@ function drawAttention(root, { kinds, colours }, kind = kinds[0]) {
     }
   }
 
-  // Encoder and decoder need not have as many layers. First is shown the last but one, as in the
-  // paper.
+  // Encoder and decoder may differ in their number of layers. Start at the last layer but one, as
+  // in the paper.
   function showLayers() {
     for (const label of controls.layers.querySelectorAll("label")) label.remove();
     state.layer = Math.max(0, state.kind.layers - 2);
@@ -181,7 +181,7 @@ function drawAttention(root, { kinds, colours }, kind = kinds[0]) {
       + (hidden ? ` Not drawn: the ${hidden} faintest lines.` : "");
   }
 
-  // The weight between a word and one of the other side.
+  // The weight between a word and a word of the other side.
   function between(head, word, index) {
     const [query, key] = word.side === "queries" ? [word.index, index] : [index, word.index];
     return state.kind.weight(state.layer, head, query, key);

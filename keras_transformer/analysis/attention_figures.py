@@ -1,4 +1,4 @@
-"""Attention drawn as in the paper (figures 3 to 5), and as heat maps, with matplotlib."""
+"""Attention figures with matplotlib: lines as in the paper (figures 3 to 5), and heat maps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,17 +12,17 @@ from matplotlib.textpath import TextPath
 
 from keras_transformer.analysis.pair_attention import WordAttention
 
-# Okabe and Ito's colours, which colour-blind people tell apart; yellow darker, to show on white.
+# Okabe and Ito's colours, safe for colour-blind readers; yellow is darker, to show on white.
 _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"]
-_ROW = 0.25  # inches from word to word
+_ROW = 0.25  # inches between words
 _FONT = 10  # points
 _LINES = 2.6  # inches between the two columns of words
-_MARGIN, _CHIP = 0.15, 0.4  # inches; a chip is a head's in the legend
-_FAINT = 0.02  # lines of less weight would not be seen
+_MARGIN, _CHIP = 0.15, 0.4  # inches; a chip marks a head in the legend
+_FAINT = 0.02  # lines of less weight would be invisible
 
 
 def head_colours(num_heads: int) -> list[str]:
-    """A colour for each head, as "#rrggbb"; from the ninth on, lighter ones of the same hues."""
+    """Lists a colour for each head, as "#rrggbb"; from the ninth head on, lighter ones."""
     colours = []
     for head in range(num_heads):
         colour = np.array(to_rgb(_COLOURS[head % len(_COLOURS)]))
@@ -38,16 +38,16 @@ def line_figure(
     heads: Sequence[int] | None = None,
     words: Sequence[int] | None = None,
 ) -> Figure:
-    """The paper's drawing: a line from each word to those it attends to, one colour a head.
+    """Draws attention as the paper does: lines from each word to those it attends to.
 
-    The more opaque a line, the greater its weight. With `words`, squares beside each word on the
-    right show the weight that each head gives it, summed over `words`.
+    Each head has a colour, and more opaque lines have greater weights. With `words`, squares beside
+    each word on the right show the weight that each head gives it, summed over `words`.
 
     Args:
-        attention: of a sentence pair, as `pair_attention` makes it.
-        layer: its index, from 0.
-        heads: indices of the heads to draw; all by default.
-        words: positions of the queries to draw lines from; all by default.
+        attention: attention of a sentence pair, from `pair_attention`.
+        layer: index of the layer, from 0.
+        heads: indices of the heads to draw; default: all.
+        words: positions of the queries to draw lines from; default: all.
 
     Example:
         >>> maps = pair_attention(model, tokenizer, "Two dogs.", "Zwei Hunde.")
@@ -77,7 +77,7 @@ def line_figure(
         for key in np.flatnonzero(weights[head, query] >= _FAINT)
     )
     segments, line_colours = [], []
-    for weight, query, key, place in lines:  # the strongest last, on top
+    for weight, query, key, place in lines:  # strongest last, so that it is on top
         beside = (len(heads) / 2 - place) * min(0.02, 0.5 * _ROW / len(heads))
         segments.append([(start, height(query) + beside), (end, height(key) + beside)])
         line_colours.append((*to_rgb(colours[heads[place]]), min(1.0, weight)))
@@ -103,7 +103,7 @@ def line_figure(
 
 
 def heat_figure(attention: WordAttention, layer: int, heads: Sequence[int] | None = None) -> Figure:
-    """The weights of a layer as a heat map, the mean of some heads; arguments of `line_figure`."""
+    """Draws a layer's mean weight over some heads as a heat map; arguments as for `line_figure`."""
     weights = attention.weights[layer]
     heads = _each_once(range(len(weights)) if heads is None else heads)
     mean = weights[heads].mean(axis=0)
@@ -120,7 +120,7 @@ def heat_figure(attention: WordAttention, layer: int, heads: Sequence[int] | Non
 
 
 def grid_figure(attention: WordAttention) -> Figure:
-    """Every head of every layer, a small heat map each: layers from top to bottom."""
+    """Draws a small heat map of every head of every layer, layers from top to bottom."""
     layers, heads = attention.weights.shape[:2]
     longest = max(len(attention.queries), len(attention.keys))
     is_labelled = longest <= 30
@@ -145,14 +145,14 @@ def grid_figure(attention: WordAttention) -> Figure:
 
 
 def _page(width, height, title, heads=(), colours=()):
-    """A figure with a title and a legend of heads, and axes below whose unit is an inch."""
+    """Makes a figure with a title and a legend of heads, and axes below in units of inches."""
     header = 0.65 if heads else 0.4
     width = max(width, 0.1 * len(title), _CHIP * len(heads) + 0.5)
     size = (width + 2 * _MARGIN, height + header + 2 * _MARGIN)
     figure = Figure(figsize=size)
 
     def axes(left, bottom, width, height):
-        """Axes at inches from the page's lower left corner, margins apart."""
+        """Adds axes at a place given in inches from the lower left corner inside the margins."""
         place = (_MARGIN + left) / size[0], (_MARGIN + bottom) / size[1]
         return figure.add_axes((*place, width / size[0], height / size[1]))
 
@@ -172,7 +172,7 @@ def _page(width, height, title, heads=(), colours=()):
 
 
 def _title(attention, layer, heads, before=""):
-    """Layers and heads are numbered from 1, as in the paper."""
+    """Makes a title that numbers layers and heads from 1, as in the paper."""
     layers, num_heads = attention.weights.shape[:2]
     which = "all heads" if len(heads) == num_heads else f"head{'s' * (len(heads) > 1)} "
     if len(heads) < num_heads:
@@ -190,7 +190,7 @@ def _capitalised(title):
 
 
 def _text_width(labels):
-    """Inches that the longest label takes."""
+    """Width of the longest label in inches."""
     return (
         0.2 + max(TextPath((0, 0), label, size=_FONT).get_extents().width for label in labels) / 72
     )

@@ -1,4 +1,4 @@
-"""Attention to look into: one HTML page, that needs nothing else (paper, figures 3 to 5)."""
+"""Interactive attention on one self-contained HTML page (paper, figures 3 to 5)."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ from keras_transformer.analysis.pair_attention import WordAttention
 
 
 def attention_page(maps: Mapping[str, WordAttention]) -> str:
-    """A page of HTML that shows the attention of a chosen layer and heads, word by word.
+    """Makes an HTML page that shows the attention of a chosen layer and heads, word by word.
 
-    It loads nothing, so it works from a file and without a network.
+    The page loads nothing, so it works from a file and without a network.
 
     Args:
-        maps: as `pair_attention` makes them; all of as many heads.
+        maps: attention from `pair_attention`, all with the same number of heads.
 
     Example:
         >>> maps = pair_attention(model, tokenizer, "Two dogs.", "Zwei Hunde.")
@@ -30,14 +30,14 @@ def attention_page(maps: Mapping[str, WordAttention]) -> str:
         resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
         for name in ("attention_page.html", "attention_drawing.css", "attention_drawing.js")
     )
-    # Inside of <script> only "<" could end or begin something.
+    # Inside <script>, only "<" could start or end a tag.
     data = json.dumps(attention_data(maps)).replace("<", "\\u003c")
     page = page.replace("{{STYLE}}", style).replace("{{SCRIPT}}", script)
     return page.replace("{{ATTENTION}}", data)
 
 
 def attention_data(maps: Mapping[str, WordAttention]) -> dict[str, Any]:
-    """The data of `attention_drawing.js`: the kinds of attention and a colour for each head."""
+    """Makes the data of `attention_drawing.js`: kinds of attention, and a colour for each head."""
     kinds = [
         {
             "title": attention.title,
@@ -53,6 +53,6 @@ def attention_data(maps: Mapping[str, WordAttention]) -> dict[str, Any]:
 
 
 def _encoded(weights):
-    """As 16-bit integers in base64: a third of their size in digits."""
+    """Encodes weights as 16-bit integers in base64: a third of their size in decimal digits."""
     integers = np.rint(np.clip(weights, 0, 1) * 65535).astype("<u2")
     return base64.b64encode(integers.tobytes()).decode("ascii")

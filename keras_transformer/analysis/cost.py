@@ -8,18 +8,18 @@ import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 
-# Sustained single-precision operations a second, by which the paper estimates (its footnote 5).
+# Sustained single-precision operations per second, as the paper assumes (footnote 5).
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 
 class ForwardFlops(NamedTuple):
-    """Operations of the matrix products of a forward pass: a multiplication and an addition each.
+    """Operations of the matrix products of a forward pass; multiplications and additions count.
 
     Attributes:
-        projections: to queries, keys and values, and of the heads to the output.
+        projections: projections to queries, keys and values, and from the heads to the output.
         scores: queries times keys, and weights times values, masked positions included.
         feed_forward: both products of the feed-forward networks.
-        logits: the pre-softmax projection.
+        logits: the projection before the softmax.
     """
 
     projections: int
@@ -35,14 +35,14 @@ class ForwardFlops(NamedTuple):
 def forward_flops(
     config: TransformerConfig, batch: int, source_length: int, target_length: int
 ) -> ForwardFlops:
-    """The operations of one forward pass over a batch, part by part.
+    """Counts the operations of one forward pass over a batch, part by part.
 
-    Only matrix products are counted; looking up embeddings is none.
+    Only matrix products count; looking up embeddings is not one.
 
     Args:
-        config: the model.
-        batch: pairs of sentences.
-        source_length, target_length: positions of each, padding included.
+        config: configuration of the model.
+        batch: number of sentence pairs.
+        source_length, target_length: positions per sentence, padding included.
 
     Raises:
         UserError: another type of layer takes the place of self-attention.
@@ -56,12 +56,12 @@ def forward_flops(
     source, target = batch * source_length, batch * target_length
     encoders, decoders = config.num_encoder_layers, config.num_decoder_layers
     d_k, d_v = config.d_k, config.d_v
-    assert d_k and d_v  # the configuration fills them in
+    assert d_k and d_v  # `TransformerConfig` fills them in
     heads_width = config.num_heads * (d_k + d_v)
 
-    # A layer projects twice d_model x heads_width: of queries and outputs, of keys and values.
+    # Two projections of d_model x heads_width: queries and outputs, keys and values.
     projected = encoders * 2 * source + decoders * (2 * target + target + source)
-    # Pairs of a query's position and a value's.
+    # Pairs of a query position and a value position.
     attended = encoders * source * source_length + decoders * target * (
         target_length + source_length
     )
@@ -77,10 +77,10 @@ def forward_flops(
 def training_flops(
     config: TransformerConfig, batch: int, source_length: int, target_length: int
 ) -> int:
-    """The operations of one training step: three times those of the forward pass.
+    """Counts the operations of one training step: three times those of the forward pass.
 
-    Of each product of the forward pass the backward pass makes two: the gradient of either factor.
-    Arguments are those of `forward_flops`.
+    For each product of the forward pass, the backward pass computes two: the gradients of both
+    factors. Arguments are those of `forward_flops`.
 
     Example:
         >>> f"{training_flops(TransformerConfig(), 1000, 25, 25):.2e}"
@@ -90,7 +90,7 @@ def training_flops(
 
 
 def sustained_flops(hardware: str) -> float:
-    """The operations a second of a device: of one that the paper names, or the number given.
+    """Returns a device's operations per second, from its name in the paper or from a number.
 
     Raises:
         UserError: the name is unknown, or the number is not positive.
@@ -110,7 +110,7 @@ def sustained_flops(hardware: str) -> float:
 
 
 def estimated_flops(seconds: float, devices: int, hardware: str) -> float:
-    """The paper's estimate: training time x number of devices x their sustained rate (Table 2).
+    """Estimates training operations as the paper does: time x devices x sustained rate (Table 2).
 
     Example:
         >>> f"{estimated_flops(12 * 3600, 8, 'P100'):.1e}"  # the base model
@@ -129,16 +129,17 @@ def cost_report(
     devices: int = 8,
     seconds_per_step: float | None = None,
 ) -> str:
-    """A report of the cost of training, as lines to print.
+    """Makes a report of the cost of training, as lines to print.
 
     Args:
-        config: the model.
-        steps: updates in all.
-        tokens_per_batch: source tokens, and target tokens, of a step over all devices at most.
-        source_length, target_length: tokens of a sentence.
-        hardware: a key of `SUSTAINED_FLOPS`, or operations a second.
-        devices: how many of them.
-        seconds_per_step: as measured; without it the report has the time at the full rate only.
+        config: configuration of the model.
+        steps: number of updates.
+        tokens_per_batch: maximum source tokens, and target tokens, per step over all devices.
+        source_length, target_length: tokens per sentence.
+        hardware: key of `SUSTAINED_FLOPS`, or operations per second.
+        devices: number of devices.
+        seconds_per_step: measured time of a step; without it, the report gives only the time at
+            the full rate.
 
     Raises:
         UserError: a number is not positive and finite, or a batch has no room for a sentence.
@@ -195,9 +196,9 @@ def cost_report(
 
 
 def parameter_count(config: TransformerConfig) -> int:
-    """The number of trained parameters.
+    """Counts the trained parameters.
 
-    Layers are alike, so models of one or two of them tell what each layer adds.
+    All layers are equal, so models of one and two layers tell how many each layer adds.
     """
 
     def count(encoders, decoders):

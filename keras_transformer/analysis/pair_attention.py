@@ -1,4 +1,4 @@
-"""The attention between the words of a sentence pair: weights with their labels, ready to draw."""
+"""Attention between the words of a sentence pair: labelled weights, ready to draw."""
 
 import itertools
 import re
@@ -13,21 +13,21 @@ from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import Tokenizer
 
-MAX_LENGTH = 400  # tokens of a side: nobody could read a picture of more
-JOINED = "·"  # begins a subword that goes on with the word before it
+MAX_LENGTH = 400  # tokens of a side: a picture of more is unreadable
+JOINED = "·"  # marks a subword that continues a word
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class WordAttention(NamedTuple):
-    """Attention weights between the words of one sentence and those of another, or itself.
+    """Attention weights from the words of one sentence to those of another, or its own.
 
     Attributes:
-        title: "encoder self-attention", for example.
-        queries: the words that look, as `readable` writes them.
-        keys: the words that are looked at.
+        title: kind of attention, such as "encoder self-attention".
+        queries: words that attend, as written by `readable`.
+        keys: words that are attended to.
         weights: float32 (layers, num_heads, queries, keys); each row sums to one.
-        pieces: the subwords of the queries, as the vocabulary has them.
-        key_pieces: those of the keys.
+        pieces: subwords of the queries, as in the vocabulary.
+        key_pieces: subwords of the keys.
     """
 
     title: str
@@ -38,16 +38,16 @@ class WordAttention(NamedTuple):
     key_pieces: list[str]
 
     def find(self, word: str) -> list[int]:
-        """The positions among the queries of a word's first occurrence: of all its subwords.
+        """Finds the query positions of all subwords of a word's first occurrence.
 
-        A word is found as a whole: "or" is not found in "horse". Several words with blanks between
-        them are found too.
+        Only whole words match: "or" is not found in "horse". Several words with blanks between them
+        match too.
 
         Raises:
-            UserError: it is not there.
+            UserError: the word is not there.
         """
         text, owners = _spelled(self.pieces)
-        # A letter at either end of the word must have no letter beside it; a sign may.
+        # A letter at either end of the word must not touch another letter; a sign may.
         pattern = rf"(?<!\w(?=\w)){re.escape(word)}(?!(?<=\w)\w)"
         for match in re.finditer(pattern, text):
             inside = set().union(*owners[match.start() : match.end()])
@@ -62,10 +62,10 @@ class WordAttention(NamedTuple):
 def pair_attention(
     model: Transformer, tokenizer: Tokenizer, source: str, target: str
 ) -> dict[str, WordAttention]:
-    """The attention of every layer and head, as the model reads `source` and writes `target`.
+    """Computes the attention of all layers and heads for a source and its translation.
 
-    In decoder self-attention a word stands for the position at which it is read, in attention to
-    the source for the position at which it is written, which is the one before.
+    In decoder self-attention, a word labels the position that reads it. In cross-attention, it
+    labels the position that predicts it, which is the one before.
 
     Args:
         model: a built `Transformer`.
@@ -74,8 +74,8 @@ def pair_attention(
         target: its translation, the model's own or any other.
 
     Returns:
-        By name: "encoder", "decoder" and "memory", the decoder's attention to the source. Where
-        another `layer_type` takes the place of self-attention, "memory" alone.
+        Attention by name: "encoder", "decoder" and "memory" (cross-attention). If another
+        `layer_type` replaces self-attention, "memory" alone.
 
     Raises:
         UserError: a sentence has no token, or more than 400.
@@ -115,7 +115,7 @@ def pair_attention(
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
-    """Subwords as people read them: `·` where a word goes on, no mark where one begins.
+    """Writes subwords for readers: `·` marks the continuation of a word.
 
     Example:
         >>> readable(["▁rid", "ing", "▁caf", "<0xC3>", "<0xA9>", ".", "</s>"])
@@ -129,9 +129,9 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int | None]:
-    """The number of the word that each subword belongs to, where blanks part words.
+    """Numbers the word that each subword belongs to; blanks separate words.
 
-    None is the number of a subword that spells blanks alone.
+    A subword that spells only blanks has the number None.
 
     Example:
         >>> word_numbers(["▁rid", "ing", "▁", "<0xC3>", "<0xA9>", "."])
@@ -155,12 +155,12 @@ def _words(pieces):
 
 
 def _characters(pieces):
-    """Byte pieces as the characters that they spell, or as they are if they spell none."""
+    """Labels byte pieces by the characters that they spell, or as they are if they spell none."""
     spelled = bytes(int(piece[3:5], 16) for piece in pieces)
     labels = []
     for character in spelled.decode("utf-8", "surrogateescape"):
         size = len(character.encode("utf-8", "surrogateescape"))
-        if not character.isprintable():  # so are the bytes that spell none
+        if not character.isprintable():  # includes bytes that spell no character
             labels += pieces[len(labels) : len(labels) + size]
         elif size == 1:
             labels.append(character)
@@ -170,10 +170,10 @@ def _characters(pieces):
 
 
 def _spelled(pieces):
-    """The text that pieces spell, and for each of its characters which pieces it comes from.
+    """Returns the text that pieces spell, and the pieces that each of its characters comes from.
 
-    Example: ["▁caf", "<0xC3>", "<0xA9>"] is " café", from [set(), {0}, {0}, {0}, {1, 2}]: a blank
-    belongs to no piece.
+    Example: ["▁caf", "<0xC3>", "<0xA9>"] spell " café", from [set(), {0}, {0}, {0}, {1, 2}]: a
+    blank belongs to no piece.
     """
     content, piece_of_byte = b"", []
     for index, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""The positional encoding and the learning rate, drawn (paper, sections 3.5 and 5.3)."""
+"""Figures of the positional encoding and the learning rate (paper, sections 3.5 and 5.3)."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,10 @@ from keras_transformer.schedules import InverseSquareRootSchedule
 
 
 def positions_figure(positions: PositionalEncoding | LearnedPositions, length: int = 100) -> Figure:
-    """Draws the vectors added at each position, and how alike two positions are.
+    """Draws the vector added at each position, and the cosine similarity of positions.
 
     Args:
-        positions: the layer, sinusoids or a learned table.
+        positions: layer that adds positions, sinusoidal or learned.
         length: number of positions.
 
     Example:
@@ -40,10 +40,10 @@ def positions_figure(positions: PositionalEncoding | LearnedPositions, length: i
 
 
 def schedule_figure(schedules: Mapping[str, InverseSquareRootSchedule], steps: int) -> Figure:
-    """The learning rate of each update, one curve a schedule.
+    """Draws the learning rate of each update, one curve per schedule.
 
     Args:
-        schedules: by the name that the legend gives them.
+        schedules: schedules by their names in the legend.
         steps: number of updates.
 
     Example:

@@ -1,4 +1,4 @@
-"""Table 2 of the paper: quality and cost of training, published and counted."""
+"""Table 2 of the paper: translation quality and training cost, published and counted."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ from keras_transformer.analysis.cost import estimated_flops, training_flops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.presets import PRESETS
 
-LENGTH = 25  # tokens of a sentence: twice as many make 1% more operations
+LENGTH = 25  # tokens per sentence: twice as many add 1% of operations
 
 
 class Published(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014, and operations of training."""
+    """A row of Table 2: BLEU on newstest2014, and floating-point operations of training."""
 
     model: str
     bleu_de: float | None = None
@@ -37,10 +37,10 @@ _HOURS = {"base": 12, "big": 3.5 * 24}  # on 8 P100 (section 5.2)
 
 
 def table2() -> str:
-    """Table 2, to print: as published, and for our presets the estimate and the exact count.
+    """Formats Table 2 as published, with an estimate and an exact count for our presets.
 
-    The estimate is the paper's own formula with the time that the paper reports; the count is of
-    the matrix products of all training steps.
+    The estimate uses the paper's own formula and training time. The count is that of the matrix
+    products in all training steps.
 
     Example:
         >>> print(table2().splitlines()[-1])
@@ -66,7 +66,7 @@ def table2() -> str:
 
 
 def counted_flops(preset: str) -> int:
-    """The operations of all training steps of a preset, as the paper trains it."""
+    """Counts the operations of all training steps of a preset, as the paper trains it."""
     training = PRESETS[preset].training
     batch = training["tokens_per_batch"] // LENGTH
     config = TransformerConfig.from_preset(preset)

@@ -1,4 +1,4 @@
-"""The work on a machine: compiled passes, replicas, cores, memory. Nothing here is the paper's."""
+"""Machine-specific work: compiled passes, replicas, cores, memory. None of it is from the paper."""
 
 import lazy_loader
 

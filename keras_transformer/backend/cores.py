@@ -1,23 +1,22 @@
-"""Shares the cores of a CPU among threads that work on parts (TensorFlow)."""
+"""Shares the cores of a CPU among parts of a batch, or among batches (TensorFlow)."""
 
 import contextlib
 import os
 
-# Where parts pay: wider models keep all cores busy with one product, and in smaller parts the
-# gradients of each, which are to be added up, take too large a share of the time.
+# Limits within which parts pay. Wider models keep all cores busy with one product; with fewer
+# tokens per part, adding up the parts' gradients takes too large a share of the time.
 _MOST_D_MODEL, _LEAST_TOKENS = 256, 1024
 
 
 def share_cores(parts: int) -> None:
     """Gives each of several parts that are computed at the same time its share of the cores.
 
-    For all of this process, and only before TensorFlow computes anything: after that its threads
-    are settled, and all is left as it is. One core on each of two small operations does more than
-    two on one, and then on the other.
+    It applies to the whole process, and only before TensorFlow computes anything; later calls have
+    no effect. Two small operations finish sooner with one core each than with both cores in turn.
 
     Args:
-        parts: of a batch in training (`parallel_parts`), or batches in translation (`workers`); 1
-            leaves all as it is.
+        parts: number of parts of a batch in training (`parallel_parts`), or of batches in
+            translation (`workers`); 1 changes nothing.
     """
     import tensorflow as tf
 
@@ -31,10 +30,10 @@ def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
 
     Args:
         d_model: width of the model.
-        tokens_per_batch: of each side.
+        tokens_per_batch: number of tokens on each side of a batch.
 
     Returns:
-        On a CPU, and for a narrow model, one for each core that gets enough tokens; else 1.
+        For a narrow model on a CPU, one part for each core that gets enough tokens; else 1.
 
     Example:
         >>> parts_for_cores(d_model=512, tokens_per_batch=25_000)  # a wide model

@@ -8,11 +8,11 @@ from keras import ops
 
 
 def fused(function: Callable) -> Callable:
-    """`function` of tensors, compiled by itself where the backend does not compile the whole step.
+    """Compiles a function of tensors, unless the backend compiles the whole step anyway.
 
-    TensorFlow runs a function op by op, each a pass over memory; XLA makes one or two of them.
-    Matrix products had better stay outside, since TensorFlow's are the faster ones. The other
-    backends compile the whole step anyway.
+    TensorFlow runs a function op by op, and each op is a pass over memory; XLA needs one or two
+    passes in all. Keep matrix products outside: TensorFlow's own are faster. The other backends
+    compile the whole step.
 
     Example:
         >>> @fused
@@ -27,7 +27,7 @@ def fused(function: Callable) -> Callable:
 
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
-    def with_tensors(*args):  # variables of a strategy could not be passed on
+    def with_tensors(*args):  # `compiled` takes no variables of a strategy
         avoid_crash()
         return compiled(*(value_of(x) if tf.is_tensor(x) else x for x in args))
 
@@ -35,11 +35,11 @@ def fused(function: Callable) -> Callable:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """`keras.ops.custom_gradient`, whose backends pass the upstream gradient in different ways.
+    """Applies `keras.ops.custom_gradient`, whose upstream gradient differs in form by backend.
 
     Args:
-        function: of tensors; returns a tensor, and a function from its gradient, one tensor, to the
-            gradients of the arguments.
+        function: function of tensors that returns a tensor, and a function from the gradient of
+            that tensor to the gradients of the arguments.
 
     Example:
         >>> @custom_gradient
@@ -59,7 +59,7 @@ def custom_gradient(function: Callable) -> Callable:
 
 
 def value_of(variable):
-    """A tensor of what a variable holds, for functions with a gradient of their own."""
+    """Converts a variable to a tensor, for functions with a custom gradient."""
     if keras.backend.backend() != "tensorflow":
         return ops.convert_to_tensor(variable)
     import tensorflow as tf
@@ -68,12 +68,12 @@ def value_of(variable):
 
 
 def fused_sum(x, axis: int):
-    """The sum over an axis, which stays as one of length 1; for use in a `fused` function."""
+    """Sums over an axis, which is kept with length 1; for use in a `fused` function."""
     return _by_halves(ops.add, ops.sum, x, axis)
 
 
 def fused_max(x, axis: int):
-    """The maximum over an axis, as `fused_sum`."""
+    """Takes the maximum over an axis; otherwise like `fused_sum`."""
     return _by_halves(ops.maximum, ops.max, x, axis)
 
 
@@ -81,7 +81,7 @@ def _by_halves(combine, reduce, x, axis):
     """Reduces an axis to length 1.
 
     On a CPU it combines halves with each other, which TensorFlow's XLA turns into vector
-    instructions; a plain sum of floats, whose order is fixed, it adds up one by one.
+    instructions. XLA adds up a plain sum of floats one by one, because its order is fixed.
     """
     length = x.shape[axis]
     while _reduces_by_halves() and length is not None and length > 1 and length % 2 == 0:

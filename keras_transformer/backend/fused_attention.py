@@ -4,13 +4,13 @@ from keras import ops
 
 from keras_transformer.backend.fused import custom_gradient, fused, fused_sum
 
-# Stands for minus infinity before the softmax: a row in which nothing may be attended to then
-# gives equal weights and not NaN.
+# Stands for minus infinity before the softmax, so that a fully masked row gives equal weights
+# instead of NaN.
 MINUS_INFINITY = -1e9
 
 
 def fused_attention_weights(queries, keys, mask=None):
-    """`layers.attention.attention_weights`, faster; arguments and result are the same."""
+    """Computes `layers.attention.attention_weights` faster; arguments and result are the same."""
     scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
     return _softmax(scores, True if mask is None else mask, queries.shape[-1] ** -0.5)
 
@@ -20,13 +20,14 @@ def _softmax(scores, mask, scale):
     @custom_gradient
     def softmax(scores):
         scaled = ops.where(mask, ops.cast(scores, "float32") * scale, MINUS_INFINITY)
+        # (batch, heads, query, key)
         weights = ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)
 
         def gradient(upstream):
             upstream = ops.cast(upstream, "float32")
             p = ops.cast(weights, "float32")
-            mean = fused_sum(upstream * p, axis=-1)
-            # A masked score has no gradient, though in a row of nothing else its weight is not 0.
+            mean = fused_sum(upstream * p, axis=-1)  # (batch, heads, query, 1)
+            # A masked score has no gradient, even in a fully masked row, where its weight is not 0.
             return ops.cast(ops.where(mask, (upstream - mean) * p * scale, 0.0), scores.dtype)
 
         return weights, gradient

@@ -6,7 +6,7 @@ from keras_transformer.backend.fused import custom_gradient, fused, fused_sum, v
 
 
 def rectified(x, kernel, bias):
-    """`max(0, x kernel + bias)`, whose gradient is rectified and summed up in one pass.
+    """Computes `max(0, x kernel + bias)`, with a gradient rectified and summed in one pass.
 
     Args:
         x: (rows, width).
@@ -19,11 +19,11 @@ def rectified(x, kernel, bias):
 
     @custom_gradient
     def hidden_of(x, kernel, bias):
-        hidden = ops.relu(ops.add(ops.matmul(x, kernel), bias))
+        hidden = ops.relu(ops.add(ops.matmul(x, kernel), bias))  # (rows, hidden)
 
         def gradient(upstream):
             upstream, bias_gradient = _rectified_gradient(upstream, hidden)
-            kernel_gradient = ops.matmul(ops.transpose(x), upstream)
+            kernel_gradient = ops.matmul(ops.transpose(x), upstream)  # (width, hidden)
             return ops.matmul(upstream, ops.transpose(kernel)), kernel_gradient, bias_gradient
 
         return hidden, gradient
@@ -33,6 +33,6 @@ def rectified(x, kernel, bias):
 
 @fused
 def _rectified_gradient(upstream, hidden):
-    gradient = ops.where(hidden > 0, upstream, 0)
-    total = fused_sum(ops.cast(gradient, "float32"), axis=0)[0]
+    gradient = ops.where(hidden > 0, upstream, 0)  # (rows, hidden)
+    total = fused_sum(ops.cast(gradient, "float32"), axis=0)[0]  # (hidden,)
     return gradient, ops.cast(total, upstream.dtype)

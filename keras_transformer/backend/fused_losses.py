@@ -1,7 +1,6 @@
-"""The losses of training over a whole vocabulary: float32 sums, gradients in closed form.
+"""Training losses over the whole vocabulary: float32 sums, gradients in closed form.
 
-One array of the vocabulary's size is made, the gradient, where automatic differentiation makes
-several.
+The gradient is the only array of the vocabulary's size; automatic differentiation makes several.
 """
 
 from keras import ops
@@ -10,13 +9,13 @@ from keras_transformer.backend.fused import custom_gradient, fused, fused_max, f
 
 
 def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
-    """`losses.smoothed_cross_entropy`, faster; arguments and result are the same.
+    """Computes `losses.smoothed_cross_entropy` faster; arguments and result are the same.
 
-    With d the logits less the largest of their row, y the label, V the vocabulary size and
-    s = epsilon / (V - 1), the cross-entropy against the smoothed target is
-    `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`. Its gradient is `softmax(d) - s`, less
-    `1 - epsilon - s` at y. All of this is float32, whatever the dtype of the logits; the gradient,
-    which has their dtype, is the only array of the vocabulary's size that is made.
+    Let d be the logits minus the largest of their row, y the label, V the vocabulary size and
+    s = epsilon / (V - 1). The cross-entropy against the smoothed target is
+    `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`. Its gradient is `softmax(d) - s`, minus
+    `1 - epsilon - s` at y. All of it is computed in float32. The gradient has the dtype of
+    the logits and is the only array of the vocabulary's size.
     """
     vocab_size = logits.shape[-1]
     share = epsilon / (vocab_size - 1)
@@ -36,10 +35,10 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
 
 
 def symmetric_divergence(logits):
-    """KL(p, q) + KL(q, p) of two distributions of each token, for R-Drop (Liang et al., 2021).
+    """Computes KL(p, q) + KL(q, p) of each token's two distributions (R-Drop; Liang et al., 2021).
 
-    It is the sum of `(p - q) (log p - log q)` over the vocabulary; its gradient, for the logits of
-    p, is `p (log p - log q - KL(p, q)) + p - q`.
+    It is the sum of `(p - q) (log p - log q)` over the vocabulary. Its gradient with respect to
+    the logits of p is `p (log p - log q - KL(p, q)) + p - q`.
 
     Args:
         logits: (2, ..., vocab_size), of any float dtype; the sums are float32.
@@ -66,7 +65,7 @@ def symmetric_divergence(logits):
 
 
 def token_nll(labels, logits):
-    """The negative log-likelihood of each token, (batch, length), without smoothing."""
+    """Computes the negative log-likelihood of each token, (batch, length), without smoothing."""
     largest, log_sum_exp, _ = _row_sums(logits)
     return log_sum_exp - (_at_labels(logits, labels) - largest)
 
@@ -78,9 +77,9 @@ def _at_labels(x, labels):
 
 @fused
 def _row_sums(logits):
-    """The largest logit of each row; of the logits less that, log-sum-exp and sum: float32."""
+    """Returns each row's largest logit, and log-sum-exp and sum of the logits minus it: float32."""
     largest = fused_max(ops.cast(logits, "float32"), axis=-1)[..., 0]
-    below = _below(logits, largest)
+    below = _below(logits, largest)  # (..., vocab_size)
     log_sum_exp = ops.log(fused_sum(ops.exp(below), axis=-1)[..., 0])
     return largest, log_sum_exp, fused_sum(below, axis=-1)[..., 0]
 
@@ -93,21 +92,21 @@ def _below(logits, largest):
 def _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share):
     probabilities = ops.exp(_below(logits, largest) - log_sum_exp[..., None])
     ids = ops.arange(logits.shape[-1], dtype="int32")
-    is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)
+    is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)  # (..., vocab_size)
     difference = probabilities - ops.where(is_label, peak + share, share)
     return ops.cast(difference * upstream[..., None], logits.dtype)
 
 
 @fused
 def _divergences(logits, largest, log_sum_exp):
-    """KL(p, q) and KL(q, p): (2, ...)."""
-    logs = _below(logits, largest) - log_sum_exp[..., None]
+    """Computes KL(p, q) and KL(q, p): (2, ...)."""
+    logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
     return fused_sum(ops.exp(logs) * (logs - logs[::-1]), axis=-1)[..., 0]
 
 
 @fused
 def _divergence_gradient(logits, largest, log_sum_exp, divergences, upstream):
-    logs = _below(logits, largest) - log_sum_exp[..., None]
+    logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
     p, difference = ops.exp(logs), logs - logs[::-1]
     gradient = p * (difference - divergences[..., None]) + p - p[::-1]
     return ops.cast(gradient * upstream[..., None], logits.dtype)

@@ -7,7 +7,7 @@ from keras_transformer.backend.fused import custom_gradient, fused, fused_sum
 
 @fused
 def fused_normalized(x, gamma, beta, epsilon):
-    """`layers.normalization.normalized`, faster; arguments and result are the same."""
+    """Computes `layers.normalization.normalized` faster; arguments and result are the same."""
 
     @custom_gradient
     def normalized(x, gamma, beta):
@@ -17,7 +17,7 @@ def fused_normalized(x, gamma, beta, epsilon):
         def gradient(upstream):
             upstream = ops.cast(upstream, "float32")
             standard = _standardized(x, mean, scale)
-            g = upstream * gamma
+            g = upstream * gamma  # (..., width)
             x_gradient = (g - _mean(g) - standard * _mean(g * standard)) * scale
             return (
                 ops.cast(x_gradient, x.dtype),

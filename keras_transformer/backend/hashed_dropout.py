@@ -1,4 +1,4 @@
-"""Dropout masks that are computed from the index of an element, not stored."""
+"""Dropout masks computed from the indices of elements, not stored."""
 
 from keras import ops
 
@@ -9,7 +9,7 @@ _MULTIPLIERS = (-1640531527, 0x21F0AAAD, 0x735A2D97)
 
 
 def scaled_mask(x, key, rate: float):
-    """A mask of the shape of `x`: 0 at a share of `rate`, `1 / (1 - rate)` elsewhere; float32."""
+    """A float32 mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
     index = ops.reshape(ops.arange(ops.size(x), dtype="int32"), ops.shape(x))
     bits = ops.bitwise_and(hashed(index, key), 0x7FFFFFFF)
     return ops.where(bits >= int(rate * 2**31), 1.0 / (1.0 - rate), 0.0)
@@ -17,7 +17,7 @@ def scaled_mask(x, key, rate: float):
 
 @fused
 def dropped(x, key, rate):
-    """`x` times its mask, whose gradient computes the mask again."""
+    """Multiplies `x` by its mask; the gradient computes the mask again."""
 
     @custom_gradient
     def masked(x):
@@ -31,7 +31,7 @@ def dropped(x, key, rate):
 
 @fused
 def dropped_sum(x, y, key, rate):
-    """`x + dropped(y)`, in one pass."""
+    """Computes `x + dropped(y)` in one pass."""
 
     @custom_gradient
     def masked_sum(x, y):
@@ -48,8 +48,8 @@ def _times_mask(x, key, rate):
 
 
 def hashed(x, key):
-    """A 32-bit hash of integers `x`, another for each `key` of two int32."""
-    # The key enters each round: if only the first, all masks would be parts of one sequence.
+    """Hashes integers `x` to 32 bits; each `key`, two int32, gives another hash."""
+    # The key enters every round. In the first alone, all masks would be parts of one sequence.
     for multiplier, word in zip(_MULTIPLIERS, (key[0], key[1], key[0]), strict=True):
         x = x + word
         x = (x ^ _high_half(x)) * multiplier
@@ -57,5 +57,5 @@ def hashed(x, key):
 
 
 def _high_half(x):
-    # A shift of a signed integer drags its sign along.
+    # Shifting a signed integer to the right repeats its sign bit.
     return ops.bitwise_and(ops.right_shift(x, 16), 0xFFFF)

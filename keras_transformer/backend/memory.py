@@ -1,4 +1,4 @@
-"""Keeps freed memory in the process, since training asks for it again."""
+"""Keeps freed memory in the process, because training allocates it again."""
 
 import ctypes
 import sys
@@ -8,10 +8,10 @@ _OPTIONS = {-1: 2**31 - 1, -2: 2**28, -3: 2**30}
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed memory in the process, for the whole of it, where the C library is glibc.
+    """Makes the process keep its freed memory, where the C library is glibc.
 
-    By default glibc returns large blocks to the system when they are freed, and each step of
-    training then waits for the same pages to be cleared once more.
+    By default, glibc returns large freed blocks to the system. Each training step then waits for
+    the system to clear the same pages again.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -8,7 +8,7 @@ _DESCRIPTION = Path("/proc/cpuinfo")
 
 
 def model_name() -> str:
-    """The name of the processor's model, or of its kind where the system tells no more."""
+    """The name of the processor's model, or its architecture where the system does not tell."""
     return _field("model name") or platform.machine()
 
 

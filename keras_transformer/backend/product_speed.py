@@ -11,11 +11,11 @@ _REPEATS = 15
 
 
 def slowdown(dtype: str) -> float:
-    """Time that a product in `dtype` takes on this processor, as a multiple of float32's.
+    """Measures the time of a product in `dtype` on this processor, as a multiple of float32's.
 
-    It is measured, in a fifth of a second: the flags of a processor do not tell whether TensorFlow
-    uses its instructions. What counts is the time that its cores work, and of each type the
-    fastest of several products, so that other work on the machine hardly matters.
+    It takes a fifth of a second. It is measured because processor flags do not tell whether
+    TensorFlow uses the instructions. The time is CPU time, of the fastest of several products for
+    each type, so that other work on the machine hardly matters.
 
     Args:
         dtype: "bfloat16" or "float16".
@@ -34,7 +34,7 @@ def slowdown(dtype: str) -> float:
 def fastest_policy() -> str:
     """The Keras dtype policy that multiplies matrices fastest on this machine.
 
-    It follows from the hardware alone, so that two runs on one machine get the same.
+    It depends on the hardware alone, so two runs on one machine get the same policy.
 
     Returns:
         "mixed_bfloat16" on processors with instructions for bfloat16 products (AVX512_BF16, AMX),

@@ -1,11 +1,11 @@
-"""The replicas of a TensorFlow strategy; on other backends a tensor is already global."""
+"""Reductions over the replicas of a TensorFlow strategy; other backends' tensors are global."""
 
 import keras
 from keras import ops
 
 
 def sum_over_replicas(x):
-    """The sum of `x` over all replicas, where this is called from within one; else `x`."""
+    """Sums `x` over all replicas if called within a replica; else returns `x`."""
     if keras.backend.backend() != "tensorflow":
         return x
     import tensorflow as tf
@@ -17,7 +17,7 @@ def sum_over_replicas(x):
 
 
 def replica_id():
-    """The number of the replica that this is called from within, from 0 on; elsewhere 0."""
+    """The index of the calling replica, from 0; outside of replicas, 0."""
     if keras.backend.backend() != "tensorflow":
         return 0
     import tensorflow as tf
@@ -27,7 +27,7 @@ def replica_id():
 
 
 def mean_over_replicas(x):
-    """The mean of `x` over all replicas, with the gradient of this replica's `x` alone."""
+    """Averages `x` over all replicas; the gradient is that of this replica's `x` alone."""
     total = sum_over_replicas(x)
     if total is x:
         return x

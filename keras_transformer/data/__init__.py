@@ -1,4 +1,4 @@
-"""Sentence pairs and how they become batches."""
+"""Sentence pairs: sources, corpora of ids, and batches."""
 
 from keras_transformer.data.batch_plan import bucket_boundaries
 from keras_transformer.data.batches import (

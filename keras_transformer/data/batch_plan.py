@@ -10,11 +10,11 @@ import numpy as np
 from keras_transformer.data.corpus import BothDirections, PairIds
 from keras_transformer.errors import UserError
 
-_CHUNK = 1 << 20  # pairs looked at together, to hold no array of all lengths
+_CHUNK = 1 << 20  # pairs per pass, so that no array holds all lengths
 
 
 def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> list[int]:
-    """The lengths that batches are padded to: each `growth` times the last, up to `max_length`.
+    """Lists the lengths that batches are padded to: each `growth` times the last.
 
     Example:
         >>> bucket_boundaries(16)
@@ -31,12 +31,13 @@ def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> l
 
 
 class BatchPlan(NamedTuple):
-    """Batches, each pair in one of them.
+    """A plan of batches in which each pair is in exactly one batch.
 
     Attributes:
         pairs: the pairs.
-        order: `(pairs,)`, numbers of pairs, those of the longest bucket first.
-        batches: int64 `(batches, 3)`: a batch holds `order[first:last]`, padded to a bucket.
+        order: `(pairs,)`, indices of pairs, those of the longest bucket first.
+        batches: int64 `(batches, 3)`, rows (first, last, bucket): a batch holds
+            `order[first:last]`, padded to the length of the bucket.
     """
 
     pairs: PairIds | BothDirections
@@ -45,7 +46,7 @@ class BatchPlan(NamedTuple):
 
 
 def buckets_of(pairs: PairIds | BothDirections, boundaries: list[int]) -> np.ndarray:
-    """The bucket of each pair: the first boundary that its longer side, and an end symbol, fit."""
+    """Finds each pair's bucket: the first boundary that fits its longer side and an end symbol."""
     buckets = np.empty(pairs.size, np.uint8)
     for first in range(0, pairs.size, _CHUNK):
         chunk = np.arange(first, min(first + _CHUNK, pairs.size))
@@ -56,7 +57,7 @@ def buckets_of(pairs: PairIds | BothDirections, boundaries: list[int]) -> np.nda
 
 
 def longest_first(buckets: np.ndarray) -> np.ndarray:
-    """The numbers of all pairs, those of the longest bucket first, else in their order."""
+    """Sorts the indices of all pairs, longest bucket first, otherwise in order."""
     return np.argsort(np.uint8(255) - buckets, kind="stable").astype(np.uint32)
 
 
@@ -64,9 +65,9 @@ def plan_batches(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Splits pairs in the order `longest_first` into as few batches as possible.
 
     A batch has the bucket of its first pair. If the last batch of a bucket has room left, pairs of
-    the next shorter buckets fill it, so that only the very last batch is not full. The last
-    two batches share their pairs evenly, because the gradient of a batch of few tokens, a mean, is
-    far from all others.
+    the next shorter buckets fill it, so that only the very last batch is not full. The last two
+    batches share their pairs evenly: the gradient is a mean, and a batch of few tokens would give
+    an outlier.
 
     Example: buckets 0 and 1 have 5 and 3 pairs, and batches of 4 and 2 rows:
 
@@ -76,8 +77,8 @@ def plan_batches(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
                [4, 8, 0]])
 
     Args:
-        counts: pairs of each bucket.
-        rows: of a batch of each bucket.
+        counts: number of pairs in each bucket.
+        rows: number of rows of a batch of each bucket.
 
     Returns:
         `BatchPlan.batches`.
@@ -101,7 +102,7 @@ def plan_batches(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def split_to(batches: np.ndarray, count: int) -> np.ndarray:
-    """Halves batches until there are `count`, which are not more than there are pairs."""
+    """Halves the largest batches until there are `count`, at most the number of pairs."""
     halves = batches.tolist()
     while len(halves) < count:
         largest = max(range(len(halves)), key=lambda n: halves[n][1] - halves[n][0])
@@ -113,23 +114,23 @@ def split_to(batches: np.ndarray, count: int) -> np.ndarray:
 
 
 def random_of(*numbers: int) -> np.random.RandomState:
-    """A random generator for these numbers; NumPy promises never to change what it gives."""
+    """A random generator seeded by these numbers; NumPy guarantees its sequence forever."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(numbers)))
 
 
 class EpochPlans:
-    """A plan for each epoch: every bucket's pairs shuffled, and the order of the batches.
+    """Plans each epoch: shuffles every bucket's pairs, and the order of the batches.
 
     Args:
         pairs: the pairs.
-        boundaries: of the buckets, see `bucket_boundaries`.
-        rows: of a batch of each bucket.
-        seed: of the order.
-        shuffle: False for the order of the pairs within each bucket, the longest bucket first.
+        boundaries: lengths of the buckets, see `bucket_boundaries`.
+        rows: number of rows of a batch of each bucket.
+        seed: seed of the order.
+        shuffle: False keeps the order of the pairs within each bucket, longest bucket first.
 
     Attributes:
         plans_per_epoch: 1.
-        batches_per_plan: batches in an epoch.
+        batches_per_plan: number of batches in an epoch.
     """
 
     plans_per_epoch = 1
@@ -150,7 +151,7 @@ class EpochPlans:
         self.batches_per_plan = len(plan_batches(self.counts, rows))
 
     def order(self, epoch: int) -> np.ndarray:
-        """`BatchPlan.order` of an epoch."""
+        """Computes `BatchPlan.order` of an epoch."""
         order = self._longest_first.copy()
         if self.shuffle:
             random = random_of(self.seed, epoch)
@@ -159,7 +160,7 @@ class EpochPlans:
         return order
 
     def plan(self, epoch: int) -> BatchPlan:
-        """The plan of an epoch, from 0 on."""
+        """Makes the plan of an epoch, counted from 0."""
         batches = plan_batches(self.counts, self.rows)
         if self.shuffle:
             batches = batches[random_of(self.seed, epoch, 1).permutation(len(batches))]
@@ -167,7 +168,7 @@ class EpochPlans:
 
 
 class Prefetcher:
-    """Calls `make(n)` once for each n asked for, and for n + 1 in the background.
+    """Calls `make(n)` once for each requested n, and for n + 1 in the background.
 
     Example:
             >>> squares = Prefetcher(lambda n: n * n)
@@ -183,7 +184,7 @@ class Prefetcher:
 
     def __getitem__(self, number: int) -> Any:
         with self._lock:
-            # The one before may still be asked for by a thread that is a little late.
+            # A slower thread may still ask for the previous one.
             self._made = {n: made for n, made in self._made.items() if abs(n - number) <= 1}
             for n in (number, number + 1):
                 if n not in self._made:

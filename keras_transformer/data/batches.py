@@ -1,4 +1,4 @@
-"""From a corpus to batches of ids, from any step on."""
+"""Batches of ids from a corpus, starting at any step."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.ragged import ranges
 from keras_transformer.tokenizers import PAD_ID, Tokenizer
 
-BATCHES_AHEAD = 8  # made while others are trained on
+BATCHES_AHEAD = 8  # made ahead while the model trains
 _NO_PAIR = -1
 
 
@@ -32,27 +32,27 @@ def translation_dataset(
     bpe_dropout: float = 0.0,
     say: Callable[[str], None] = print,
 ) -> tf.data.Dataset:
-    """Batches of two parallel text files, ready for `model.fit`, on one device or on several.
+    """Makes batches of two parallel text files for `model.fit`, on one device or several.
 
-    Each complete iteration is the next epoch, in another order. An iteration that ends before its
-    last batch does not count: the next one repeats its epoch.
+    Each complete iteration is the next epoch, in another order. An iteration that stops before its
+    last batch does not count: the next iteration repeats its epoch.
 
     Args:
         source: UTF-8 text file, plain or `.gz`, or a list of them.
         target: the translations, in the same form: line n of one side translates line n of the
             other.
         tokenizer: the vocabulary of both sides.
-        max_length: pairs with a side of more tokens, end symbol included, are left out.
-        data_cache: a folder to keep the tokenised text in, see `Corpus.build`.
-        tokens_per_batch: source tokens, and target tokens, of a batch at most, padding included.
+        max_length: maximum tokens of a side, end symbol included; longer pairs are left out.
+        data_cache: folder that keeps the tokenised text, see `Corpus.build`.
+        tokens_per_batch: maximum source tokens, and target tokens, in a batch, padding included.
         seed: seed of the order and of BPE-dropout.
-        shuffle: False for the same order in each epoch, such as for validation.
-        batch_multiple: batches have a multiple of this number of rows. `Transformer` needs none,
-            whatever the strategy. Give the number of replicas (`strategy.num_replicas_in_sync`) to
-            keep all devices equally busy, and for other models under a strategy, where Keras
-            expects equal shapes on all replicas.
+        shuffle: False keeps the same order in each epoch, such as for validation.
+        batch_multiple: number of which each batch's rows are a multiple. `Transformer` needs none,
+            whatever the strategy. The number of replicas (`strategy.num_replicas_in_sync`) keeps
+            all devices equally busy. Other models under a strategy need it, because Keras expects
+            equal shapes on all replicas.
         bpe_dropout: share of merges left out at random, anew in each epoch.
-        say: is given one line for what is left out, and one for what is found in the cache.
+        say: function that takes messages: one line on pairs left out, one on the cache.
 
     Returns:
         A dataset of the batches of one epoch, see `Batches.epoch`.
@@ -83,10 +83,10 @@ class BatchCount(NamedTuple):
     """Numbers of pairs and tokens in a batch.
 
     Attributes:
-        pairs: of sentences; rows of nothing but padding are none.
-        source_tokens, target_tokens: without padding.
-        length: that both sides are padded to.
-        rows: with those of padding.
+        pairs: sentence pairs; rows of padding alone do not count.
+        source_tokens, target_tokens: tokens without padding.
+        length: length that both sides are padded to.
+        rows: rows, including rows of padding.
     """
 
     pairs: int
@@ -97,7 +97,7 @@ class BatchCount(NamedTuple):
 
 
 class _Phase(NamedTuple):
-    """The batches from a step on, until the next phase begins."""
+    """The batches from a step until the next phase begins."""
 
     first_step: int
     batches_per_plan: int
@@ -107,34 +107,34 @@ class _Phase(NamedTuple):
 class Batches:
     """Batches of pairs of similar length, about as many tokens in each (section 5.1).
 
-    A pair goes to the bucket of its longer side, end symbol included, and a batch holds
-    `tokens_per_batch // boundary` pairs, both sides padded to the boundary: there is one shape a
-    bucket, so a compiled model compiles once for each of `bucket_boundaries`. Where a bucket's last
-    batch has room left, it goes to pairs of the next shorter bucket; the last two batches of all
-    share what is left, filled up with rows that count for nothing (an empty source, no labels). So
-    each pair is in exactly one batch of an epoch. Every epoch shuffles the pairs, across the whole
-    corpus, and the order of the batches.
+    A pair goes to the bucket of its longer side, end symbol included. A batch holds
+    `tokens_per_batch // boundary` pairs, with both sides padded to the boundary. There is one shape
+    per bucket, so a compiled model compiles once for each of `bucket_boundaries`. If a bucket's
+    last batch has room left, pairs of the next shorter bucket fill it. The last two batches of the
+    epoch share the remaining pairs, filled up with rows without effect (an empty source, no
+    labels). So each pair is in exactly one batch of an epoch. Every epoch shuffles the pairs,
+    across the whole corpus, and the order of the batches.
 
-    Batch `step` is a function of the corpus, the options and the step: a run may begin at any. It
-    takes 16 bytes of memory a pair to know the pairs of all batches of an epoch and the next.
+    Batch `step` is a function of the corpus, the options and the step, so a run may start at any
+    step. The plans of an epoch and the next take 16 bytes of memory per pair.
 
     Args:
         corpus: the pairs.
-        tokens_per_batch: source tokens, and target tokens, of a batch at most, padding included;
+        tokens_per_batch: maximum source tokens, and target tokens, in a batch, padding included;
             exceeded only where fewer than `batch_multiple` pairs would fit.
-        seed: of the order, and of the dropout.
-        shuffle: False for the order of the corpus within each bucket, the longest bucket first.
-        batch_multiple: batches have a multiple of this number of rows: that of all replicas.
+        seed: seed of the order and of dropout.
+        shuffle: False keeps the order of the corpus within each bucket, longest bucket first.
+        batch_multiple: number of which each batch's rows are a multiple: the number of replicas.
         bpe_dropout: share of merges left out at random, anew in each epoch (Provilkov et al.,
             2020), which regularises training; 0.1 is usual.
-        word_dropout: share p of a parser's: a word seen n times is unknown with probability
-            p / (p + n), anew in each epoch.
-        bidirectional_steps: so many first batches are of both directions: of epochs that have each
-            pair twice, once with its sides exchanged. The epochs of one direction follow, from the
-            first on. For `batch` and `dataset`; `epoch` expects 0.
+        word_dropout: parameter p of a parser's word dropout: a word seen n times becomes unknown
+            with probability p / (p + n), anew in each epoch.
+        bidirectional_steps: number of first batches from epochs of both directions, which have
+            each pair twice, once with its sides exchanged. The epochs of one direction follow,
+            counted from 0. For `batch` and `dataset`; `epoch` expects 0.
 
     Raises:
-        UserError: an option is out of range, or not for this vocabulary.
+        UserError: an option is out of range, or does not apply to this vocabulary.
 
     Example:
         >>> batches = Batches(Corpus.build(pairs, tokenizer), tokens_per_batch=4096, seed=1)
@@ -186,12 +186,12 @@ class Batches:
             self._phases.insert(0, _Phase(0, plans.batches_per_plan, Prefetcher(plans.plan)))
 
     def batch(self, step: int, num_workers: int = 1, worker_index: int = 0) -> Batch:
-        """A batch, or one worker's part of its rows.
+        """Makes a batch, or one worker's part of its rows.
 
         `source_ids` and `labels` end in the end symbol, `target_ids` begins with the start symbol.
 
         Args:
-            step: its number, from 0 on, over all epochs.
+            step: number of the batch over all epochs, from 0.
             num_workers: number of processes that share the rows.
             worker_index: index of this process among them.
         """
@@ -202,11 +202,11 @@ class Batches:
         return _padded(plan.pairs, rows, self._boundaries[bucket], self.corpus.tokenizer)
 
     def count(self, step: int) -> BatchCount:
-        """Counts pairs and tokens of a batch, the rows of all workers together."""
+        """Counts the pairs and tokens of a batch over all workers."""
         plan, pairs, bucket = self._pairs_of(step)
         (_, source_lengths), (_, target_lengths) = plan.pairs.sides(pairs)
         rows, length = int(self._rows[bucket]), self._boundaries[bucket]
-        # An end symbol in each row of sources, and in each target.
+        # Each source row has an end symbol, and so does each real target.
         source_tokens = int(source_lengths.sum()) + rows
         target_tokens = int(target_lengths.sum()) + len(pairs)
         return BatchCount(len(pairs), source_tokens, target_tokens, length, rows)
@@ -214,17 +214,17 @@ class Batches:
     def dataset(
         self, start: int = 0, num_workers: int = 1, worker_index: int = 0
     ) -> tf.data.Dataset:
-        """All batches from a step on, without end.
+        """Makes an endless dataset of all batches from a step on.
 
         Args:
-            start: the step.
+            start: the first step.
             num_workers: number of processes, each of which makes its part of each batch's rows.
             worker_index: index of this process among them.
 
         Returns:
-            A dataset of `({"source_ids", "target_ids"}, labels)`. Several batches are made at the
-            same time, and ahead. A strategy may split them over its replicas, but not over
-            workers, as each makes its own.
+            A dataset of `({"source_ids", "target_ids"}, labels)`. Several batches are made in
+            parallel, and ahead of time. A strategy may split them over its replicas, but not over
+            workers, because each worker makes its own part.
 
         Raises:
             UserError: `worker_index` or `batch_multiple` does not go with `num_workers`.
@@ -237,10 +237,10 @@ class Batches:
         return self._at(tf.data.Dataset.counter(start), num_workers, worker_index)
 
     def epoch(self) -> tf.data.Dataset:
-        """The batches of one epoch; each complete iteration moves on to the next epoch.
+        """Makes a dataset of one epoch; each complete iteration moves on to the next epoch.
 
-        An epoch is complete when its last batch is taken. So it does not matter how many iterators
-        are made: Keras makes two for an epoch, and may try one batch before the first epoch.
+        An epoch is complete when its last batch is taken. So the number of iterators does not
+        matter: Keras makes two per epoch, and may try one batch before the first epoch.
         """
         size, complete = self.batches_per_epoch, 0
 
@@ -265,7 +265,7 @@ class Batches:
         return batches.apply(tf.data.experimental.assert_cardinality(size))
 
     def _pairs_of(self, step):
-        """The plan that a batch is part of, its pairs, and its bucket."""
+        """Returns the plan that a batch is part of, its pairs, and its bucket."""
         phase = next(phase for phase in reversed(self._phases) if step >= phase.first_step)
         number, index = divmod(step - phase.first_step, phase.batches_per_plan)
         plan = phase.plans[number]
@@ -284,7 +284,7 @@ class Batches:
 
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # The thread that tunes may miss the end of `fit`, which then waits for it, up to a minute.
+        # The autotune thread may miss the end of `fit`, which then waits for it up to a minute.
         options.autotune.enabled = False
         return (
             steps.map(batch, num_parallel_calls=2, deterministic=True)
@@ -294,7 +294,7 @@ class Batches:
 
 
 def padding_share(batches: tf.data.Dataset, pad_id: int = PAD_ID) -> float:
-    """The share of padding in the source and target ids of finite `batches`, from 0 to 1."""
+    """Computes the share of padding in the ids of finite `batches`, from 0 to 1."""
 
     def add(counts, batch):
         inputs, _ = batch
@@ -324,7 +324,7 @@ def _padded(
 
 
 def _put(to, column, ids, starts, lengths):
-    """Writes `ids[start : start + length]` to each row of `to`, from a column on."""
+    """Writes `ids[start : start + length]` to each row of `to`, starting at a column."""
     columns = np.full_like(lengths, column)
     row = np.repeat(np.arange(len(lengths)), lengths)
     to[row, ranges(columns, lengths)] = ids[ranges(starts, lengths)]

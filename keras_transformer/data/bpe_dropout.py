@@ -1,8 +1,8 @@
-"""Subwords split anew in each epoch (BPE-dropout; Provilkov et al., 2020), yet exactly repeatable.
+"""BPE-dropout, exactly repeatable: subwords are split anew in each epoch (Provilkov et al., 2020).
 
-Lengths, and so batches, are known only once the text is split. For batch k to be found without
-those before it, the pairs of an epoch are dealt into groups of like lengths, each of which makes
-the same number of batches.
+Lengths, and so batches, are known only once the text is split. To find batch k without the batches
+before it, the pairs of an epoch are dealt into groups with similar length distributions. Each group
+makes the same number of batches.
 """
 
 import math
@@ -22,21 +22,21 @@ from keras_transformer.data.batch_plan import (
 from keras_transformer.data.corpus import Corpus, PairIds
 from keras_transformer.ragged import Ragged, ranges
 
-_GROUP_BATCHES = 64  # without dropout; few enough to be split soon, enough for all lengths
-_SPARE = 0.01  # of the batches that the first group needs, as another may need more
+_GROUP_BATCHES = 64  # before dropout: few to split quickly, yet enough to cover all lengths
+_SPARE = 0.01  # share of batches added to those of the first group, as another may need more
 
 
 class DropoutPlans:
-    """A plan for each group of pairs, whose subwords are split anew.
+    """Plans each group of pairs, with subwords split anew.
 
     Args:
-        corpus: of the pairs.
-        epochs: the pairs, their order, and the shapes of batches.
-        dropout: of `Tokenizer.resplit`.
+        corpus: the corpus of the pairs.
+        epochs: plans of the pairs without dropout: their order and the shapes of batches.
+        dropout: `dropout` of `Tokenizer.resplit`.
 
     Attributes:
-        plans_per_epoch: groups in an epoch.
-        batches_per_plan: batches of each group.
+        plans_per_epoch: number of groups in an epoch.
+        batches_per_plan: number of batches in each group.
 
     Raises:
         UserError: the vocabulary allows no dropout.
@@ -48,15 +48,15 @@ class DropoutPlans:
         self.plans_per_epoch = max(1, epochs.batches_per_plan // _GROUP_BATCHES)
         self.batches_per_plan = self._batches_needed()
         smallest_group = epochs.pairs.size // self.plans_per_epoch
-        if self.batches_per_plan > smallest_group:  # a pair or so in each batch
+        if self.batches_per_plan > smallest_group:  # about one pair in each batch
             self.plans_per_epoch = 1
             self.batches_per_plan = min(self._batches_needed(), epochs.pairs.size)
 
     def plan(self, number: int) -> BatchPlan:
-        """The plan of a group, counted over all epochs.
+        """Makes the plan of a group, counted over all epochs.
 
-        Should the group need more batches than others, it is split again with half the dropout;
-        without any it needs no more.
+        If the group needs more than `batches_per_plan` batches, it is split again with half the
+        dropout. Without dropout it never needs more.
         """
         epoch, group = divmod(number, self.plans_per_epoch)
         random = random_of(self.epochs.seed, epoch, 2, group)
@@ -73,7 +73,7 @@ class DropoutPlans:
     def _batches_needed(self):
         chosen = self._orders[0][:: self.plans_per_epoch]
         _, _, batches = self._sampled(chosen, self.dropout, random_of(self.epochs.seed))
-        # Of each bucket, before dropout, a group has this many pairs or one less.
+        # Before dropout, a group has this many pairs of each bucket, or one less.
         counts = -(-self.epochs.counts // self.plans_per_epoch)
         return max(
             math.ceil((1 + _SPARE) * len(batches)) + 1, len(plan_batches(counts, self.epochs.rows))
@@ -87,7 +87,7 @@ class DropoutPlans:
 
 
 def _split_anew(corpus: Corpus, pairs, chosen: np.ndarray, dropout: float, random) -> PairIds:
-    """Some of the pairs, split with dropout; a side that becomes too long stays as it was."""
+    """Splits the chosen pairs with dropout; a side that becomes too long keeps its old subwords."""
     sides = pairs.sides(chosen)
     starts, lengths = (np.stack(both, axis=1).ravel() for both in zip(*sides, strict=True))
     plain = Ragged(pairs.ids[ranges(starts, lengths)].astype(np.int32), lengths)

@@ -33,8 +33,8 @@ from keras_transformer.data.builtin_lexicon import (
 )
 
 # --------------------------------------------------------------------------------------- rules
-# A rule is a finite set of values: `count` says how many, `draw` picks one. `random` is a function
-# without arguments that returns a float in [0, 1).
+# A rule is a finite set of values: `count` is their number, `draw` picks one. `random` takes no
+# arguments and returns a float in [0, 1).
 
 Random = Callable[[], float]
 
@@ -51,7 +51,7 @@ class Values:
 
 
 class Choice:
-    """A value of one of the given rules, each with its weight."""
+    """A rule that chooses one of the given rules by weight, and draws a value from it."""
 
     def __init__(self, *options: tuple[float, "Rule"]):
         weights, self.rules = zip(*options, strict=True)
@@ -63,7 +63,7 @@ class Choice:
 
 
 class Build:
-    """The value that `build` makes of one value of each part."""
+    """A rule that draws one value from each part and passes them to `build`."""
 
     def __init__(self, build: Callable, *parts: "Rule"):
         self.build = build
@@ -88,7 +88,7 @@ NUMBERS = Values(lexicon.NUMBERS)
 # --------------------------------------------------------------------------------------- phrases
 
 
-# "nicht" negates a sentence about something definite; before an indefinite noun stands "kein".
+# "nicht" negates a sentence about something definite; "kein" precedes an indefinite noun.
 AFFIRMATIVE, NICHT, KEIN = "affirmative", "nicht", "kein"
 
 
@@ -96,7 +96,7 @@ class NounPhrase(NamedTuple):
     english: str
     german: str
     agreement: int
-    gender: int | None = None  # pronouns need none
+    gender: int | None = None  # None for pronouns
 
 
 class VerbGroup(NamedTuple):
@@ -329,7 +329,7 @@ def object_relative(
 
 # ------------------------------------------------------------------------ rules of noun phrases
 
-# Which determiners fit a sentence of each polarity.
+# The determiners that fit a sentence of each polarity.
 SINGULAR = {
     AFFIRMATIVE: [lexicon.THE, lexicon.A, lexicon.THIS, *lexicon.POSSESSIVES],
     NICHT: [lexicon.THE, lexicon.THIS, *lexicon.POSSESSIVES],
@@ -344,7 +344,7 @@ MASS = {**SINGULAR, AFFIRMATIVE: [lexicon.BARE], KEIN: [lexicon.NO_ANY]}
 
 
 def words_of(noun_class: NounClass) -> tuple[Rule, Rule]:
-    """The two rules for an adjective or none, and a noun."""
+    """Returns two rules: one for an adjective or none, one for a noun."""
     return Choice((3, Values([None])), (2, Values(noun_class.adjectives))), Values(noun_class.nouns)
 
 
@@ -393,7 +393,7 @@ ACTOR = Choice(
 )
 SUBJECT = Choice((6, ACTOR), (1, PRONOUN), (2, FAMILY_MEMBER))
 SUBJECT_OF_QUESTION = Choice((6, ACTOR), (1, Values(HE_SHE_THEY)), (2, FAMILY_MEMBER))
-# Where two clauses meet, each has subjects of its own, so that no one is named twice.
+# Joined clauses draw their subjects from different sets, so that nobody is named twice.
 OUTER_SUBJECT = Choice((4, ACTOR), (1, PRONOUN))
 INNER_SUBJECT = one_of(PRONOUN, FAMILY_MEMBER)
 
@@ -405,7 +405,7 @@ Tense = Callable[[Verb], VerbGroup]
 
 
 class TimeFrame(NamedTuple):
-    """The verb forms that go together with a set of adverbials."""
+    """The verb forms that fit a set of adverbials."""
 
     simple: list[Tense]
     modals: list[Tense]
@@ -444,7 +444,7 @@ FUTURE = TimeFrame(
         (1, Build(partial(span, "in {}", "in {}"), NUMBERS, Values(lexicon.UNITS))),
     ),
 )
-# The forms in which one gives a reason for what happens, and for what happened.
+# The time frames of reasons for present and for past events.
 REASON_NOW = FUTURE._replace(simple=[], state=lexicon.IS)
 REASON_THEN = PAST._replace(simple=[])
 
@@ -577,7 +577,7 @@ def predicates_of(themes: list[Theme], frame: TimeFrame, polarity: str = AFFIRMA
 
 
 def predicates(themes: Callable[[str], list[Theme]], frame: TimeFrame) -> Rule:
-    """Affirmative, and negative in both ways."""
+    """Predicates of a time frame: affirmative, and negated by "nicht" or "kein"."""
     return Choice(
         *[
             (weight, predicates_of(themes(polarity), frame, polarity))
@@ -606,7 +606,7 @@ def people_and_states(frame: TimeFrame) -> Rule:
 
 
 def sentence(english: str, german: str, mark: str = ".") -> Pair:
-    """With a capital and a final mark; a relative clause's closing comma gives way to others."""
+    """Adds a capital and a final mark; drops a relative clause's comma before another mark."""
     german = german.replace(",,", ",").removesuffix(",")
     return Pair(english[0].upper() + english[1:] + mark, german[0].upper() + german[1:] + mark)
 
@@ -651,7 +651,7 @@ def clauses(subject: Rule, predicate: Rule, time: Rule = NOTHING) -> Rule:
 
 
 def statements(frame: TimeFrame, subject: Rule, predicate: Rule) -> Rule:
-    """With the time in front, at the end, or not said."""
+    """Statements with the time in front, at the end, or left out."""
     return Choice(
         (3, Build(fronted, frame.adverbials, clauses(subject, predicate))),
         (2, Build(plain, clauses(subject, predicate, frame.adverbials))),

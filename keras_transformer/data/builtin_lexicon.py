@@ -89,7 +89,7 @@ POLITE, RICH = Adjective("polite", "höflich"), Adjective("rich", "reich")
 LONG, SHORT = Adjective("long", "lang"), Adjective("short", "kurz")
 COLD, HOT, FRESH = Adjective("cold", "kalt"), Adjective("hot", "heiß"), Adjective("fresh", "frisch")
 
-# Subjects and objects are different people, so that no clause says "the man helps the man".
+# Subjects and objects are different people, to avoid clauses such as "the man helps the man".
 ACTORS = NounClass(
     [
         Noun("man", "men", "Mann", "Männer", MASCULINE),
@@ -229,7 +229,7 @@ TRADE = [
     Verb("bring along", "brings along", "brought along", "mit", "bringen", "bringt", "mitgebracht"),
 ]
 SEARCHING = [Verb("look for", "looks for", "looked for", "", "suchen", "sucht", "gesucht")]
-# One does not want to lose something: these and the next go without modal verbs.
+# Nobody wants to lose something: these verbs and the next ones take no modal verbs.
 FINDING = [
     Verb("find", "finds", "found", "", "finden", "findet", "gefunden"),
     Verb("lose", "loses", "lost", "", "verlieren", "verliert", "verloren"),

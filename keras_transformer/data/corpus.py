@@ -1,4 +1,4 @@
-"""A corpus as ids on disk: made in one parallel pass, which also checks and counts the pairs."""
+"""A corpus as ids on disk, made in one parallel pass that also checks and counts the pairs."""
 
 import contextlib
 import hashlib
@@ -20,9 +20,9 @@ from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import Tokenizer
 
-LONGEST_LINE = 1 << 20  # bytes; what is longer is too long, and not even tokenised
+LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
 
-_FORMAT = 1  # to be raised when other ids, or other files, come of the same corpus
+_FORMAT = 1  # raise it when the same corpus gives other ids or other files
 _FILES = {"ids": None, "offsets": np.int64, "source_lengths": np.int32}
 _META = "corpus.json"
 _EXAMPLES = 3
@@ -33,9 +33,9 @@ class PairIds(NamedTuple):
     """Pairs of sentences as ids, without start and end symbols.
 
     Attributes:
-        ids: the source of the first pair, its target, the source of the second, and so on.
-        offsets: int64 `(pairs + 1,)`, where each pair begins in `ids`.
-        source_lengths: int32 `(pairs,)`.
+        ids: source of the first pair, its target, source of the second pair, and so on.
+        offsets: int64 `(pairs + 1,)`, start of each pair in `ids`.
+        source_lengths: int32 `(pairs,)`, length of each source.
     """
 
     ids: np.ndarray
@@ -48,17 +48,17 @@ class PairIds(NamedTuple):
         return len(self.source_lengths)
 
     def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        """Starts in `ids` and lengths of the sources, and of the targets, of some pairs."""
+        """Returns (starts in `ids`, lengths) of the sources of some pairs, and of their targets."""
         starts, source_lengths = self.offsets[pairs], self.source_lengths[pairs]
         targets = starts + source_lengths
         return (starts, source_lengths), (targets, self.offsets[pairs + 1] - targets)
 
 
 class BothDirections(NamedTuple):
-    """Pairs, and after the last of them each once more with its sides exchanged.
+    """All pairs, followed by the same pairs with their sides exchanged.
 
-    Example: of the pairs a b | x and c | v w (letters stand for ids), the third is x | a b and the
-    fourth v w | c. They have the `ids` of the first two.
+    Example: the pairs are a b | x and c | v w (letters stand for ids). Then the third pair is
+    x | a b and the fourth v w | c. They share the `ids` of the first two.
     """
 
     pairs: PairIds
@@ -70,7 +70,7 @@ class BothDirections(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of pairs, of both directions together."""
+        """The number of pairs in both directions together."""
         return 2 * self.pairs.size
 
     def sides(self, pairs: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
@@ -85,9 +85,9 @@ class PairCounts:
     """Numbers of pairs that a `Corpus` keeps and leaves out.
 
     Attributes:
-        kept: pairs.
-        empty: pairs left out since a side has no token.
-        too_long: pairs left out since a side is longer than `max_length`.
+        kept: pairs kept.
+        empty: pairs left out because a side has no token.
+        too_long: pairs left out because a side is longer than `max_length`.
         source_tokens, target_tokens: tokens of the pairs kept, end symbols included.
     """
 
@@ -100,17 +100,17 @@ class PairCounts:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Sentence pairs as ids of a vocabulary, on disk: a few bytes of memory a pair.
+    """Sentence pairs as ids of a vocabulary, on disk: a few bytes of memory per pair.
 
-    Pairs with an empty side, or one longer than `max_length`, are left out as pairs.
+    Pairs with a side that is empty or longer than `max_length` are left out.
 
     Attributes:
-        pairs: the ids of the pairs kept.
-        counts: how many there are, and how many were left out.
-        examples: the first places of what was left out as `empty` and as `too_long`.
-        fingerprint: a hexadecimal number that other pairs, or other ids, do not have.
+        pairs: ids of the pairs kept.
+        counts: numbers of pairs kept and left out.
+        examples: places of the first pairs left out as `empty` and as `too_long`.
+        fingerprint: hexadecimal checksum of the pairs and their ids.
         tokenizer: the vocabulary.
-        max_length: of a side in tokens, end symbol included.
+        max_length: maximum tokens of a side, end symbol included.
 
     Example:
         >>> corpus = Corpus.build(TextPairs("train.en", "train.de"), tokenizer)
@@ -136,21 +136,21 @@ class Corpus:
     ) -> "Corpus":
         """Reads, checks, counts and tokenises all pairs, on all cores.
 
-        The ids go to unnamed files in the folder for temporary files (`tempfile.gettempdir()`),
-        which are gone when the process is; or to a cache, which is kept.
+        Without a cache, the ids go to unnamed files in the temporary folder
+        (`tempfile.gettempdir()`), which vanish with the process. A cache is kept.
 
         Args:
-            pairs: where the sentences come from.
+            pairs: source of the sentences.
             tokenizer: the vocabulary of both sides.
-            max_length: of a side in tokens, end symbol included; pairs with a longer one are left
-                out, as are those with a line of more than `LONGEST_LINE` bytes.
-            cache: a folder of corpora, each in a folder named by checksums of the sentences and
-                the vocabulary; what is there already is not made again.
-            say: told in one line what is found in the cache, and how far a long pass has come.
+            max_length: maximum tokens of a side, end symbol included. Pairs with a longer side are
+                left out, and so are pairs with a line of more than `LONGEST_LINE` bytes.
+            cache: folder of corpora, each in a folder named by checksums of the sentences and the
+                vocabulary. A corpus already there is reused.
+            say: function that takes messages on the cache and on the progress of a long pass.
 
         Raises:
-            UserError: the pairs cannot be read or are not as they should be (see
-                `SentencePairs.blocks`), or the ids cannot be written.
+            UserError: the pairs cannot be read or are malformed (see `SentencePairs.blocks`), or
+                the ids cannot be written.
         """
         if max_length < 2:
             raise UserError(f"expected max_length of at least 2 tokens, found {max_length}")
@@ -198,7 +198,7 @@ class Corpus:
         )
 
     def left_out(self) -> str:
-        """In words: what was left out, how much of it, and where the first of it is."""
+        """Describes in words how many pairs were left out, why, and where the first ones are."""
         kinds = {
             "empty": "pairs with an empty side",
             "too_long": f"with a side of more than {self.max_length} tokens",
@@ -219,10 +219,10 @@ def usable_corpus(
     cache: str | os.PathLike | None = None,
     say: Callable[[str], None] = print,
 ) -> Corpus:
-    """`Corpus.build`, which also says what is left out.
+    """Builds a corpus (`Corpus.build`) and reports the pairs left out.
 
     Raises:
-        UserError: as `Corpus.build`, or no pair is left.
+        UserError: as for `Corpus.build`, or no pair is left.
     """
     corpus = Corpus.build(pairs, tokenizer, max_length, cache, say)
     counts = corpus.counts
@@ -237,7 +237,7 @@ def usable_corpus(
 
 
 class _Encoded(NamedTuple):
-    """The encoded block, as it is written."""
+    """An encoded block, ready to be written."""
 
     ids: np.ndarray
     lengths: np.ndarray
@@ -247,14 +247,14 @@ class _Encoded(NamedTuple):
 
 
 def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Encoded:
-    """Tokenises a block of pairs, and joins the ids of those that are kept.
+    """Tokenises a block of pairs, and joins the ids of the pairs kept.
 
     Example: the pairs are a b | x, nothing | y, and c | v w (letters stand for ids):
 
-        lengths      2 0 1 | 1 1 2    of the sources | of the targets
+        lengths      2 0 1 | 1 1 2    sources | targets
         keep         1 0 1            the second pair has an empty side
         values kept  a b c | x v w    `values[np.repeat(keep, row_lengths)]` of each side
-        is_source    1 1 0 1 0 0      which of the ids below are of a source
+        is_source    1 1 0 1 0 0      which of the ids below belong to a source
         ids          a b x c v w      source and target of the first pair, then of the third
     """
     texts = block.source, block.target
@@ -294,7 +294,7 @@ def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Enco
 
 
 def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) -> dict:
-    """Writes all ids to the files as they are made; what is to be known of them."""
+    """Writes all ids to the files as they are made; returns counts, examples and checksums."""
     dtypes = _dtypes(tokenizer)
     digests = {name: hashlib.blake2b(digest_size=16) for name in _FILES}
     counts = dict.fromkeys(PairCounts.__dataclass_fields__, 0)
@@ -334,7 +334,7 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
 
 
 def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
-    """Makes `folder` beside its place and moves it there when it is whole."""
+    """Writes `folder` under a temporary name beside it, and renames it once complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent
@@ -348,12 +348,12 @@ def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
         try:
             whole.rename(folder)
         except OSError:
-            if not folder.exists():  # else another process made the same meanwhile
+            if not folder.exists():  # else another process made the same one meanwhile
                 raise
 
 
 def _damage(folder: Path) -> str | None:
-    """Describes the damage of a corpus in the cache, if there is any."""
+    """Describes the damage to a corpus in the cache, if any."""
     try:
         meta = json.loads((folder / _META).read_text())
         for name in _FILES:
@@ -368,7 +368,7 @@ def _damage(folder: Path) -> str | None:
 
 
 def _in_order(function: Callable, items: Iterable) -> Iterator:
-    """Maps on all cores; no more items are in memory than keep these at work."""
+    """Maps in order on all cores, with only as many items in memory as keep the cores busy."""
     workers = os.cpu_count() or 1
     waiting: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:

@@ -27,9 +27,9 @@ class Block(NamedTuple):
     """Consecutive pairs of a source, in UTF-8, without line ends.
 
     Attributes:
-        source, target: as many sentences each.
-        file: which pair of files they are in, from 0 on.
-        first: the number of their first line, from 1 on.
+        source, target: the sentences of each side, equally many.
+        file: index of their pair of files, from 0.
+        first: number of their first line, from 1.
     """
 
     source: list[bytes]
@@ -42,8 +42,8 @@ class SentencePairs(abc.ABC):
     """Sentences and their translations.
 
     Attributes:
-        task: what a model learns from them, "translation" or "parsing".
-        description: what they are, as in "train.en, train.de".
+        task: the task that they train a model for, "translation" or "parsing".
+        description: name of the pairs for messages, such as "train.en, train.de".
     """
 
     task = "translation"
@@ -51,22 +51,22 @@ class SentencePairs(abc.ABC):
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """All pairs in their order, in blocks that are small beside the memory.
+        """Yields all pairs in order, in blocks that easily fit in memory.
 
         Raises:
-            UserError: a pair is not readable, not whole or not UTF-8.
+            UserError: a pair is unreadable, incomplete or not UTF-8.
         """
 
     def place(self, side: int, file: int, line: int) -> str:
-        """The name, for messages, of a line of a block's source (`side` 0) or target (1)."""
+        """Names a line of a block's source (`side` 0) or target (1) for messages."""
         return f"pair {line}"
 
     def check(self) -> int:
-        """The number of pairs, after a look at each; raises what `blocks` does."""
+        """Counts the pairs after checking each; raises what `blocks` raises."""
         return sum(len(block.source) for block in self.blocks())
 
     def count(self, at_most: int) -> int:
-        """The number of pairs, or `at_most` if there are more: no more of them are read."""
+        """Counts the pairs, but reads no further than `at_most`."""
         count = 0
         for block in self.blocks():
             count += len(block.source)
@@ -75,7 +75,7 @@ class SentencePairs(abc.ABC):
         return count
 
     def checksum(self) -> str:
-        """A hexadecimal number that other sentences do not have."""
+        """Computes a hexadecimal checksum of all sentences."""
         digest = hashlib.blake2b(digest_size=16)
         for block in self.blocks():
             for side in (block.source, block.target):
@@ -88,7 +88,7 @@ class SentencePairs(abc.ABC):
                 yield source.decode("utf-8"), target.decode("utf-8")
 
     def sentences(self) -> Iterator[str]:
-        """The sentences of both sides, to learn a vocabulary from."""
+        """Yields the sentences of both sides, to learn a vocabulary from."""
         return itertools.chain.from_iterable(self)
 
 
@@ -96,8 +96,8 @@ class TextPairs(SentencePairs):
     """Parallel text files: line n of one side translates line n of the other.
 
     Args:
-        source: UTF-8 file, or a list of files that follow one another; `.gz` is read too, and a
-            pattern such as `shard-*.en` stands for its files in the order of their names.
+        source: UTF-8 file, plain or `.gz`, or a list of files that are read in turn. A pattern such
+            as `shard-*.en` stands for its files, sorted by name.
         target: the translations, in the same form.
 
     Example:
@@ -120,10 +120,11 @@ class TextPairs(SentencePairs):
         self.description = ", ".join([*_shown(source), *_shown(target)])
 
     def blocks(self) -> Iterator[Block]:
-        """All pairs in their order.
+        """Yields all pairs in order.
 
         Raises:
-            UserError: a file is missing, damaged, not UTF-8, or not as long as its translation.
+            UserError: a file is missing, damaged or not UTF-8, or differs in length from its
+                translation.
         """
         for file, paths in enumerate(zip(self.source, self.target, strict=True)):
             try:
@@ -131,7 +132,7 @@ class TextPairs(SentencePairs):
                     yield Block(*sides, file, first)
             except (OSError, EOFError, zlib.error, UnicodeError):
                 for path in paths:
-                    for _ in read_lines(path):  # it knows the line, and what to say
+                    for _ in read_lines(path):  # raises an error that names the line
                         pass
                 raise
 
@@ -158,8 +159,8 @@ class TfdsPairs(SentencePairs):
         split: "train", "validation", "test", or part of one ("train[:1%]").
         source_lang: key of the data set's feature to translate from, such as "en".
         target_lang: key of the feature to translate into, such as "de".
-        download: whether to download and prepare a named data set that is not there yet, into
-            TFDS's own folder (environment variable TFDS_DATA_DIR), which may take gigabytes.
+        download: whether to download and prepare a named data set if missing. It goes to TFDS's
+            own folder (environment variable TFDS_DATA_DIR) and may take gigabytes.
 
     Raises:
         UserError: there is no such data set or language.
@@ -195,10 +196,10 @@ class TfdsPairs(SentencePairs):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """All pairs in their order.
+        """Yields all pairs in order.
 
         Raises:
-            UserError: the data set is not downloaded, has no such split, or text that is not UTF-8.
+            UserError: the data set is not downloaded, has no such split, or is not UTF-8 text.
         """
         first = 1
         for sides in self._dataset().batch(_BLOCK_PAIRS).as_numpy_iterator():
@@ -213,7 +214,7 @@ class TfdsPairs(SentencePairs):
     def count(self, at_most: int) -> int:
         try:
             return min(at_most, self.builder.info.splits[self.split].num_examples)
-        except ValueError:  # no such split, or not downloaded: reading it says so
+        except ValueError:  # no such split, or not downloaded: reading it raises the right error
             return super().count(at_most)
 
     def _dataset(self) -> tf.data.Dataset:
@@ -230,12 +231,12 @@ class TfdsPairs(SentencePairs):
 
 
 class BuiltinPairs(SentencePairs):
-    """English-German pairs of the built-in grammar: no file, no download.
+    """English-German pairs of the built-in grammar, without files or downloads.
 
     Args:
         split: "train", "validation" or "test"; no pair is in two of them.
-        num_pairs: how many.
-        seed: which pairs, and in which order.
+        num_pairs: number of pairs.
+        seed: seed of the pairs and their order.
 
     Example:
         >>> BuiltinPairs("validation", num_pairs=500).check()
@@ -244,11 +245,11 @@ class BuiltinPairs(SentencePairs):
 
     def __init__(self, split: str, num_pairs: int, seed: int = 0):
         self.split, self.num_pairs, self.seed = split, num_pairs, seed
-        builtin_pairs(split, num_pairs, seed)  # refuses what is no split
+        builtin_pairs(split, num_pairs, seed)  # raises for an unknown split
         self.description = f"the built-in English-German corpus ({split})"
 
     def blocks(self) -> Iterator[Block]:
-        """All pairs in their order."""
+        """Yields all pairs in order."""
         return iter(self._blocks)
 
     @functools.cached_property
@@ -268,7 +269,7 @@ def _blocks_of(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[Block]:
 
 def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
     try:
-        import tensorflow_datasets as tfds  # seconds to import, and needed by few
+        import tensorflow_datasets as tfds  # takes seconds to import, and few need it
     except ImportError as error:
         raise UserError(
             f"TFDS cannot be imported ({error}): pip install 'keras-transformer[datasets]'"
@@ -301,7 +302,7 @@ def _paths(files) -> list[str]:
 
 
 def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[bytes], list[bytes]]]]:
-    """Blocks of lines of two files in step, each with the number of its first line."""
+    """Yields blocks of parallel lines of two files, each with the number of its first line."""
     with open_binary(source) as source_file, open_binary(target) as target_file:
         first = 1
         while lines := source_file.readlines(_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""From a trained model to target sequences."""
+"""Decoding: beam search, sampling and scoring with a trained model."""
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
 from keras_transformer.decoding.constraints import Constraint

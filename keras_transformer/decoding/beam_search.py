@@ -18,20 +18,20 @@ from keras_transformer.decoding.steps import (
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 Tensor = Any
-IMPOSSIBLE = float("-inf")  # the log-probability of a symbol that may not follow
-TABLE_ROWS = 20  # about so many: `_top_k` folds the logits into a table, and scans column maxima
+IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
+TABLE_ROWS = 20  # approximate number of rows of the table that `_top_k` folds the logits into
 
 
 class BeamSearchResult(NamedTuple):
     """The best hypotheses of each sentence.
 
-    Hypotheses that end in the end symbol come first; where the limit left fewer than `n_best` of
-    them, unfinished ones (no end symbol) follow. Each of the two groups is sorted by falling score.
+    Finished hypotheses, which end in the end symbol, come first. If fewer than `n_best` finished
+    within the limit, unfinished ones follow. Each of the two groups is sorted by falling score.
 
     Attributes:
         ids: int32 (batch, n_best, buffer_length), without the start symbol, padded at the right.
-        scores: float32 (batch, n_best), log-probability / length penalty, natural logarithm. Where
-            there are fewer hypotheses, the rest scores `NO_HYPOTHESIS`, -1e9, and holds padding
+        scores: float32 (batch, n_best), log-probability / length penalty, natural logarithm. If
+            there are fewer hypotheses, the others score `NO_HYPOTHESIS`, -1e9, and hold padding
             only. No score is lower.
     """
 
@@ -40,13 +40,13 @@ class BeamSearchResult(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """The live beams and the finished hypotheses of each sentence, all from the start symbol on."""
+    """The live beams and finished hypotheses of each sentence, start symbol included."""
 
     live_ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
     live_log_probs: Tensor  # float32 (batch, beam_size), falling; minus infinity: no beam
     finished_ids: Tensor  # int32 (batch, n_best, buffer_length + 1), with the end symbol
     finished_scores: Tensor  # float32 (batch, n_best), falling; minus infinity: no hypothesis
-    num_finished: Tensor  # int32 (batch,), hypotheses that have finished, kept or not
+    num_finished: Tensor  # int32 (batch,), number of finished hypotheses, kept or not
     done: Tensor  # boolean (batch,), whether the sentence's search has ended
 
 
@@ -67,34 +67,34 @@ def beam_search(
 
     The score of a hypothesis Y is `log P(Y) / length_penalty(|Y|)`; |Y| counts the end symbol.
 
-    Each step ranks the 2 * `beam_size` best continuations of a sentence's live beams. Of the first
-    `beam_size`, those that end are finished and never extended. The best that do not end live on:
-    as each beam has just one continuation that ends, `beam_size` of them always remain.
+    Each step ranks the 2 * `beam_size` best continuations of a sentence's live beams. Among the
+    first `beam_size`, those that end become finished hypotheses. The best that do not end become
+    the live beams: each beam has only one continuation that ends, so `beam_size` always remain.
 
-    A sentence is done at its limit, or as soon as no live beam can still enter its `n_best`
-    finished hypotheses: searching on to the limit would return the same. With `n_best=1` this is
-    the paper's rule. One beam is greedy decoding: its first end symbol stops it. Where
-    `options.patience` is given, a sentence is done after that many times `beam_size` finished
-    hypotheses too (Kasai et al., 2022), which is sooner, and may miss a better one.
+    A sentence is done at its limit, or once no live beam can enter its `n_best` finished
+    hypotheses; a search up to the limit would return the same. With `n_best=1` this is the paper's
+    rule. One beam is greedy decoding, which stops at the first end symbol. With
+    `options.patience`, a sentence is also done once `patience * beam_size` hypotheses have finished
+    (Kasai et al., 2022). That is sooner, and may miss a better hypothesis.
 
     A sentence's result does not depend on the other sentences in the batch.
 
     Args:
         steps: the decoder.
-        start_ids: int32 (batch,), the symbol each sentence starts with.
-        options: what to search for; the limits on length that depend on the source are
-            `max_lengths`'s to state.
-        max_lengths: int32 (batch,), the limit of each sentence in symbols, end symbol included
-            (in the paper the length of the source plus 50).
-        buffer_length: length of the returned ids, at which all limits are cut; by default
-            `max(max_lengths)`. Compilers that need static shapes (XLA) need it as an integer.
-        prefix_ids: int32 (batch, prefix_length), what each hypothesis must start with, padded at
-            the right; None for nothing.
+        start_ids: int32 (batch,), the start symbol of each sentence.
+        options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
+            limits.
+        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, end symbol
+            included (in the paper, the length of the source plus 50).
+        buffer_length: length of the returned ids, which also caps all limits; default:
+            `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
+        prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,
+            padded at the right; None for no prefix.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
-        num_slots: number of batch slots: so many sentences are searched at a time, and one that is
-            done leaves its slot to the next. None for one slot a sentence.
-        constraint: masks the symbols that may follow those so far, see `Constraint`.
+        num_slots: number of batch slots, that is, of sentences searched at a time. A sentence that
+            is done leaves its slot to the next. None for one slot per sentence.
+        constraint: mask of the symbols that may follow, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`.
@@ -114,7 +114,7 @@ def beam_search(
     batch_size = ops.shape(start_ids)[0]
 
     def search_step(sentences, position, decoder_state, beams):
-        """Takes one step with the sentences in the batch slots: here the batch is (slots,)."""
+        """Takes one step with the sentences in the batch slots; here, batch means slots."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
@@ -129,7 +129,7 @@ def beam_search(
         scores = ops.where(is_finished, scores, IMPOSSIBLE)
         ids = gather_beams(beams.live_ids, origins[:, :beam_size])
         ids = write_tokens(ids, length, tokens[:, :beam_size])
-        # The old ones come first, so that of equal scores the shorter hypothesis is kept.
+        # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
         scores = ops.concatenate([beams.finished_scores, scores], axis=1)
         finished_scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
         finished_ids = gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best)
@@ -140,7 +140,7 @@ def beam_search(
         live_ids = write_tokens(gather_beams(beams.live_ids, origins), length, tokens)
         decoder_state = steps.reorder(decoder_state, origins)
 
-        # Log-probabilities only fall and penalties only grow, so no live beam can score more.
+        # Log-probabilities only fall and penalties only grow, so no live beam can exceed it.
         live_bound = live_log_probs[:, 0] / length_penalty(longest, options)  # (batch,)
         done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
         if beam_size == 1:
@@ -150,7 +150,7 @@ def beam_search(
             enough = max(n_best, math.ceil(options.patience * beam_size))
             done = done | (num_finished >= enough)
 
-        # Sentences that were done before keep what they had.
+        # Sentences that were done before are unchanged.
         return decoder_state, BeamState(
             live_ids=where_sentence(beams.done, beams.live_ids, live_ids),
             live_log_probs=where_sentence(beams.done, beams.live_log_probs, live_log_probs),
@@ -161,7 +161,7 @@ def beam_search(
         )
 
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
-    # All beams are equal at the start: only the first may have continuations.
+    # All beams start equal, so only the first one may be continued.
     first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
     decoder_state = steps.initial_state(batch_size, beam_size)
     beams = BeamState(
@@ -177,13 +177,14 @@ def beam_search(
 
 
 def _best_hypotheses(beams, limits, options, pad_id):
-    """The `n_best` hypotheses of each sentence, of all that finished or reached the limit."""
-    # Live beams fill the places that finished hypotheses leave empty: `top_k` of precedence (1 for
-    # finished and live, 0 for empty) takes the first of equals.
+    """Selects each sentence's `n_best` hypotheses among finished ones and live beams."""
+    # Live beams fill the empty places among finished hypotheses. Precedence is 1 for finished and
+    # live ones, 0 for empty places; `top_k` takes the first of equals.
     live_scores = beams.live_log_probs / length_penalty(limits, options)[:, None]
     is_finished = ops.cast(beams.finished_scores > IMPOSSIBLE, "int32")  # (batch, n_best)
     precedence = ops.concatenate([is_finished, ops.ones_like(live_scores, dtype="int32")], axis=1)
     _, best = ops.top_k(precedence, options.n_best)  # (batch, n_best)
+    # (batch, n_best) and (batch, n_best, buffer_length + 1)
     scores = gather_beams(ops.concatenate([beams.finished_scores, live_scores], axis=1), best)
     ids = gather_beams(ops.concatenate([beams.finished_ids, beams.live_ids], axis=1), best)
     scores = finite(scores)
@@ -192,13 +193,15 @@ def _best_hypotheses(beams, limits, options, pad_id):
 
 
 def finite(scores: Tensor) -> Tensor:
-    """Replaces scores that are lower than `NO_HYPOTHESIS`, or NaN, by it."""
+    """Replaces scores that are NaN or below `NO_HYPOTHESIS` by `NO_HYPOTHESIS`."""
     return ops.where(scores > NO_HYPOTHESIS, scores, NO_HYPOTHESIS)
 
 
 def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
-    """The divisor of the log-probabilities of sequences of `length` symbols (Wu et al., 2016,
-    equation 14): float32, the shape of `length`. Length 0 counts as 1, so that it is never 0."""
+    """Divisor of the log-probability of sequences of `length` symbols (Wu et al., 2016, eq. 14).
+
+    It is float32, of the shape of `length`. Length 0 counts as 1, so that it is never 0.
+    """
     length = ops.maximum(ops.cast(length, "float32"), 1.0)
     if not options.plain_length_penalty:
         length = (5.0 + length) / 6.0
@@ -206,30 +209,31 @@ def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
 
 
 def _top_continuations(logits, beams, position, constraints):
-    """The 2 * beam_size likeliest next symbols of a sentence, over all its beams, best first.
+    """Finds the 2 * beam_size best continuations of each sentence, over all its beams, best first.
 
     Args:
         logits: (batch, beam_size, vocab_size), of any float dtype.
         beams: a `BeamState`.
-        position: int32 (batch,), of the beams' last symbols.
-        constraints: the rules that the symbols must obey.
+        position: int32 (batch,), position of the beams' last symbols.
+        constraints: rules that the symbols must obey.
 
     Returns:
-        The log-probability of the hypothesis that each makes, the beam that it continues, and the
-        symbol itself, (batch, 2 * beam_size) each.
+        The log-probability of each new hypothesis, the beam that it continues, and its new symbol,
+        (batch, 2 * beam_size) each.
     """
     batch_size, beam_size = ops.shape(beams.live_log_probs)
     logits = ops.cast(logits, "float32")
-    # Forbidden symbols keep their part of the probability, so that scores remain the model's.
+    # Forbidden symbols count in the total, so that scores remain the model's.
     log_total = ops.logsumexp(logits, axis=-1, keepdims=True)  # (batch, beam_size, 1)
     allowed = constraints.allowed(beams.live_ids, position, logits.shape[-1])
     if allowed is not None:
         logits = ops.where(allowed, logits, IMPOSSIBLE)
-    # Exclusions are checked after the choice, which then needs as many symbols to spare.
+    # Exclusions are checked after the choice, so choose that many more symbols.
     per_beam = min(2 * beam_size + len(constraints.exclusions), logits.shape[-1])
     best_logits, tokens = _top_k(logits, per_beam)  # (batch, beam_size, per_beam)
+    # (batch, beam_size, per_beam)
     log_probs = best_logits - log_total + beams.live_log_probs[:, :, None]
-    # NaN would break the order of the candidates, and cannot be the probability of a hypothesis.
+    # NaN would break the order of the candidates, and is no log-probability.
     excluded = constraints.is_excluded(tokens, position) | ops.isnan(log_probs)
     log_probs = ops.where(excluded, IMPOSSIBLE, log_probs)
 
@@ -239,13 +243,13 @@ def _top_continuations(logits, beams, position, constraints):
 
 
 def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Does what `ops.top_k` does, but may choose other ones of equal values.
+    """Computes `ops.top_k` faster, but may choose differently among equal values.
 
-    Values are folded into a table. The k largest values are in the k columns of largest maxima;
-    and maxima of columns are found quickly, unlike the largest of all values.
+    Values are folded into a table. The k columns with the largest maxima contain the k largest
+    values, and maxima of columns are found quickly.
 
-    Example: k = 1, two rows. The maxima of the columns 3 7 9 | 8 1 2 are 8 7 9, so that only the
-    third column, 9 2, is looked at.
+    Example: k = 1, two rows. The maxima of the columns 3 7 9 | 8 1 2 are 8 7 9, so only the third
+    column, 9 2, is searched.
     """
     *outer, width = ops.shape(x)
     rows = _rows_of_table(width)
@@ -256,23 +260,23 @@ def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
         x = ops.pad(x, room, constant_values=IMPOSSIBLE)
     table = ops.reshape(x, (*outer, rows, columns))
-    _, best = ops.top_k(ops.max(table, axis=-2), k)  # (..., k), columns
+    _, best = ops.top_k(ops.max(table, axis=-2), k)  # (..., k), column indices
     best = best[..., None, :]
     values = ops.take_along_axis(table, best, axis=-1)  # (..., rows, k)
     indices = best + columns * ops.arange(rows, dtype="int32")[:, None]  # (..., rows, k), into x
     values, best = ops.top_k(ops.reshape(values, (*outer, rows * k)), k)
     indices = ops.take_along_axis(ops.reshape(indices, (*outer, rows * k)), best, axis=-1)
-    # Where less than k are possible, padding may have been chosen, whose index is no symbol's.
+    # If fewer than k symbols are possible, padding may be chosen, whose index is no symbol's.
     return values, ops.minimum(indices, width - 1)
 
 
 def _rows_of_table(width: int) -> int:
-    """The number of rows of the table of `_top_k`: near `TABLE_ROWS`, a divisor if possible."""
+    """The number of rows in the table of `_top_k`: near `TABLE_ROWS`, a divisor if possible."""
     fit = (rows for rows in range(TABLE_ROWS // 2, 2 * TABLE_ROWS + 1) if width % rows == 0)
     return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
 
 
 def write_tokens(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
-    """Sets `ids[i, :, index[i]] = tokens[i]` of each sentence."""
+    """Sets `ids[i, :, index[i]] = tokens[i]` for each sentence i."""
     is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
     return ops.where(is_index, tokens[:, :, None], ids)

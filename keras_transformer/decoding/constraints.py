@@ -1,4 +1,4 @@
-"""Constraints on the next symbol: minimum length, repetitions, a forced prefix, a user's own."""
+"""Constraints on the next symbol: minimum length, repetitions, a forced prefix, the user's own."""
 
 import functools
 from collections.abc import Callable
@@ -13,41 +13,41 @@ from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
 Constraint = Callable[[Tensor], Tensor]
-"""A user's own constraint: a function of the symbols so far that masks those that may follow.
+"""A user's own constraint: a function from the symbols so far to a mask of those that may follow.
 
-It takes int32 (batch, beam_size, length): the last symbol is `ids[..., -1]`, the start symbol is
-the first one, and padding fills the row before it. It returns booleans that broadcast to
+Its argument `ids` is int32 (batch, beam_size, length). The last symbol is `ids[..., -1]`; padding
+fills each row before the start symbol. It returns booleans that broadcast to
 (batch, beam_size, vocab_size).
 """
 
 
 class Exclusion(NamedTuple):
-    """A symbol that may not follow, whatever the hypothesis holds so far."""
+    """A symbol that may not follow, whatever the hypothesis so far."""
 
     symbol: int
-    # From the position of the last symbol, int32 (batch,), to boolean (batch,); None for always.
+    # Function from the last symbol's position, int32 (batch,), to boolean (batch,); None: always.
     applies: Callable[[Tensor], Tensor] | None = None
 
 
 class Constraints:
-    """The rules that hypotheses must obey, asked step by step by a search.
+    """Rules that hypotheses must obey, checked in each step of a search.
 
     There are two kinds. An exclusion forbids one symbol and is checked for the likeliest symbols
-    only, which costs next to nothing. A mask (`allowed`) depends on the symbols so far, and costs a
+    only, which costs almost nothing. A mask (`allowed`) depends on the symbols so far, and costs a
     pass over the logits of the whole vocabulary.
 
     Args:
-        options: the fields `min_length` and `no_repeat_ngram` are used.
+        options: options of the search, of which `min_length` and `no_repeat_ngram` are used.
         limits: int32 (batch,), the maximum length of the hypotheses of each sentence.
         prefix_ids: int32 (batch, prefix_length), symbols that hypotheses must start with, padded at
             the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
-        constraint: a `Constraint` that holds as well, except within a prefix; None for no other.
+        constraint: a `Constraint` that also holds, except within a prefix; None for none.
 
     Attributes:
-        exclusions: all of the exclusions. A search ranks so many more candidates than it needs, so
-            that enough of them are left.
+        exclusions: all exclusions. A search ranks that many more candidates than it needs, so that
+            enough of them remain.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Constraints:
         """Checks symbols against `exclusions`.
 
         Args:
-            tokens: int32, broadcastable to (batch, beam_size, n), symbols that might follow.
-            position: int32 (batch,), of the last symbol of each hypothesis.
+            tokens: int32, broadcastable to (batch, beam_size, n), candidate symbols.
+            position: int32 (batch,), position of the last symbol of each hypothesis.
 
         Returns:
             Boolean, the shape of `tokens`, True where a symbol may not follow.
@@ -95,7 +95,7 @@ class Constraints:
 
         Args:
             live_ids: int32 (batch, beam_size, length), hypotheses from the start symbol on.
-            position: int32 (batch,), of their last symbols.
+            position: int32 (batch,), position of their last symbols.
             vocab_size: number of symbols.
 
         Returns:
@@ -110,14 +110,16 @@ class Constraints:
         allowed = functools.reduce(ops.logical_and, masks) if masks else None
         if self.prefix_ids is not None:
             is_free, forced = self._prefix(position, vocab_size)
-            # A prefix may contain what is forbidden after it.
+            # A prefix may contain symbols that are forbidden elsewhere.
             allowed = (is_free if allowed is None else is_free & allowed) | forced
         return allowed
 
     def _prefix(self, position, vocab_size):
-        """Whether a sentence's prefix is over, boolean (batch, 1, 1), and else the symbol that it
-        forces, boolean (batch, 1, vocab_size)."""
-        # One more column of padding: a prefix may be empty, and is over after its last symbol.
+        """Returns whether the prefix is over, (batch, 1, 1), and masks the symbol that it forces.
+
+        Both are boolean; the mask is (batch, 1, vocab_size), false everywhere after the prefix.
+        """
+        # Add a column of padding: a prefix may be empty, and is over after its last symbol.
         prefix_ids = ops.pad(self.prefix_ids, [(0, 0), (0, 1)], constant_values=self.pad_id)
         position = ops.minimum(position, ops.shape(prefix_ids)[1] - 1)
         symbols = at_position(prefix_ids[:, None], position)[..., None]  # (batch, 1, 1)
@@ -126,9 +128,9 @@ class Constraints:
         return is_free, is_symbol & ops.logical_not(is_free)
 
     def _of_user(self, live_ids, position, vocab_size):
-        """The mask of the user's constraint.
+        """Computes the mask of the user's constraint.
 
-        Example: the symbols so far are aligned at the right, here those up to `position` 2:
+        Example: the symbols up to `position`, here 2, are aligned at the right:
 
             live_ids    1  7  8  0  0
             index       3  4  0  1  2   (0 1 2 3 4 + position + 1) % 5
@@ -152,7 +154,7 @@ class Constraints:
         Example: n = 3, the start symbol 1, then 7 8 5 7 8, so that `position` is 5:
 
             live_ids           1  7  8  5  7  8   the last n - 1 symbols are 7 8
-            comes_again        0  1  0  0  0  0   7 8 is at index 1 too, and a symbol after it
+            comes_again        0  1  0  0  0  0   7 8 also occurs at index 1, with a symbol after it
             live_ids rolled    8  5  7  8  1  7   by -(n - 1): the symbol after those two
             repeated           0  5  0  0  0  0   5 may not follow; 0 is padding, never allowed
         """
@@ -164,7 +166,7 @@ class Constraints:
             (starts >= 1) & (starts + before <= position[:, None, None]), (batch, beam_size, length)
         )
         for i in range(before):
-            # Rolled symbols come round at the end, where the condition above is False.
+            # Symbols that wrap around land at the end, where the condition above is False.
             symbols = ops.roll(live_ids, -i, axis=2)  # (batch, beam_size, length)
             last = at_position(live_ids, ops.maximum(position - before + 1 + i, 0))
             comes_again = comes_again & ops.equal(symbols, last[..., None])

@@ -1,4 +1,4 @@
-"""Target sequences drawn at random, in core Keras operations only."""
+"""Sampling of target sequences, in core Keras operations only."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
 
-# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, and again).
+# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, repeat).
 _STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
 
 
@@ -34,7 +34,7 @@ class SampleState(NamedTuple):
     """The sequences drawn so far for each sentence; ids begin with the start symbol."""
 
     ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
-    log_probs: Tensor  # float32 (batch, beam_size), of the model, whatever the temperature
+    log_probs: Tensor  # float32 (batch, beam_size), the model's, at temperature 1
     lengths: Tensor  # int32 (batch, beam_size), without the start symbol
     done: Tensor  # boolean (batch, beam_size), whether a sequence is complete
 
@@ -56,25 +56,27 @@ def sample(
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
 
-    Each symbol is drawn from the model's distribution with `logits / temperature`, of which only
-    the `top_k` likeliest symbols, and of these only the likeliest of joint probability `top_p`,
-    take part (Holtzman et al., 2020). Scores are those that `beam_search` gives the same sequences.
+    Each symbol is drawn from the softmax of `logits / temperature`, limited to the `top_k`
+    likeliest symbols and, among these, to the likeliest of joint probability `top_p` (Holtzman et
+    al., 2020).
+    Scores are those that `beam_search` gives the same sequences.
 
-    The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`,
-    so what is drawn does not depend on the other sentences in the batch.
+    The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`.
+    They do not depend on the other sentences in the batch.
 
     Args:
         steps: the decoder, with each sequence as a beam that is never reordered.
-        start_ids: int32 (batch,), the symbol each sentence starts with.
-        options: the options of sampling; those of beam search alone are ignored.
-        max_lengths: int32 (batch,), the limit of each sentence in symbols, end symbol included.
+        start_ids: int32 (batch,), the start symbol of each sentence.
+        options: options of sampling; those of beam search alone are ignored.
+        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, end symbol
+            included.
         buffer_length: as in `beam_search`.
         prefix_ids: as in `beam_search`.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end, and is never drawn.
         num_slots: as in `beam_search`.
-        seed: an integer in [0, 2^31), or an int32 tensor of one seed or of one for each sentence,
-            gives the same random numbers at each call; a generator, or None, others each time.
+        seed: an integer in [0, 2^31), or an int32 tensor of one seed or one per sentence, gives the
+            same random numbers in each call; a generator or None gives others each time.
         sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
         constraint: as in `beam_search`.
 
@@ -104,7 +106,7 @@ def sample(
     )  # (batch, beam_size, buffer_length)
 
     def draw(sentences, position, decoder_state, drawn):
-        """Draws a symbol for the sentences in the batch slots: here the batch is (slots,)."""
+        """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
         constants = (limits, prefix_ids, chances)
         longest, prefixes, slot_chances = take_sentences(constants, sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
@@ -122,12 +124,12 @@ def sample(
         tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         log_probs = drawn.log_probs + token_logits - log_total
-        # NaN, where no symbol may follow, cannot be the probability of a hypothesis.
+        # NaN arises where no symbol may follow, and is no log-probability.
         log_probs = ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)
 
         length = position + 1  # (batch,)
         is_end = ops.equal(tokens, end_id)
-        # Sequences that were complete before keep what they had.
+        # Sequences that were complete before are unchanged.
         return decoder_state, SampleState(
             ids=ops.where(
                 drawn.done[..., None], drawn.ids, write_tokens(drawn.ids, length, tokens)
@@ -150,8 +152,8 @@ def sample(
 
 
 def _likeliest(drawn, options, end_id, pad_id):
-    """The `n_best` sequences of each sentence that score highest, complete ones first."""
-    # Where a sentence has no room for a symbol, one empty sequence stands for all.
+    """Selects the `n_best` sequences of each sentence by score, complete ones first."""
+    # If a sentence has no room for a symbol, keep one of its empty sequences.
     first = ops.arange(options.beam_size) == 0
     log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
     scores = finite(log_probs / length_penalty(drawn.lengths, options))
@@ -165,7 +167,7 @@ def _likeliest(drawn, options, end_id, pad_id):
 
 
 def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
-    """Logits over the temperature; minus infinity where `top_k` or `top_p` leave a symbol out."""
+    """Divides logits by the temperature; symbols outside `top_k` or `top_p` get minus infinity."""
     logits = logits / options.temperature
     if 0 < options.top_k < logits.shape[-1]:
         kept, _ = ops.top_k(logits, options.top_k)
@@ -173,7 +175,7 @@ def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
     if options.top_p < 1:
         probabilities = ops.softmax(logits)
         falling = -ops.sort(-probabilities, axis=-1)
-        # A symbol is kept if those before it have less than top_p: so the likeliest always is.
+        # A symbol is kept if those before it sum to less than top_p, so the likeliest always is.
         is_kept = ops.cumsum(falling, axis=-1) - falling < options.top_p
         least = ops.min(ops.where(is_kept, falling, 1.0), axis=-1, keepdims=True)
         logits = ops.where(probabilities >= least, logits, IMPOSSIBLE)
@@ -181,7 +183,7 @@ def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
 
 
 def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
-    """The symbol at which the running sum of probabilities passes a number of [0, 1).
+    """Chooses the symbol at which the running sum of probabilities passes a number in [0, 1).
 
     Args:
         probabilities: float32 (..., vocab_size).
@@ -191,14 +193,14 @@ def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
         int32 (...), never a symbol of probability 0.
     """
     sums = ops.cumsum(probabilities, axis=-1)
-    # Compilers sum in another order, by which running sums may fall, or rise by a probability of 0.
+    # Compilers may reorder sums: running sums can then fall, or rise at a probability of 0.
     passed = (sums > chances[..., None] * sums[..., -1:]) & (probabilities > 0)
     first = ops.argmax(ops.cast(passed, "int32"), axis=-1)
     return ops.where(ops.any(passed, axis=-1), first, ops.argmax(probabilities, axis=-1))
 
 
 def uniform(*counters: Tensor) -> Tensor:
-    """Random numbers in [0, 1), each a hash of its counters: equal counters give equal numbers.
+    """Computes random numbers in [0, 1) as hashes of counters: equal counters, equal numbers.
 
     Args:
         counters: int32 tensors whose shapes broadcast together.
@@ -219,5 +221,5 @@ def _hash(x):
 
 
 def _shifted(x, count):
-    # A shift of a signed integer to the right drags its sign along.
+    # Shifting a signed integer to the right repeats its sign bit.
     return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)

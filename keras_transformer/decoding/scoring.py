@@ -1,4 +1,4 @@
-"""The score that a search would give to a target it is shown (paper, section 6.1)."""
+"""Scores of given targets, as a search computes them (paper, section 6.1)."""
 
 import math
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ def score(
     target_ids,
     options: SearchOptions = SearchOptions(),
 ):
-    """Log-probability / length penalty of given targets, natural logarithm.
+    """Computes log-probability / length penalty of given targets, in natural logarithm.
 
-    Of a hypothesis that `search` found with the same options this is the hypothesis's own score.
+    A hypothesis that `search` found with the same options gets the score it had there.
 
     Args:
-        model: a built `Transformer`, or several of one vocabulary, whose mean of probabilities
-            counts.
+        model: a built `Transformer`, or several of one vocabulary, whose probabilities are
+            averaged.
         source_ids: integer (batch, source_length), each row ending in the end symbol, padded.
         target_ids: integer (batch, target_length), one target for each source, without the start
             symbol, each row ending in the end symbol, padded.
-        options: the length penalty.
+        options: options of the search, of which the length penalty is used.
 
     Returns:
-        float32 (batch,); -1e9, as of an empty slot of a search, where a target has no probability.
+        float32 (batch,); -1e9 (`NO_HYPOTHESIS`) where a target has no finite log-probability.
 
     Example:
         >>> found = search(model, [[17, 5, 2]])
@@ -47,7 +47,7 @@ def score(
     }
     log_probs = [_log_probs(model(inputs, training=False), target_ids) for model in models]
     log_probs = ops.logsumexp(ops.stack(log_probs), axis=0) - math.log(len(models))
-    # Padding is what follows the last other symbol: an untrained model says that symbol too.
+    # Only trailing pad ids are padding: an untrained model may also produce them earlier.
     symbols = ops.cast(ops.not_equal(target_ids, config.pad_id), "int32")
     real = ops.flip(ops.cumsum(ops.flip(symbols, axis=1), axis=1), axis=1) > 0
     length = ops.sum(ops.cast(real, "int32"), axis=1)
@@ -56,7 +56,7 @@ def score(
 
 
 def _log_probs(logits, ids):
-    """The log-probability (batch, length) of each of the ids under logits of the same place."""
+    """The log-probability (batch, length) of each id under the logits of its position."""
     logits = ops.cast(logits, "float32")
     of_ids = ops.take_along_axis(logits, ids[:, :, None], axis=-1)[:, :, 0]
     return of_ids - ops.logsumexp(logits, axis=-1)

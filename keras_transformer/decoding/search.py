@@ -23,26 +23,26 @@ def search(
     sentence_ids=None,
     constraint: Constraint | None = None,
 ) -> BeamSearchResult:
-    """The translations of highest score (paper, section 6.1), or translations drawn at random.
+    """Finds the translations of highest score (paper, section 6.1), or samples translations.
 
-    The encoder runs once, and so do the projections of its output to keys and values, which all
-    beams share. Each step of the decoder looks at one position.
+    The encoder runs once, and so does the projection of its output to keys and values, which all
+    beams share. Each step of the decoder computes one position.
 
     Args:
-        model: a built `Transformer`, or several of one vocabulary, whose mean of probabilities
-            counts.
+        model: a built `Transformer`, or several of one vocabulary, whose probabilities are
+            averaged.
         source_ids: integer (batch, source_length), each row ending in the end symbol, padded. A
-            row of padding alone has no translation, and costs no step.
-        options: what to search for.
-        prefix_ids: integer (batch, prefix_length), what each translation must start with, without
-            a start symbol, padded at the right; None for nothing.
-        seed: of sampling, where it is not `options.seed`; all that `sample` takes.
-        num_slots: number of batch slots: the decoder works on so many sentences at a time, and one
-            that is done leaves its slot to the next. Sentences of similar length waste the least.
-            None for one slot a sentence.
-        sentence_ids: int32 (batch,), the index of each sentence in the whole input, which with the
-            seed determines what is drawn for it; None counts from 0.
-        constraint: masks the symbols that may follow those so far, see `Constraint`.
+            row of padding alone has no translation, and takes no step.
+        options: options of the search.
+        prefix_ids: integer (batch, prefix_length), symbols that each translation must start with,
+            without a start symbol, padded at the right; None for no prefix.
+        seed: seed of sampling, in any form that `sample` takes; default: `options.seed`.
+        num_slots: number of batch slots, that is, of sentences decoded at a time. A sentence that
+            is done leaves its slot to the next. Sentences of similar length waste the least. None
+            for one slot per sentence.
+        sentence_ids: int32 (batch,), the index of each sentence in the whole input. Sampling for
+            a sentence depends on this index and the seed. None counts from 0.
+        constraint: mask of the symbols that may follow, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
@@ -79,16 +79,16 @@ def search(
 
 
 class TransformerSteps(DecoderSteps):
-    """A Transformer's decoder, step by step, for given sources.
+    """The decoder of a Transformer, step by step, for given sources.
 
     Its state has three parts:
 
-    - the keys and values of cross-attention, and the mask of the source, which do not change;
+    - the keys and values of cross-attention, and the source mask, which do not change;
     - the paths of the beams, int32 (batch, beam_size, size): for each position of a beam, the beam
       whose entry in the cache belongs to it;
     - a cache of the keys and values of self-attention, which stay where they were written.
 
-    When beams are reordered, only their paths are. Example: two beams, three positions. After the
+    Reordering beams changes only their paths. Example: two beams, three positions. After the
     first position both beams continue beam 0; after the second each continues itself:
 
         path of beam 0    0 0 0    attends to the entries of beam 0
@@ -115,7 +115,7 @@ class TransformerSteps(DecoderSteps):
         return memory, paths, self.model.decoder.grow_cache(cache, size)
 
     def refill(self, state, initial, is_new):
-        # Cached keys and values of the sentence before stay: no path leads to them.
+        # Cached keys and values of the previous sentence stay: no path leads to them.
         memory, paths, cache = state
         return super().refill(memory, initial[0], is_new), paths, cache
 
@@ -139,7 +139,7 @@ class TransformerSteps(DecoderSteps):
 
 
 class EnsembleSteps(DecoderSteps):
-    """Several decoders of one vocabulary, as one of the mean of their probabilities.
+    """An ensemble of decoders of one vocabulary, which averages their probabilities.
 
     Args:
         members: the decoders.

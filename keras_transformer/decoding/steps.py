@@ -8,30 +8,30 @@ from keras import ops, tree
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
 
-# The decoder state first has room for the first of these numbers of positions, then grows to the
-# next, up to the longest hypothesis. Attention reads all of the room, so a small state is faster;
-# but a compiler makes new code for each size, so there are few.
+# Numbers of positions that the decoder state has room for: it grows from each size to the next, up
+# to the longest hypothesis. Attention reads the whole room, so a small state is faster. But a
+# compiler makes new code for each size, so there are few sizes.
 STATE_SIZES = (16, 32, 128, 512)
 
 
 class DecoderSteps:
     """A decoder as a search sees it: one position at a time, all beams at once.
 
-    The state is a nested structure of tensors (batch, ...). It holds everything that belongs to
-    single sentences, because a sentence that is done leaves its batch slot to another one. The
-    methods here serve decoders whose state consists of (batch, beam_size, ...) tensors.
+    The state is a nested structure of tensors (batch, ...). It holds everything that depends on the
+    sentence, because a sentence that is done leaves its batch slot to another one. The default
+    methods serve decoders whose state consists of (batch, beam_size, ...) tensors.
     """
 
     def initial_state(self, batch: Tensor, beam_size: int) -> Any:
-        """The state before the first position."""
+        """Returns the state before the first position."""
         return ()
 
     def grow(self, state: Any, size: Tensor) -> Any:
-        """The state with room for `size` positions."""
+        """Returns the state with room for `size` positions."""
         return state
 
     def refill(self, state: Any, initial: Any, is_new: Tensor) -> Any:
-        """The state after new sentences have moved into some batch slots.
+        """Returns the state after new sentences have moved into some batch slots.
 
         Args:
             state: the state of the sentences that were in the slots.
@@ -46,22 +46,22 @@ class DecoderSteps:
 
         Args:
             ids: int32 (batch, beam_size), the last symbol of each beam.
-            position: int32 (batch,), of these symbols, from 0 (the start symbol).
-            state: of the positions before.
+            position: int32 (batch,), position of these symbols, from 0 (the start symbol).
+            state: state after the earlier positions.
 
         Returns:
-            Logits (batch, beam_size, vocab_size) of any float dtype, and the state, of the same
+            Logits (batch, beam_size, vocab_size) of any float dtype, and the new state, of the same
             structure, shapes and dtypes.
         """
         raise NotImplementedError
 
     def reorder(self, state: Any, beams: Tensor) -> Any:
-        """The state in which each beam goes on from one of `beams`, int32 (batch, beam_size)."""
+        """Returns the state where each beam continues one of `beams`, int32 (batch, beam_size)."""
         return tree.map_structure(lambda x: gather_beams(x, beams), state)
 
 
 def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tensor, Tensor]:
-    """The limit of each sentence, int32 (batch,), and the length that all of them fit in."""
+    """Returns the limit of each sentence, int32 (batch,), and the length that fits them all."""
     max_lengths = ops.cast(max_lengths, "int32")
     if buffer_length is None:
         buffer_length = ops.max(max_lengths, initial=0)
@@ -79,20 +79,19 @@ def step_by_step(
     """Takes steps until all sentences are done.
 
     Only `num_slots` sentences are searched at a time, each in a batch slot. A sentence that is done
-    leaves its slot to the next one. Once no sentence waits, slots are closed instead, so that a
-    step for the few that remain costs little. The decoder state has no more room than needed.
+    leaves its slot to the next one. Once no sentence waits, slots are closed instead, so that
+    steps for the few remaining sentences are cheap. The decoder state grows only as needed.
 
     Args:
         steps: the decoder, whose state grows.
-        step: one step of the sentences in the slots, `(sentences, position, decoder_state,
-            hypotheses) -> (decoder_state, hypotheses)`. `sentences` and `position`, int32
-            (slots,), are the index of each sentence and the position of its last symbol.
+        step: function that takes one step for the sentences in the slots, `(sentences, position,
+            decoder_state, hypotheses) -> (decoder_state, hypotheses)`. `sentences` and `position`,
+            int32 (slots,), are the index of each sentence and the position of its last symbol.
         decoder_state: the initial state of all sentences, tensors (batch, ...).
-        hypotheses: those of all sentences before the first step: a `NamedTuple` of tensors
-            (batch, ...), whose field `done`, boolean (batch, ...), says which of a sentence's are
-            complete.
+        hypotheses: hypotheses of all sentences before the first step: a `NamedTuple` of tensors
+            (batch, ...), whose field `done`, boolean (batch, ...), says which ones are complete.
         buffer_length: the most steps that a sentence can take.
-        num_slots: number of batch slots; None for one a sentence.
+        num_slots: number of batch slots; None for one per sentence.
 
     Returns:
         `hypotheses` after the last step of each sentence.
@@ -107,13 +106,13 @@ class _Slots(NamedTuple):
     """The sentences that are searched at the same time, each in a batch slot."""
 
     sentences: Tensor  # int32 (slots,), the index of each sentence in the whole batch
-    position: Tensor  # int32 (slots,), of the last symbol of each
+    position: Tensor  # int32 (slots,), position of the last symbol of each
     decoder_state: Any  # nested, (slots, ...)
     hypotheses: Hypotheses  # (slots, ...)
 
     @property
     def is_open(self):
-        """Whether the sentence in a slot is not done, boolean (slots,)."""
+        """Whether the sentence in a slot is not done yet: boolean (slots,)."""
         return _is_open(self.hypotheses.done)
 
     @property
@@ -121,11 +120,11 @@ class _Slots(NamedTuple):
         return _count(self.is_open)
 
     def have_room(self, size):
-        """Whether all sentences that are not done can take a step in a state of a size."""
+        """Whether a state of this size has room for the next step of all open sentences."""
         return ops.all(ops.logical_not(self.is_open) | (self.position < size))
 
     def remaining(self, count):
-        """The `count` sentences that are not done; done ones fill up where there are fewer."""
+        """Keeps `count` sentences: those not done, filled up with done ones if there are fewer."""
         _, left = ops.top_k(ops.cast(self.is_open, "int32"), count)  # (count,)
         return take_sentences(self, left)
 
@@ -133,13 +132,13 @@ class _Slots(NamedTuple):
 class _Search(NamedTuple):
     """The progress of a search: sentences in slots, and their steps."""
 
-    num_started: Tensor  # int32 (), sentences that have got a slot so far
+    num_started: Tensor  # int32 (), number of sentences that have had a slot so far
     slots: _Slots
-    results: Hypotheses  # (batch, ...), of all sentences, as of when slots were last refilled
+    results: Hypotheses  # (batch, ...), of all sentences, at the last refill of slots
 
 
 class _Loop:
-    """The parts that both kinds of loops share. Arguments are those of `step_by_step`."""
+    """The base of both kinds of loops. Arguments are those of `step_by_step`."""
 
     def __init__(self, steps, step, decoder_state, hypotheses, buffer_length, num_slots):
         self.steps, self.step, self.decoder_state = steps, step, decoder_state
@@ -147,12 +146,12 @@ class _Loop:
         is_open = ops.cast(_is_open(hypotheses.done), "int32")  # (batch,)
         batch_size = ops.shape(is_open)[0]
         self.num_slots = batch_size if num_slots is None else _smaller(batch_size, num_slots)
-        # Sentences start in this order. Those that are done from the outset need no slot.
+        # Sentences start in this order. Those that are done from the start need no slot.
         self.num_sentences = ops.sum(is_open)
         _, self.order = ops.top_k(is_open, batch_size)  # (batch,)
 
     def first(self, hypotheses, size):
-        """The search before its first step: a sentence in each slot."""
+        """Returns the search before its first step: a sentence in each slot."""
         sentences = self.order[: self.num_slots]  # (slots,)
         decoder_state = self.steps.grow(take_sentences(self.decoder_state, sentences), size)
         num_started = ops.cast(self.num_slots, "int32")
@@ -171,13 +170,16 @@ class _Loop:
         decoder_state, hypotheses = self.step(
             slots.sentences, slots.position, slots.decoder_state, slots.hypotheses
         )
-        # A sentence that is done stays at its position, within its room.
+        # A sentence that is done stays at its position, within the state's room.
         position = slots.position + ops.cast(_is_open(hypotheses.done), "int32")
         return _Slots(slots.sentences, position, decoder_state, hypotheses)
 
     def steps_until(self, num_open, size, search):
-        """Steps until only `num_open` sentences are not done, or some slots can be refilled, or
-        the room of the state is full."""
+        """Takes steps until it is time to refill or close slots, or to grow the state.
+
+        It stops once an eighth of the slots is free for waiting sentences, once only `num_open`
+        sentences are open and none waits, or once the state's room is full.
+        """
         refill_at = _larger(self.num_slots // 8, 1)
 
         def goes_on(slots):
@@ -188,7 +190,7 @@ class _Loop:
         return search._replace(slots=slots)
 
     def refilled(self, size, search):
-        """Keeps the results so far, and lets waiting sentences into the slots of done ones.
+        """Stores the results so far, and moves waiting sentences into the slots of done ones.
 
         Example: 6 sentences, 3 slots, `order` = 0 1 2 3 4 5. Sentences 0 and 2 are done:
 
@@ -233,7 +235,7 @@ class _Loop:
 
 
 class _LoopOfAnyShape(_Loop):
-    """Slots are closed by halves, and the state grows, whenever they have to."""
+    """The loop for shapes that may change: closes slots by halves, grows the state as needed."""
 
     def run(self, hypotheses):
         def some_steps(size, search):
@@ -262,7 +264,7 @@ class _LoopOfAnyShape(_Loop):
 
 
 class _LoopOfFewShapes(_Loop):
-    """Each shape of the state is new code to a compiler: slots are closed once, to a quarter."""
+    """The loop for compilers, where each shape is new code: closes slots once, to a quarter."""
 
     def run(self, hypotheses):
         *sizes, last = sizes_up_to(self.buffer_length)
@@ -283,7 +285,7 @@ class _LoopOfFewShapes(_Loop):
         return ops.cond(self.all_started(search) & (search.slots.num_open <= few), of_few, of_all)
 
     def _in_room(self, size, few, search):
-        """Steps in a state of a size, until a sentence fills it or only `few` are not done."""
+        """Takes steps in a state of this size until a sentence fills it or only `few` are open."""
 
         def goes_on(search):
             is_over = self.all_started(search) & (search.slots.num_open <= few)
@@ -314,30 +316,30 @@ def _larger(x, y):
 
 
 def take_sentences(nest, sentences):
-    """Picks the rows `sentences`, int32 (some,), of each tensor (batch, ...); None stays None."""
+    """Takes the rows `sentences`, int32 (n,), of each tensor (batch, ...); None stays None."""
     return tree.map_structure(lambda x: None if x is None else ops.take(x, sentences, axis=0), nest)
 
 
 def where_sentence(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Chooses `x` or `y`, (batch, ...) both, by sentence; `condition` is boolean (batch,)."""
+    """Chooses `x` or `y`, both (batch, ...), for each sentence; `condition` is boolean (batch,)."""
     condition = ops.reshape(condition, (-1,) + (1,) * (len(x.shape) - 1))
     return ops.where(condition, x, y)
 
 
 def sizes_up_to(length: Tensor) -> list:
-    """The sizes of a state while hypotheses grow to `length`, the last of them."""
+    """Lists the sizes of a state while hypotheses grow to `length`, which is the last size."""
     if isinstance(length, int):
         return [*(size for size in STATE_SIZES if size < length), length]
     return [*(ops.minimum(size, length) for size in STATE_SIZES), length]
 
 
 def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
-    """Picks along axis 1, by sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
+    """Takes along axis 1, per sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
     batch_size, n, *rest = ops.shape(x)
     rows = ops.reshape(x, (batch_size * n, *rest))
     return ops.take(rows, indices + n * ops.arange(batch_size, dtype="int32")[:, None], axis=0)
 
 
 def at_position(x: Tensor, position: Tensor) -> Tensor:
-    """Picks along axis 2, by sentence: (batch, n, length), int32 (batch,) -> (batch, n)."""
+    """Takes along axis 2, per sentence: (batch, n, length), int32 (batch,) -> (batch, n)."""
     return ops.take_along_axis(x, position[:, None, None], axis=2)[..., 0]

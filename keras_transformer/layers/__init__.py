@@ -1,4 +1,4 @@
-"""The parts of the Transformer, one concept a file, on `keras.ops`."""
+"""The layers of the Transformer, one concept per file, built on `keras.ops`."""
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.convolution import Convolution

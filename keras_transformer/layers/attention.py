@@ -11,21 +11,21 @@ from keras_transformer.layers.masks import combined_mask
 
 
 def attention_weights(queries, keys, mask=None):
-    """`softmax(Q K^T / sqrt(d_k))`: the share of each key in the output of each query.
+    """Attention weights, `softmax(Q K^T / sqrt(d_k))`: the share of each key in a query's output.
 
     Args:
         queries: (batch, heads, query, d_k).
         keys: (batch, heads, key, d_k).
         mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
-            None for everywhere.
+            None: no mask.
 
     Returns:
-        (batch, heads, query, key), 0 where masked; each row sums to one. A row in which everything
-        is masked has equal weights.
+        (batch, heads, query, key), 0 where masked; each row sums to one. A fully masked row has
+        equal weights.
     """
     d_k = queries.shape[-1]
     scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
-    # float32 whatever the policy: bfloat16 sums of many small weights do not reach one.
+    # float32 under every dtype policy: bfloat16 sums of many small weights do not reach one.
     scaled = ops.cast(scores, "float32") * d_k**-0.5
     if mask is not None:
         scaled = ops.where(mask, scaled, MINUS_INFINITY)
@@ -42,9 +42,9 @@ def scaled_dot_product_attention(
         keys: (batch, heads, key, d_k).
         values: (batch, heads, key, d_v).
         mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
-            None for everywhere.
-        dropout: None, or a function that is applied to the weights.
-        weights_of: a function that computes what `attention_weights` computes.
+            None: no mask.
+        dropout: function applied to the weights; None for no dropout.
+        weights_of: function with the arguments and the result of `attention_weights`.
 
     Returns:
         (batch, heads, query, d_v).
@@ -61,10 +61,10 @@ def scaled_dot_product_attention(
 
 
 def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
-    """The given width of a head, or the paper's, `d_model / num_heads`.
+    """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
 
     Raises:
-        ValueError: none is given, and `d_model` is not a multiple of `num_heads`.
+        ValueError: `width` is not given, and `d_model` is not a multiple of `num_heads`.
     """
     if width is not None:
         return width
@@ -81,25 +81,25 @@ class MultiHeadAttention(keras.layers.Layer):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
-    Projections have no bias unless asked for. `d_k` and `d_v` are free: they need not be equal, nor
-    multiply with `num_heads` to `d_model`.
+    Projections have no bias by default. `d_k` and `d_v` are free: they may differ, and their
+    products with `num_heads` need not be `d_model`.
 
     Args:
         d_model: width of input and output.
         num_heads: number of heads, h.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
-        dropout: share of the attention weights that is dropped in training.
+        dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: (batch, query_length, d_model).
-        value: (batch, value_length, d_model), what is attended to; keys and values are made of it.
-            A padding mask that Keras has attached to it is honoured.
+        value: (batch, value_length, d_model), the sequence that keys and values come from. A
+            padding mask that Keras has attached to it applies.
         attention_mask: boolean or integer, true where attention may look: a padding mask
             (batch, value_length), an attention mask (batch, query_length, value_length), or one
-            for each head (batch, num_heads or 1, query_length, value_length); None for everywhere.
+            for each head (batch, num_heads or 1, query_length, value_length); None: no mask.
 
     Returns:
         (batch, query_length, d_model).
@@ -149,17 +149,17 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.attend(self.queries(query), keys, values, mask, training)
 
     def queries(self, query):
-        """Queries (batch, num_heads, length, d_k)."""
+        """Projects to queries (batch, num_heads, length, d_k)."""
         return self._split_heads(self.query(query))
 
     def keys_and_values(self, value):
-        """Keys (batch, num_heads, length, d_k) and values (batch, num_heads, length, d_v)."""
+        """Projects to keys (batch, num_heads, length, d_k) and values (..., length, d_v)."""
         return self._split_heads(self.key(value)), self._split_heads(self.value(value))
 
     def attend(self, queries, keys, values, attention_mask=None, training=None):
-        """The output of `call`, given queries, keys and values of all heads.
+        """Computes the output of `call` from the queries, keys and values of all heads.
 
-        The mask is boolean and of rank 4.
+        `attention_mask` is boolean and of rank 4.
         """
         context = scaled_dot_product_attention(
             queries,
@@ -168,12 +168,12 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_mask,
             dropout=functools.partial(self.weights_dropout, training=training),
             weights_of=functools.partial(self.attention_weights, training=training),
-        )
+        )  # (batch, num_heads, query, d_v)
         return self.output_projection(self._join_heads(context))
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
-        """`attention_weights`, in training by a faster function with a gradient of its own."""
-        # Only in training: what is exported must not need XLA.
+        """Computes `attention_weights`; in training, by a faster function with its own gradient."""
+        # Only in training: an exported model must not need XLA.
         weights_of = fused_attention_weights if training else attention_weights
         return weights_of(queries, keys, attention_mask)
 
@@ -185,7 +185,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         batch, length = ops.shape(x)[:2]
         heads = ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(heads, (0, 2, 1, 3))
+        return ops.transpose(heads, (0, 2, 1, 3))  # (batch, num_heads, length, width)
 
     def _join_heads(self, x):
         batch, length = ops.shape(x)[0], ops.shape(x)[2]

@@ -13,30 +13,30 @@ from keras_transformer.layers.self_attention import SelfAttention
 
 
 class TransformerBlock(keras.layers.Layer):
-    """The widths and rates of a layer, and the residual connection around its sub-layers.
+    """The base of encoder and decoder layers: hyperparameters and residual connections.
 
     Args:
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
-            in decoder layers.
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
+            True in decoder layers.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
     FIELDS = (
@@ -58,7 +58,7 @@ class TransformerBlock(keras.layers.Layer):
         "causal",
         "rotary",
     )
-    is_causal = False  # by default
+    is_causal = False  # default of `causal`
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class TransformerBlock(keras.layers.Layer):
         self.add_sublayers()
 
     def add_sublayers(self):
-        """Makes the layers that this one consists of."""
+        """Creates the sub-layers."""
         self.residual_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def block_config(self):
-        """The arguments of this class, for `get_config` and for layers made in its likeness."""
+        """The arguments of this class, for `get_config` and for the layers of a stack."""
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def get_config(self):
@@ -117,7 +117,7 @@ class TransformerBlock(keras.layers.Layer):
         return x_shape
 
     def new_self_attention(self, name):
-        """Self-attention, or the layer in its place by this block's `layer_type`."""
+        """Creates the self-attention, or the layer that replaces it for this `layer_type`."""
         options = {"causal": self.causal, "name": name}
         if self.rotary and self.layer_type not in ("attention", "restricted"):
             raise ValueError(f"rotary needs attention: found layer_type={self.layer_type!r}")
@@ -137,7 +137,7 @@ class TransformerBlock(keras.layers.Layer):
         raise ValueError(f"unknown layer_type {self.layer_type!r}")
 
     def new_attention(self, name, attention=MultiHeadAttention, **options):
-        """A multi-head attention of this block's widths."""
+        """Creates a multi-head attention of this block's widths."""
         return attention(
             self.d_model,
             self.num_heads,
@@ -151,7 +151,7 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def new_feed_forward(self, name):
-        """A feed-forward network of this block's widths."""
+        """Creates a feed-forward network of this block's widths."""
         return FeedForward(
             self.d_model,
             self.d_ff,
@@ -162,18 +162,18 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def new_norm(self, name):
-        """A layer normalisation of this block's epsilon."""
+        """Creates a layer normalisation with this block's epsilon."""
         return LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
 
     def build_sublayers(self, *sublayers):
-        """Builds each of these for rows of width `d_model`."""
+        """Builds the given layers for inputs of width `d_model`."""
         for sublayer in sublayers:
             sublayer.build((None, None, self.d_model))
 
     def residual(self, x, sublayer, norm, training):
-        """`norm(x + dropout(sublayer(x)))`, or `x + dropout(sublayer(norm(x)))` with pre-norm."""
+        """Computes `norm(x + dropout(sublayer(x)))`; pre-norm: `x + dropout(sublayer(norm(x)))`."""
         if self.pre_norm:
             update = sublayer(norm(x, training=training))
             return self.residual_dropout(update, residual=x, training=training)
@@ -182,31 +182,31 @@ class TransformerBlock(keras.layers.Layer):
 
 
 class BlockStack(TransformerBlock):
-    """A stack of layers of one class, and with pre-norm a last normalisation.
+    """A stack of layers of one class; with pre-norm, a normalisation follows the last one.
 
     Args:
         num_layers: number of layers, N.
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
-            in a decoder.
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
+            True in a decoder.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
     layer_class: type[TransformerBlock]

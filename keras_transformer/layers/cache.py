@@ -1,7 +1,7 @@
 """The cache of a decoder's layers: rows of earlier positions, for all beams of a search.
 
-A cache is (..., size, beam_size * width): at each position a row of what every beam wrote there. It
-is never moved when beams are reordered; `visible` says which entries a beam goes back to.
+A cache has the shape (..., size, beam_size * width): one row per position, with an entry of each
+beam. Reordering beams moves no entry; `visible` says which entries belong to a beam's past.
 """
 
 import math
@@ -10,9 +10,9 @@ from keras import ops
 
 
 def write(cache, row, position):
-    """The cache (batch, ..., size, n) with a row (batch, ..., n) at a position, int32 (batch,).
+    """Writes a row (batch, ..., n) to a cache (batch, ..., size, n) at `position`, int32 (batch,).
 
-    A scatter of rows, which backends do in place inside of a loop.
+    It is a scatter of rows, which backends do in place inside a loop.
     """
     batch, *outer, size, width = ops.shape(cache)
     each = math.prod(outer)
@@ -24,13 +24,13 @@ def write(cache, row, position):
 
 
 def read(cache, visible, positions):
-    """Reads the rows that each beam continues, at some positions.
+    """Reads the entries of each beam's past at some positions.
 
     Args:
         cache: (batch, size, beam_size * width).
-        visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of which
-            beams each beam goes back to.
-        positions: int32 (batch, n), up to the one written last; before the first, there are zeros.
+        visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of one
+            position and beam, belongs to the past of the query's beam.
+        positions: int32 (batch, n), none after the last one written; negative ones read zeros.
 
     Returns:
         (batch, beam_size, n, width).
@@ -39,9 +39,11 @@ def read(cache, visible, positions):
     beam_size = ops.shape(visible)[2]
     existing = ops.maximum(positions, 0)
     rows = ops.reshape(cache, (batch, size, beam_size, width // beam_size))
+    # (batch, n, beam_size, width)
     rows = ops.take_along_axis(rows, existing[:, :, None, None], axis=1)
     paths = ops.cast(ops.reshape(visible, (batch, beam_size, size, beam_size)), "int32")
+    # (batch, beam_size, n, beam_size)
     paths = ops.take_along_axis(paths, existing[:, None, :, None], axis=2)
-    paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)
+    paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)  # (batch, n, beam_size)
     rows = ops.take_along_axis(rows, paths[..., None], axis=2)
     return ops.where((positions >= 0)[:, None, :, None], ops.swapaxes(rows, 1, 2), 0)

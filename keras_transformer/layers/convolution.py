@@ -9,23 +9,24 @@ from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Convolution(keras.layers.Layer):
-    """Each position made of those around it: O(k n d^2) (paper, Table 1).
+    """A convolution over neighbouring positions: O(k n d^2) (paper, Table 1).
 
-    Separable, it is O(k n d + n d^2). Padding counts as zeros, like what lies beyond either end.
+    If separable, it is O(k n d + n d^2). Padding counts as zeros, and so does all beyond either
+    end.
 
     Args:
         d_model: width of input and output.
-        kernel_size: how many positions each is made of, k; at least 1.
-        separable: whether each channel is convolved on its own before all of them are mixed.
-        dilation_rate: distance between two of these positions.
-        causal: whether they are the position itself and ones before it, as in the decoder;
-            otherwise it is in their middle.
-        **kwargs: those of `keras.layers.Layer`.
+        kernel_size: number of positions that each output depends on, k; at least 1.
+        separable: whether each channel is convolved on its own before the channels are mixed.
+        dilation_rate: distance between neighbouring positions of the kernel.
+        causal: whether the kernel covers a position and earlier ones, as in the decoder; otherwise
+            it is centred on the position.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens; None for everywhere.
+            (batch, 1, 1, length), true at real tokens; None: no mask.
 
     Returns:
         (batch, length, d_model).
@@ -75,7 +76,7 @@ class Convolution(keras.layers.Layer):
         return self.convolution(ops.pad(x, [(0, 0), (before, self.reach - before), (0, 0)]))
 
     def new_cache(self, batch, beam_size):
-        """An empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""
+        """Creates an empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""
         return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
 
     def step(self, x, position, cache, visible):
@@ -83,7 +84,7 @@ class Convolution(keras.layers.Layer):
         batch, beam_size = ops.shape(x)[:2]
         cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
         reached = position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")
-        x = read(cache, visible, reached)
+        x = read(cache, visible, reached)  # (batch, beam_size, reach + 1, d_model)
         x = self.convolution(ops.reshape(x, (batch * beam_size, self.reach + 1, self.d_model)))
         return ops.reshape(x, (batch, beam_size, self.d_model)), cache
 

@@ -8,43 +8,43 @@ from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class DecoderLayer(TransformerBlock):
-    """Causal self-attention, cross-attention, a feed-forward network (paper, section 3.1).
+    """A decoder layer: causal self-attention, cross-attention, feed-forward network (section 3.1).
 
-    Cross-attention looks at the memory, the encoder's output. Its layer is `memory_attention`, by
-    which its weights are named in checkpoints.
+    Cross-attention attends to the memory, the encoder's output. Its layer is named
+    `memory_attention`, and so are its weights in checkpoints.
 
     Args:
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
             True, as `step` requires.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
-            honoured in self-attention.
+            applied in self-attention.
         memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
-            it is honoured in cross-attention.
+            it is applied in cross-attention.
         source_mask: boolean or integer, true where cross-attention may look: a padding mask
             (batch, source_length), an attention mask (batch, target_length, source_length), or
-            one for each head (batch, num_heads or 1, target_length, source_length); None for
-            everywhere.
+            one for each head (batch, num_heads or 1, target_length, source_length); None:
+            no mask.
 
     Returns:
         (batch, target_length, d_model).
@@ -86,7 +86,7 @@ class DecoderLayer(TransformerBlock):
         return self._sublayers(x, self_attention, memory_attention, training)
 
     def prepare(self, memory):
-        """Computes keys and values of the cross-attention, once for a sentence."""
+        """Computes the keys and values of cross-attention, once per sentence."""
         keys, values = self.memory_attention.keys_and_values(memory)
         return {"memory_keys": keys, "memory_values": values}
 
@@ -94,13 +94,13 @@ class DecoderLayer(TransformerBlock):
         """Computes one position of every beam, given the positions before it.
 
         Args:
-            x: (batch, beam_size, d_model), the beams' tokens at `position`.
-            position: int32 (batch,), how far each sentence is.
-            cache: what self-attention needs of the positions before, as `new_cache` makes it.
-            visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
-                which beams each beam goes back to.
-            prepared: what `prepare` returns. The memory's keys and values are not repeated for
-                each beam: to them, beams are just more queries.
+            x: (batch, beam_size, d_model), the beams' inputs at `position`.
+            position: int32 (batch,), the position of `x` in each sentence.
+            cache: self-attention's cache of the earlier positions, as `new_cache` makes it.
+            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
+                one position and beam, belongs to the past of the query's beam.
+            prepared: the result of `prepare`. The memory's keys and values are not repeated for
+                each beam: in cross-attention, beams are just more queries.
             source_mask: as in `call`.
 
         Returns:
@@ -124,7 +124,7 @@ class DecoderLayer(TransformerBlock):
         return self._sublayers(x, self_attention, memory_attention, training=False), written[0]
 
     def new_cache(self, batch, beam_size):
-        """An empty cache for `step`, of size 0."""
+        """Creates an empty cache for `step`, of size 0."""
         return self.self_attention.new_cache(batch, beam_size)
 
     def _sublayers(self, x, self_attention, memory_attention, training):
@@ -138,41 +138,41 @@ class DecoderLayer(TransformerBlock):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(BlockStack):
-    """A stack of decoder layers, and with pre-norm a last normalisation.
+    """A stack of decoder layers; with pre-norm, a normalisation follows the last one.
 
     Args:
         num_layers: number of layers, N.
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
             True, as `step` requires.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
-            honoured in self-attention.
+            applied in self-attention.
         memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
-            it is honoured in cross-attention.
+            it is applied in cross-attention.
         source_mask: boolean or integer, true where cross-attention may look: a padding mask
             (batch, source_length), an attention mask (batch, target_length, source_length), or
-            one for each head (batch, num_heads or 1, target_length, source_length); None for
-            everywhere.
+            one for each head (batch, num_heads or 1, target_length, source_length); None:
+            no mask.
 
     Returns:
         (batch, target_length, d_model).
@@ -195,15 +195,15 @@ class Decoder(BlockStack):
         return self.norm(x, training=training) if self.norm else x
 
     def prepare(self, memory):
-        """Computes keys and values of each layer's cross-attention, once for a sentence."""
+        """Computes the keys and values of each layer's cross-attention, once per sentence."""
         return [layer.prepare(memory) for layer in self.layers]
 
     def new_cache(self, batch, beam_size):
-        """An empty cache for each layer's `step`."""
+        """Creates an empty cache for each layer's `step`."""
         return [layer.new_cache(batch, beam_size) for layer in self.layers]
 
     def grow_cache(self, cache, size):
-        """The cache with room for `size` positions."""
+        """Pads the cache so that it has room for `size` positions."""
 
         def with_room(x):
             room = [(0, 0)] * len(x.shape)
@@ -213,7 +213,7 @@ class Decoder(BlockStack):
         return tree.map_structure(with_room, cache)
 
     def step(self, x, position, cache, visible, prepared, source_mask):
-        """`DecoderLayer.step` through the stack; `cache` and `prepared` hold one entry a layer."""
+        """Runs `DecoderLayer.step` in each layer; `cache`, `prepared`: one entry per layer."""
         new_cache = []
         for layer, layer_cache, layer_prepared in zip(self.layers, cache, prepared, strict=True):
             x, layer_cache = layer.step(

@@ -11,19 +11,19 @@ from keras_transformer.backend.replicas import replica_id
 class Dropout(keras.layers.Layer):
     """Drops elements in training, in one pass over memory, forwards and backwards.
 
-    Whether an element is kept is a hash of its index and of a random key, so that the gradient
-    computes the mask again instead of reading it. Each call has a key of its own, and so has each
+    A hash of its index and of a random key decides whether an element is kept. The gradient
+    computes the mask again instead of reading it. Each call has its own key, and so does each
     replica of a strategy.
 
     Args:
-        rate: share of the elements that become 0; the others are divided by `1 - rate`.
-        seed: of the masks; default: from Keras's global seed.
-        **kwargs: those of `keras.layers.Layer`.
+        rate: probability that an element becomes 0; the others are divided by `1 - rate`.
+        seed: seed of the masks; default: drawn from Keras's global seed.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: a float tensor of any shape.
-        training: nothing is dropped unless it is true.
-        residual: None, or a tensor like `x` that is added to the result in the same pass.
+        training: whether to drop elements at all.
+        residual: tensor like `x` that is added to the result in the same pass; None for none.
 
     Returns:
         A tensor like `x`.
@@ -55,11 +55,11 @@ class Dropout(keras.layers.Layer):
         return dropped_sum(residual, x, self.new_key(), self.rate)
 
     def drops(self, training) -> bool:
-        """Whether anything is dropped at all."""
+        """Whether this call drops elements."""
         return bool(training) and self.rate > 0
 
     def new_key(self):
-        """Two random int32, from which one mask is made."""
+        """Draws the key of one mask: two random int32."""
         seed = ops.cast(self.seed_generator.next(), "int32")
         return hashed(ops.arange(2, dtype="int32") + 2 * replica_id(), seed)
 

@@ -1,4 +1,4 @@
-"""Token embeddings and the logits of the same matrix (paper, section 3.4)."""
+"""Token embeddings, and logits from the same matrix (paper, section 3.4)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from keras_transformer.backend.rows import take_rows
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
-    """Embeds ids, and projects onto the vocabulary with the same matrix (paper, section 3.4).
+    """Embeds ids, and projects onto the vocabulary by the same matrix (paper, section 3.4).
 
     Embeddings are multiplied by `sqrt(d_model)`, logits are not.
 
@@ -21,8 +21,8 @@ class TokenEmbedding(keras.layers.Layer):
         scale: whether embeddings are multiplied by `sqrt(d_model)`.
         logits_bias: whether each id has a bias that is added to its logits.
         mask_zero: whether id 0 is padding, as in `keras.layers.Embedding`: embeddings then carry a
-            padding mask, which the layers after this one honour.
-        **kwargs: those of `keras.layers.Layer`.
+            padding mask, which later layers apply.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         ids: integer tensor (batch, length); with `reverse`, a float tensor (..., d_model).
@@ -70,17 +70,17 @@ class TokenEmbedding(keras.layers.Layer):
     def call(self, ids, reverse=False):
         if reverse:
             return self._logits(ids)
-        # Cast the rows, not the matrix: in mixed precision that would copy the vocabulary.
-        # Cast the ids: under a strategy Keras builds with the mean of the replicas' batches.
+        # Cast the rows: in mixed precision, casting the matrix would copy the whole vocabulary.
+        # Cast the ids: under a strategy, Keras builds with the mean of the replicas' batches.
         rows = take_rows(self.embeddings, ops.cast(ids, "int32"))
-        rows = ops.cast(rows, self.compute_dtype)
+        rows = ops.cast(rows, self.compute_dtype)  # (batch, length, d_model)
         rows = rows * self.d_model**0.5 if self.scale else rows
-        if self.mask_zero:  # here, as Keras does not tell `compute_mask` of `reverse`
+        if self.mask_zero:  # here, because Keras does not pass `reverse` to `compute_mask`
             set_keras_mask(rows, ops.not_equal(ids, 0))
         return rows
 
     def logits(self, x):
-        """The same as calling the layer with `reverse=True`."""
+        """Projects onto the vocabulary, like a call with `reverse=True`."""
         return self(x, reverse=True)
 
     def _logits(self, x):
@@ -95,9 +95,9 @@ class TokenEmbedding(keras.layers.Layer):
         return logits + ops.cast(self.bias, self.compute_dtype) if self.logits_bias else logits
 
     def quantize(self, mode: str = "int8", **kwargs):
-        """Computes logits from here on in 8-bit integers, as `keras.Model.quantize` asks of layers.
+        """Makes the layer compute logits in 8-bit integers; called by `keras.Model.quantize`.
 
-        Embeddings stay what they are: looking rows up is no work to be saved.
+        Embeddings are unchanged: there is nothing to gain in looking up rows.
         """
         if mode != "int8":
             raise NotImplementedError(f"expected the mode int8, found {mode!r}")

@@ -7,36 +7,36 @@ from keras_transformer.layers.block import BlockStack, TransformerBlock
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderLayer(TransformerBlock):
-    """Self-attention, then a feed-forward network, each with its residual (paper, section 3.1).
+    """An encoder layer: self-attention, then a feed-forward network (paper, section 3.1).
 
     Args:
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
             False. An encoder of causal layers is a decoder-only language model.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: boolean or integer, true where attention may look: a padding mask
             (batch, length), an attention mask (batch, length, length), or one for each head
-            (batch, num_heads or 1, length, length); None for everywhere. Layer types other than
+            (batch, num_heads or 1, length, length); None: no mask. Layer types other than
             "attention" take a padding mask only.
 
     Returns:
@@ -76,37 +76,37 @@ class EncoderLayer(TransformerBlock):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(BlockStack):
-    """A stack of encoder layers, and with pre-norm a last normalisation.
+    """A stack of encoder layers; with pre-norm, a normalisation follows the last one.
 
     Args:
         num_layers: number of layers, N.
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward network's hidden layer.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         attention_bias: whether the projections of attention have biases.
         activation: activation of the feed-forward network's hidden layer.
-        dropout: rate on the output of every sub-layer, before it is added.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate inside the feed-forward network.
+        dropout: dropout rate on the output of each sub-layer, before the residual sum.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the feed-forward network's hidden layer.
         pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: the farthest that restricted attention looks to either side.
-        kernel_size: positions that a convolution takes together.
-        causal: whether self-attention looks only at a position and those before it; default:
+        radius: number of positions that restricted attention looks to either side.
+        kernel_size: width of the convolution kernel, in positions.
+        causal: whether each position attends only to itself and earlier positions; default:
             False. An encoder of causal layers is a decoder-only language model.
         rotary: whether the queries and keys of self-attention are rotated by their position
             (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: boolean or integer, true where attention may look: a padding mask
             (batch, length), an attention mask (batch, length, length), or one for each head
-            (batch, num_heads or 1, length, length); None for everywhere. Layer types other than
+            (batch, num_heads or 1, length, length); None: no mask. Layer types other than
             "attention" take a padding mask only.
 
     Returns:

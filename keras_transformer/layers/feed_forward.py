@@ -9,16 +9,16 @@ from keras_transformer.layers.dropout import Dropout
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
-    """`max(0, x W_1 + b_1) W_2 + b_2`, at each position alike (paper, equation 2).
+    """The network `max(0, x W_1 + b_1) W_2 + b_2`, applied at each position (paper, equation 2).
 
-    `max(0, x)` is the activation of the paper; others have taken its place since.
+    `max(0, x)` is the paper's activation; `activation` selects another.
 
     Args:
         d_model: width of input and output.
         d_ff: width of the hidden layer.
-        dropout: share of the hidden units that is dropped in training.
-        activation: of the hidden layer, "relu", "swish" or any other name that Keras knows.
-        **kwargs: those of `keras.layers.Layer`.
+        dropout: dropout rate on the hidden layer.
+        activation: activation of the hidden layer: "relu", "swish" or another name known to Keras.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -51,13 +51,13 @@ class FeedForward(keras.layers.Layer):
         self.output_projection.build((None, None, self.d_ff))
 
     def call(self, x, training=None):
-        # As one matrix of rows, of which TensorFlow multiplies, adds and rectifies in one pass.
-        rows = ops.reshape(x, (-1, self.d_model))
+        # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
+        rows = ops.reshape(x, (-1, self.d_model))  # (batch * length, d_model)
         if training and self.activation == "relu":
             hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
             hidden = self.hidden(rows)
-        hidden = self.hidden_dropout(hidden, training=training)
+        hidden = self.hidden_dropout(hidden, training=training)  # (batch * length, d_ff)
         return ops.reshape(self.output_projection(hidden), ops.shape(x))
 
     def compute_output_shape(self, x_shape):

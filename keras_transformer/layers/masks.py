@@ -35,12 +35,12 @@ def combined_mask(attention_mask, query, value, num_heads: int):
     """Joins the mask that the caller passes with the one that Keras has attached to the values.
 
     Args:
-        attention_mask: boolean or integer, true where attention may look, told apart by rank:
+        attention_mask: boolean or integer, true where attention may look, distinguished by rank:
             a padding mask (batch, key), an attention mask (batch, query, key), or one for each
-            head (batch, heads or 1, query, key). A size may be 1, for all alike. None for
-            everywhere.
-        query: (batch, query, width), what attends.
-        value: (batch, key, width), what is attended to. Layers such as
+            head (batch, heads or 1, query, key). A size of 1 broadcasts. None: no
+            mask.
+        query: (batch, query, width), the sequence that attends.
+        value: (batch, key, width), the sequence attended to. Layers such as
             `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` attach a padding
             mask to their output.
         num_heads: number of heads.
@@ -49,7 +49,7 @@ def combined_mask(attention_mask, query, value, num_heads: int):
         Boolean tensor of rank 4 that broadcasts to (batch, heads, query, key), or None.
 
     Raises:
-        ValueError: the mask has another shape, or is of floats.
+        ValueError: the mask has another shape, or holds floats.
     """
     attached = get_keras_mask(value)
     sizes = (query.shape[0], num_heads, query.shape[1], value.shape[1])
@@ -60,7 +60,7 @@ def combined_mask(attention_mask, query, value, num_heads: int):
 
 
 def expect_padding_mask(mask):
-    """Refuses a mask, as `combined_mask` returns it, in which queries or heads differ.
+    """Refuses a mask of `combined_mask` that differs between queries or heads.
 
     Raises:
         ValueError: the mask is not (batch, 1, 1, length).

@@ -7,7 +7,7 @@ from keras_transformer.backend.fused_normalization import fused_normalized
 
 
 def normalized(x, gamma, beta, epsilon: float):
-    """`gamma (x - mean) / sqrt(variance + epsilon) + beta` over the last axis.
+    """Normalises the last axis: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
     Args:
         x: (..., width), of any float dtype; the sums are float32.
@@ -25,13 +25,13 @@ def normalized(x, gamma, beta, epsilon: float):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LayerNormalization(keras.layers.Layer):
-    """`gamma (x - mean) / sqrt(variance + epsilon) + beta` over the last axis, in float32.
+    """Normalises the last axis in float32: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
-    What `keras.layers.LayerNormalization` computes; in training in few passes over memory.
+    The result is that of `keras.layers.LayerNormalization`; training takes few passes over memory.
 
     Args:
         epsilon: keeps rows without variance finite.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (..., width).
@@ -58,7 +58,7 @@ class LayerNormalization(keras.layers.Layer):
 
     def call(self, x, training=False):
         weights = [ops.cast(weight.value, "float32") for weight in (self.gamma, self.beta)]
-        # Only in training: what is exported must not need XLA.
+        # Only in training: an exported model must not need XLA.
         return (fused_normalized if training else normalized)(x, *weights, self.epsilon)
 
     def compute_output_shape(self, x_shape):

@@ -12,17 +12,17 @@ class PositionalEncoding(keras.layers.Layer):
     """Adds sinusoids of the position to the embeddings (paper, section 3.5).
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1) = cos(...)`, interleaved.
-    There is no longest sentence.
+    Sentences may be of any length.
 
     Args:
         d_model: width of the embeddings, even.
-        interleave: whether sines and cosines take turns, as in the paper; otherwise all sines come
+        interleave: whether sines and cosines alternate, as in the paper; otherwise all sines come
             before all cosines.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
-        start: position of the first token, an integer, or int32 (batch,) for each row its own.
+        start: position of the first token: an integer, or int32 (batch,), one per row.
 
     Returns:
         (batch, length, d_model).
@@ -45,7 +45,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.built = True
 
     def call(self, x, start=0):
-        positions = ops.cast(_positions(start, ops.shape(x)[1]), "float32")
+        positions = ops.cast(_positions(start, ops.shape(x)[1]), "float32")  # (batch or 1, length)
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)
         angles = positions[..., None] * ops.convert_to_tensor(frequencies, "float32")
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else -2)
@@ -61,16 +61,16 @@ class PositionalEncoding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(keras.layers.Layer):
-    """Adds a learned vector for each position instead (paper, Table 3, row E).
+    """Adds a learned vector for each position, instead of sinusoids (paper, Table 3, row E).
 
     Args:
         d_model: width of the embeddings.
-        max_length: number of positions; beyond the last one its vector is used again.
-        **kwargs: those of `keras.layers.Layer`.
+        max_length: number of positions; later ones use the vector of the last.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
-        start: position of the first token, an integer, or int32 (batch,) for each row its own.
+        start: position of the first token: an integer, or int32 (batch,), one per row.
 
     Returns:
         (batch, length, d_model).
@@ -94,7 +94,7 @@ class LearnedPositions(keras.layers.Layer):
         )
 
     def call(self, x, start=0):
-        positions = _positions(start, ops.shape(x)[1])
+        positions = _positions(start, ops.shape(x)[1])  # (batch or 1, length)
         return x + take_rows(self.table, ops.minimum(positions, self.max_length - 1))
 
     def compute_output_shape(self, x_shape):
@@ -107,8 +107,8 @@ class LearnedPositions(keras.layers.Layer):
 def rotated(x, positions=None):
     """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
 
-    The pair `(x[2i], x[2i + 1])` at position `pos` turns by `pos / 10000^(2i / width)`: then the
-    product of a query and a key depends on their distance alone, and on no absolute position.
+    The pair `(x[2i], x[2i + 1])` at position `pos` turns by `pos / 10000^(2i / width)`. The dot
+    product of a query and a key then depends on the distance between them alone.
 
     Args:
         x: (batch, heads, length, width), the width even.
@@ -124,7 +124,7 @@ def rotated(x, positions=None):
     angles = ops.cast(positions, "float32")[:, None, :, None] * frequencies
     cos, sin = ops.cos(angles), ops.sin(angles)  # (batch or 1, 1, length or 1, width / 2)
     pairs = ops.cast(ops.reshape(x, (*ops.shape(x)[:3], width // 2, 2)), "float32")
-    even, odd = pairs[..., 0], pairs[..., 1]
+    even, odd = pairs[..., 0], pairs[..., 1]  # (batch, heads, length, width / 2) each
     turned = ops.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
     return ops.cast(ops.reshape(turned, ops.shape(x)), x.dtype)
 

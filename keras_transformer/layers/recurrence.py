@@ -9,18 +9,18 @@ from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Recurrence(keras.layers.Layer):
-    """Gated recurrent units over the sequence: O(n d^2), n steps in turn (paper, Table 1).
+    """Gated recurrent units over the sequence: O(n d^2), n sequential steps (paper, Table 1).
 
     Args:
         d_model: width of input, state and output.
-        causal: whether positions know only those before, as in the decoder; otherwise the states
-            of a second network, which reads backwards, are added.
-        **kwargs: those of `keras.layers.Layer`.
+        causal: whether to read forwards only, as in the decoder; otherwise the states of a second
+            network, which reads backwards, are added.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens; None for everywhere. Padding is at the
+            (batch, 1, 1, length), true at real tokens; None: no mask. Padding is at the
             right.
 
     Returns:
@@ -43,7 +43,7 @@ class Recurrence(keras.layers.Layer):
         return keras.layers.GRU(
             self.d_model,
             return_sequences=True,
-            # Not Keras's orthogonal one, which TensorFlow cannot make in bfloat16.
+            # Not Keras's default, orthogonal, which TensorFlow cannot compute in bfloat16.
             recurrent_initializer="glorot_uniform",
             dtype=self.dtype_policy,
             name=name,
@@ -57,7 +57,7 @@ class Recurrence(keras.layers.Layer):
     def call(self, x, attention_mask=None, training=None):
         attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
-        # Copied, as Keras would take a mask from what is attached to the caller's tensor.
+        # A copy, because Keras would apply a mask attached to the caller's tensor.
         states = self.forward(ops.copy(x))
         if self.backward:
             mirrored = _mirrored(ops.shape(x), attention_mask)
@@ -66,14 +66,14 @@ class Recurrence(keras.layers.Layer):
         return states
 
     def new_cache(self, batch, beam_size):
-        """An empty cache for `step`: states (batch, 0, beam_size * d_model)."""
+        """Creates an empty cache for `step`: states (batch, 0, beam_size * d_model)."""
         return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
 
     def step(self, x, position, cache, visible):
         """Computes one position of every beam, as `SelfAttention.step` does."""
         batch, beam_size = ops.shape(x)[:2]
         rows = (batch * beam_size, self.d_model)
-        state = read(cache, visible, position[:, None] - 1)
+        state = read(cache, visible, position[:, None] - 1)  # (batch, beam_size, 1, d_model)
         state, _ = self.forward.cell(ops.reshape(x, rows), [ops.reshape(state, rows)])
         cache = write(cache, ops.reshape(state, (batch, beam_size * self.d_model)), position)
         return ops.reshape(state, (batch, beam_size, self.d_model)), cache
@@ -86,9 +86,9 @@ class Recurrence(keras.layers.Layer):
 
 
 def _mirrored(shape, attention_mask):
-    """Indices that read the real positions backwards: integer (batch, length, 1).
+    """Computes the indices that reverse the real positions: integer (batch, length, 1).
 
-    Padding stays where it is, so that it comes last in this direction too.
+    Padding stays in place, so that it comes last in this direction too.
     """
     batch, length, _ = shape
     positions = ops.arange(length, dtype="int32")

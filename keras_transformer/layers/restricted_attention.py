@@ -11,33 +11,33 @@ from keras_transformer.layers.self_attention import SelfAttention
 class RestrictedSelfAttention(SelfAttention):
     """Self-attention to the positions at most `radius` away: O(r n d) (paper, Table 1).
 
-    The sequence is cut into blocks of `radius` positions, so that each looks at its own block and
+    The sequence is cut into blocks of `radius` positions. A position attends to its own block and
     the one on either side; only these scores are computed. The result is that of `SelfAttention`
-    with a mask of the band.
+    with a band mask.
 
     Args:
         d_model: width of input and output.
         num_heads: number of heads, h.
-        radius: the farthest that a position looks to either side, r; at least 1.
+        radius: number of positions that a position looks to either side, r; at least 1.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
-        dropout: share of the attention weights that is dropped in training.
+        dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
-        causal: whether a position looks only at itself and those before it, as in the decoder.
+        causal: whether a position attends only to itself and earlier ones, as in the decoder.
         rotary: whether queries and keys are rotated by their position (Su et al., 2021).
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens. A padded position that sees nothing gets
-            an arbitrary result.
+            (batch, 1, 1, length), true at real tokens. A padding position without a real token
+            in reach gets an arbitrary result.
 
     Returns:
         (batch, length, d_model).
 
     Raises:
-        ValueError: `radius` is below 1, or the mask is no padding mask.
+        ValueError: `radius` is below 1, or the mask is not a padding mask.
 
     Example:
         >>> x = keras.random.normal((2, 70, 64))
@@ -73,6 +73,7 @@ class RestrictedSelfAttention(SelfAttention):
         before, after = 1, 0 if self.causal else 1
         if attention_mask is None:
             attention_mask = ops.ones((1, 1, 1, length), "bool")
+        # The real keys of each neighbourhood: (batch * blocks, 1, 1, neighbourhood)
         real = ops.swapaxes(ops.broadcast_to(attention_mask, (batch, 1, 1, length)), 2, 3)
         real = ops.swapaxes(_neighbourhoods(real, size, blocks, before, after), 2, 3)
         keys, values = self.keys_and_values(x)
@@ -82,11 +83,11 @@ class RestrictedSelfAttention(SelfAttention):
             _neighbourhoods(values, size, blocks, before, after),
             real & self._band(size),
             training,
-        )
+        )  # (batch * blocks, size, d_model)
         return ops.reshape(context, (batch, blocks * size, self.d_model))[:, :length]
 
     def _band(self, size):
-        """The mask of the positions of the neighbourhood that each position of a block sees."""
+        """Masks keys beyond the radius: boolean (query in the block, key in its neighbourhood)."""
         end = size if self.causal else 2 * size
         distances = ops.arange(-size, end) - ops.arange(size)[:, None]
         farthest = 0 if self.causal else self.radius
@@ -94,7 +95,7 @@ class RestrictedSelfAttention(SelfAttention):
 
     def step(self, x, position, cache, visible):
         size, beam_size = ops.shape(cache["keys"])[-2:]
-        near = ops.arange(size, dtype="int32") >= position[:, None] - self.radius
+        near = ops.arange(size, dtype="int32") >= position[:, None] - self.radius  # (batch, size)
         near = ops.repeat(near[:, None, None], beam_size, axis=-1)
         return super().step(x, position, cache, visible & near)
 
@@ -103,14 +104,14 @@ class RestrictedSelfAttention(SelfAttention):
 
 
 def _neighbourhoods(x, size, blocks, before=0, after=0):
-    """Each block of positions with its neighbours, as a row of the batch.
+    """Gathers each block of positions with its neighbours, as one row of the batch.
 
     Args:
         x: (batch, heads, length, width).
-        size: positions of a block.
-        blocks: number of them; zeros fill up the last one.
-        before: blocks before each that belong to its neighbourhood; zeros before the first.
-        after: blocks after it.
+        size: number of positions in a block.
+        blocks: number of blocks; zeros fill up the last one.
+        before: number of blocks of a neighbourhood that precede its own; zeros before the first.
+        after: number of blocks that follow it.
 
     Returns:
         (batch * blocks, heads, (before + 1 + after) * size, width).

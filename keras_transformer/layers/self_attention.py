@@ -18,18 +18,18 @@ class SelfAttention(MultiHeadAttention):
         num_heads: number of heads, h.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
-        dropout: share of the attention weights that is dropped in training.
+        dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
-        causal: whether a position looks only at itself and those before it, as in the decoder.
+        causal: whether a position attends only to itself and earlier ones, as in the decoder.
         rotary: whether queries and keys are rotated by their position (Su et al., 2021); `d_k`
             must be even.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it is honoured.
+        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
         attention_mask: boolean or integer, true where attention may look: a padding mask
             (batch, length), an attention mask (batch, length, length), or one for each head
-            (batch, num_heads or 1, length, length); None for everywhere.
+            (batch, num_heads or 1, length, length); None: no mask.
 
     Returns:
         (batch, length, d_model).
@@ -70,23 +70,23 @@ class SelfAttention(MultiHeadAttention):
         return self.attend(self.queries(x), keys, values, mask, training)
 
     def queries(self, query, positions=None):
-        """Queries (batch, num_heads, length, d_k), rotated if `rotary`.
+        """Projects to queries (batch, num_heads, length, d_k), rotated if `rotary`.
 
         Args:
             query: (batch, length, d_model).
-            positions: int32 (batch, length) or (batch, 1), where each row's queries stand;
+            positions: int32 (batch, length) or (batch, 1), the positions of each row's queries;
                 default: 0, 1, 2 and so on.
         """
         queries = super().queries(query)
         return rotated(queries, positions) if self.rotary else queries
 
     def keys_and_values(self, value, positions=None):
-        """Keys (batch, num_heads, length, d_k), rotated like queries, and values."""
+        """Projects to keys (batch, num_heads, length, d_k), rotated like queries, and values."""
         keys, values = super().keys_and_values(value)
         return (rotated(keys, positions) if self.rotary else keys), values
 
     def new_cache(self, batch, beam_size):
-        """An empty cache for `step`, of size 0, laid out as attention reads it.
+        """Creates an empty cache for `step`, of size 0, laid out as attention reads it.
 
         Keys are (batch, num_heads, d_k, size, beam_size), values
         (batch, num_heads, size, beam_size * d_v).
@@ -103,22 +103,23 @@ class SelfAttention(MultiHeadAttention):
 
         Args:
             x: (batch, beam_size, d_model), the beams' inputs at `position`.
-            position: int32 (batch,), how far each sentence is.
-            cache: of the positions before, as `new_cache` makes it, with room for this one.
-            visible: boolean (batch, 1, beam_size, size * beam_size), which cached positions of
-                which beams each beam goes back to.
+            position: int32 (batch,), the position of `x` in each sentence.
+            cache: cache of the earlier positions, as `new_cache` makes it, with room for this one.
+            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
+                one position and beam, belongs to the past of the query's beam.
 
         Returns:
             (batch, beam_size, d_model) and the cache with this position written.
         """
         batch, beam_size = ops.shape(x)[:2]
-        positions = position[:, None]  # (batch, 1): all beams of a sentence are equally far
+        positions = position[:, None]  # (batch, 1): the same for all beams of a sentence
         keys, values = self.keys_and_values(x, positions)
         row = (batch, self.num_heads, beam_size * self.d_v)
         cache = {
             "keys": write(cache["keys"], ops.swapaxes(keys, 2, 3), position),
             "values": write(cache["values"], ops.reshape(values, row), position),
         }
+        # keys (batch, num_heads, d_k, size * beam_size), values (..., size * beam_size, d_v)
         keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))
         values = ops.reshape(cache["values"], (batch, self.num_heads, -1, self.d_v))
         queries = self.queries(x, positions)

@@ -1,4 +1,4 @@
-"""The vocabulary that models and commands know: text to ids to text, in-graph."""
+"""The base class of vocabularies: from text to ids and back, in-graph."""
 
 import contextlib
 import os
@@ -15,28 +15,28 @@ from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list
 
 PAD_ID = 0
-"""The id that fills up rows."""
+"""The id of padding."""
 START_ID = 1
-"""The id that every target begins with."""
+"""The id of the start symbol, with which every target begins."""
 END_ID = 2
-"""The id that ends every sentence."""
+"""The id of the end symbol, with which every sentence ends."""
 UNKNOWN_ID = 3
-"""The id of text that the vocabulary lacks."""
+"""The id of text outside the vocabulary."""
 
 
 class Tokenizer(tf.Module):
-    """A vocabulary: text to ids to text.
+    """A vocabulary: from text to ids and back.
 
     Both directions are TensorFlow operations, so they run inside `tf.data`, `tf.function` and a
-    SavedModel. Source and target share their ids, but may be split differently.
+    SavedModel. Source and target share ids, but may be split differently.
 
     Attributes:
-        task: what a model of this vocabulary does, "translation" or "parsing".
+        task: task of a model with this vocabulary, "translation" or "parsing".
         vocab_size: number of ids, special ones included.
-        pad_id, start_id, end_id, unknown_id: the special ids of a model of this vocabulary.
-        pieces: the subword of each id.
-        sentencepiece_models: the serialised SentencePiece models that split text, by file name.
-        file_name: what its file in a model's folder is called.
+        pad_id, start_id, end_id, unknown_id: special ids of a model with this vocabulary.
+        pieces: subword of each id.
+        sentencepiece_models: serialised SentencePiece models that split text, by file name.
+        file_name: name of the vocabulary's file in a model_dir.
     """
 
     task = "translation"
@@ -51,16 +51,16 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
-        """Loads what `save` wrote.
+        """Loads a vocabulary that `save` wrote.
 
         Raises:
-            UserError: the file is missing or is no vocabulary.
+            UserError: the file is missing or is not a vocabulary.
         """
         with naming(path), open(path, "rb") as file:
             return cls.from_bytes(file.read())
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the vocabulary, one file, whole or not at all."""
+        """Writes the vocabulary to one file, atomically."""
         with whole_file(path) as partial:
             partial.write_bytes(self.to_bytes())
 
@@ -76,7 +76,7 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Does what `tokenize` does, as tokenizers of keras-nlp are called; also of one string."""
+        """Calls `tokenize`, like a keras-nlp tokenizer; also accepts a single string."""
         return self.tokenize(text)
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
@@ -84,21 +84,21 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
-        """The ids of `tokenize`, or of `tokenize_target`, for many sentences, in NumPy."""
+        """Tokenises many sentences by `tokenize` or `tokenize_target`, to NumPy arrays."""
         tokenize = self.tokenize_target if is_target else self.tokenize
         ids = tokenize(tf.constant(as_list(sentences), tf.string))
         return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
-        """The ids of `encode` as they may be too, to regularise training: for `bpe_dropout`.
+        """Splits encoded sentences anew at random, to regularise training (`bpe_dropout`).
 
         Raises:
-            UserError: there is only one way to write a sentence in this vocabulary.
+            UserError: this vocabulary has only one way to split a sentence.
         """
         raise UserError(f"expected another vocabulary for bpe_dropout, found {type(self).__name__}")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Joins target subwords into sentences: up to the first end symbol, no special symbols.
+        """Joins target subwords into sentences, up to the first end symbol; drops special symbols.
 
         Args:
             ids: int32 `(batch, length)`, dense or ragged.
@@ -114,25 +114,25 @@ class Tokenizer(tf.Module):
         return self.join(tf.ragged.boolean_mask(ids, ~(ended | special)))
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Joins subwords into sentences: `detokenize` of ids without special symbols."""
+        """Joins subwords into sentences, given ids without special symbols."""
         raise NotImplementedError
 
     def normalize(self, text: str) -> str:
-        """Source text as the vocabulary sees it."""
+        """Normalises source text as the vocabulary does before splitting."""
         raise NotImplementedError
 
     @property
     def lowercase(self) -> bool:
-        """Whether it folds case: all its texts are then in lower case."""
+        """Whether the vocabulary folds case: all its texts are then in lower case."""
         return self.normalize("A") == "a"
 
     def to_bytes(self) -> bytes:
-        """The content of the file that `save` writes."""
+        """Returns the content of the file that `save` writes."""
         raise NotImplementedError
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Reads what `to_bytes` returned; raises `UserError` if it is no vocabulary."""
+        """Reads the result of `to_bytes`; raises `UserError` if it is not a vocabulary."""
         raise NotImplementedError
 
     def check_fits(self, config: TransformerConfig) -> None:
@@ -147,7 +147,7 @@ class Tokenizer(tf.Module):
 
 @contextlib.contextmanager
 def naming(path):
-    """Names the file in what is wrong with it."""
+    """Adds the file's name to errors about it."""
     try:
         yield
     except OSError as error:

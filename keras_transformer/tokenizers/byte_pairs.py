@@ -1,4 +1,4 @@
-"""Byte-pair encoding with dropout: subwords split anew at random, exactly repeatable."""
+"""Byte-pair encoding with dropout: subwords split at random, exactly repeatable."""
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -14,14 +14,13 @@ _NORMAL = ModelProto.SentencePiece.NORMAL
 class BytePairMerges:
     """The merges of a SentencePiece model of type BPE.
 
-    SentencePiece samples too, but its seed does not fix what it gives: that differs from process
-    to process.
+    SentencePiece samples too, but the same seed gives other results in other processes.
 
     Args:
         model: the model.
 
     Raises:
-        UserError: the model is no byte-pair encoding, or has pieces of several words.
+        UserError: the model is not a byte-pair encoding, or has pieces of several words.
     """
 
     def __init__(self, model: ModelProto):
@@ -35,7 +34,7 @@ class BytePairMerges:
             raise UserError("expected a vocabulary without pieces of several words for bpe_dropout")
         self._begins_word = np.array([piece.startswith(_SPACE) for piece in pieces])
 
-        # What an id is made of: characters, unless it is a byte or another symbol of its own.
+        # Each id's smallest symbols: its characters, or itself if it is a byte or special symbol.
         spelled = [
             [normal.get(character, id_) for character in piece] if piece in normal else [id_]
             for id_, piece in enumerate(pieces)
@@ -44,7 +43,7 @@ class BytePairMerges:
             np.array([id_ for ids in spelled for id_ in ids]), np.array([*map(len, spelled)])
         )
 
-        # The best score goes first; scores fall with the number of the merge.
+        # The best score merges first; scores fall with the number of the merge.
         by_score = sorted(normal.values(), key=lambda id_: -model.pieces[id_].score)
         rank = {id_: number for number, id_ in enumerate(by_score)}
         merges = sorted(
@@ -79,14 +78,14 @@ class BytePairMerges:
         Args:
             sentences: ids of this vocabulary.
             dropout: probability of leaving a merge out, in [0, 1].
-            random: where random numbers come from.
+            random: random generator.
 
         Returns:
             Ids of the same text, sentence by sentence.
         """
         ids, sentence = self._spelled(sentences)  # (symbols,)
         is_first = self._begins_word[ids] | (np.diff(sentence, prepend=-1) > 0)
-        word = np.cumsum(is_first) - 1  # (symbols,), the number of each symbol's word
+        word = np.cumsum(is_first) - 1  # (symbols,), index of each symbol's word
         sentence_of_word = sentence[is_first]  # (words,)
         ranks = self._ranks_of(ids, word, np.arange(len(ids)))
         done_ids, done_words = [], []
@@ -115,14 +114,14 @@ class BytePairMerges:
         return Ragged(np.concatenate([*done_ids, ids])[order], lengths)
 
     def _spelled(self, sentences):
-        """The smallest symbols of sentences, and the number of the sentence of each."""
+        """Returns the smallest symbols of sentences, and the index of each one's sentence."""
         lengths = self._spelling.lengths[sentences.ids]
         ids = self._spelling.ids[ranges(self._spelling.starts[sentences.ids], lengths)]
         sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
         return ids, np.repeat(sentence, lengths)
 
     def _ranks_of(self, ids, word, indices):
-        """The rank of the merge of the symbol at each index with the next symbol, or `_NONE`."""
+        """Looks up the rank of merging the symbol at each index with the next one, or `_NONE`."""
         following = np.minimum(indices + 1, len(ids) - 1)
         pairs = ids[indices] * self._num_pieces + ids[following]
         found = np.searchsorted(self._pairs, pairs)

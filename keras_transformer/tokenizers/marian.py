@@ -1,4 +1,4 @@
-"""The vocabulary of Marian models: two SentencePiece models whose pieces share one list of ids."""
+"""The vocabulary of Marian models: two SentencePiece models that share one list of ids."""
 
 import io
 import json
@@ -19,18 +19,18 @@ _SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
 class MarianTokenizer(Tokenizer):
     """Splits source and target by a SentencePiece model each, and looks up the ids of the pieces.
 
-    It is what OPUS-MT models were trained with. A source sentence of a model with several target
-    languages begins with the symbol of one, such as `>>fra<<`; one that the vocabulary lacks is
-    plain text. A piece that it lacks becomes `<unk>`, which `detokenize` leaves out. The decoder
+    OPUS-MT models were trained with it. If a model has several target languages, its source
+    sentences begin with a language symbol, such as `>>fra<<`; unknown language symbols are plain
+    text. Pieces outside the vocabulary become `<unk>`, which `detokenize` leaves out. The decoder
     starts with the padding symbol.
 
     Args:
-        source_model: the serialised SentencePiece model of the source language.
-        target_model: that of the target language.
-        vocabulary: the id of each piece: 0 to the number of pieces, less one.
+        source_model: serialised SentencePiece model of the source language.
+        target_model: serialised SentencePiece model of the target language.
+        vocabulary: id of each piece, from 0 to the number of pieces minus one.
 
     Raises:
-        UserError: one of them is not what it should be.
+        UserError: an argument is malformed.
 
     Example:
         >>> tokenizer = MarianTokenizer.load("runs/en-fr/vocabulary.zip")

@@ -19,14 +19,14 @@ from keras_transformer.tokenizers.byte_pairs import BytePairMerges
 
 
 class SentencePieceModel(tf.Module):
-    """A SentencePiece model: text to pieces to text, in-graph.
+    """A SentencePiece model: from text to pieces and back, in-graph.
 
     Args:
-        model: the model, serialised.
-        out_type: what a piece is: `tf.int32` for its id, `tf.string` for its text.
+        model: serialised SentencePiece model.
+        out_type: type of a piece: `tf.int32` for its id, `tf.string` for its text.
 
     Raises:
-        UserError: `model` is no such model.
+        UserError: `model` is not a SentencePiece model.
     """
 
     def __init__(self, model: bytes, out_type: tf.DType = tf.int32):
@@ -42,7 +42,7 @@ class SentencePieceModel(tf.Module):
 
     @property
     def model_type(self) -> str:
-        """The algorithm it was learned by: "unigram", "bpe", "word" or "char"."""
+        """The algorithm that learned the model: "unigram", "bpe", "word" or "char"."""
         spec = self._proto.trainer_spec
         return spec.ModelType.Name(spec.model_type).lower()
 
@@ -51,14 +51,14 @@ class SentencePieceModel(tf.Module):
         return self._operations.tokenize(text)
 
     def encode(self, sentences: Sequence[str]) -> Ragged:
-        """The ids that `tokenize` gives, in half the time, and not in a graph."""
+        """Tokenises like `tokenize`, eagerly and in half the time."""
         rows = self.processor.encode(sentences, out_type=int, num_threads=1)
         ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
         return Ragged(ids, np.fromiter(map(len, rows), np.int64))
 
     @functools.cached_property
     def merges(self) -> BytePairMerges:
-        """The merges of a byte-pair encoding; raises `UserError` if it is something else."""
+        """The merges of a byte-pair encoding; raises `UserError` for other models."""
         return BytePairMerges(self._proto)
 
     def detokenize(self, pieces: tf.RaggedTensor) -> tf.Tensor:
@@ -66,7 +66,7 @@ class SentencePieceModel(tf.Module):
         return self._operations.detokenize(pieces)
 
     def normalize(self, text: str) -> str:
-        """The text as the model sees it."""
+        """Normalises text as the model does before splitting."""
         return (
             self.processor.normalize(text)
             .replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
@@ -75,7 +75,7 @@ class SentencePieceModel(tf.Module):
 
 
 def number_of_pieces(model: bytes) -> int:
-    """The size of a serialised SentencePiece model; raises `UserError` if it is none."""
+    """Number of pieces in a serialised SentencePiece model; raises `UserError` if it is not one."""
     return len(_parsed(model).pieces)
 
 
@@ -89,10 +89,10 @@ def _parsed(model):
 
 
 class _SharedModel(tf_text_sentencepiece._SentencepieceModelResource):
-    """The model in TensorFlow's memory, found by its content.
+    """The model as a TensorFlow resource named by a hash of its content.
 
-    TensorFlow Text's own has no name, so it belongs to the eager kernel that made it, and is gone
-    once TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
+    TensorFlow Text's own resource has no name, so it belongs to the eager kernel that made it. It
+    is lost when TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
     """
 
     def _create_resource(self):

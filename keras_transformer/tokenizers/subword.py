@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     import keras_nlp
 
 T = TypeVar("T")
-MAX_SENTENCES = 5_000_000  # that a vocabulary is learned from
-_MAX_BYTES = 16_384  # of each of them
+MAX_SENTENCES = 5_000_000  # maximum number to learn a vocabulary from
+_MAX_BYTES = 16_384  # maximum length of each
 
 
 class VocabularySizeError(UserError):
-    """The text allows no vocabulary of the size that was asked for.
+    """The text does not allow a vocabulary of the requested size.
 
     Attributes:
-        allowed: the nearest size that it allows.
+        allowed: nearest size that the text allows.
     """
 
     def __init__(self, message: str, allowed: int):
@@ -50,17 +50,17 @@ class VocabularySizeError(UserError):
 class SubwordTokenizer(Tokenizer):
     """A subword vocabulary shared by source and target (section 5.1).
 
-    Text is normalised first (NFKC, runs of white space to one space); a character that
-    the vocabulary lacks is spelled in UTF-8 bytes, so nothing is ever unknown, and
+    Text is normalised first (NFKC, runs of white space to one space). Characters outside the
+    vocabulary are spelled in UTF-8 bytes, so nothing is unknown, and
     `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
 
-    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown (never produced).
+    Special ids: 0 padding, 1 start symbol, 2 end symbol, 3 unknown (never produced).
 
     Args:
-        model: a serialised SentencePiece model whose special ids are the above.
+        model: serialised SentencePiece model with these special ids.
 
     Raises:
-        UserError: `model` is no such model.
+        UserError: `model` is not such a model.
 
     Example:
         >>> tokenizer = SubwordTokenizer.train(["train.en", "train.de"], vocab_size=340)
@@ -97,20 +97,20 @@ class SubwordTokenizer(Tokenizer):
         return {"sentencepiece.model": self.model}
 
     def to_keras_nlp(self, **options) -> "keras_nlp.tokenizers.SentencePieceTokenizer":
-        """The same vocabulary as a layer of keras-nlp, which can be part of a saved model.
+        """Converts the vocabulary to a keras-nlp layer, which can be part of a saved model.
 
-        A vocabulary of keras-nlp comes back as `SubwordTokenizer(layer.proto)`, and its file
-        `vocabulary.spm` by `load`, if its special ids are those of this class.
+        `SubwordTokenizer(layer.proto)` converts it back. `load` reads keras-nlp's file
+        `vocabulary.spm`. Both need the special ids of this class.
 
         Args:
-            **options: those of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
+            **options: arguments of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
                 `sequence_length`.
 
         Raises:
             UserError: keras-nlp is not installed.
         """
         try:
-            import keras_nlp  # seconds to import, and needed by few
+            import keras_nlp  # takes seconds to import, and few need it
         except ImportError as error:
             extra = "pip install 'keras-transformer[keras-nlp]'"
             raise UserError(f"keras-nlp cannot be imported ({error}): {extra}") from error
@@ -118,10 +118,10 @@ class SubwordTokenizer(Tokenizer):
 
     @staticmethod
     def vocab_size_of(path: str | os.PathLike) -> int:
-        """The number of ids of a vocabulary file, read without computing anything.
+        """Number of ids in a vocabulary file, read without TensorFlow operations.
 
         Raises:
-            UserError: the file is missing or is no SentencePiece model.
+            UserError: the file is missing or is not a SentencePiece model.
         """
         with naming(path), open(path, "rb") as file:
             return number_of_pieces(file.read())
@@ -141,18 +141,17 @@ class SubwordTokenizer(Tokenizer):
         seed: int = 1,
         max_sentences: int = MAX_SENTENCES,
     ) -> "SubwordTokenizer":
-        """Learns a vocabulary from text files, one sentence a line.
+        """Learns a vocabulary from text files with one sentence per line.
 
         Args:
-            files: UTF-8 text file or files, `.gz` or plain, of all languages that share the
+            files: UTF-8 text file or files, plain or `.gz`, of all languages that share the
                 vocabulary.
-            vocab_size: number of ids, the special ones and 256 bytes among them.
-            model_type: "bpe" for byte-pair encoding, as the paper's English-German; "unigram" for
-                the open equivalent of the word pieces of its English-French.
-            lowercase: whether to fold case ("ß" stays), in training text and in all that it is
-                given later.
-            seed: decides which sentences are drawn where there are more than `max_sentences`.
-            max_sentences: number of sentences to learn from, at most; of more, a random sample.
+            vocab_size: number of ids, including the special ones and 256 bytes.
+            model_type: "bpe" for byte-pair encoding, as for the paper's English-German; "unigram"
+                for the open equivalent of the word pieces of the paper's English-French.
+            lowercase: whether to fold case ("ß" stays), in training text and in all later text.
+            seed: seed of the sample drawn if there are more than `max_sentences`.
+            max_sentences: maximum number of sentences to learn from; more are sampled at random.
 
         Raises:
             UserError: a file cannot be read, or (`VocabularySizeError`) the text does not allow
@@ -184,7 +183,7 @@ class SubwordTokenizer(Tokenizer):
         model, failures = io.BytesIO(), []
 
         def watched():
-            # SentencePiece turns what an iterator raises into a RuntimeError: keep the cause.
+            # SentencePiece turns an iterator's exception into a RuntimeError: keep the cause.
             try:
                 yield from sample(_usable(sentences), max_sentences, seed)
             except BaseException as error:  # Ctrl-C too
@@ -204,7 +203,7 @@ class SubwordTokenizer(Tokenizer):
                 byte_fallback=True,
                 normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
                 character_coverage=1.0,
-                # At least what it is given: its own sample would differ from process to process.
+                # At least the number given: SentencePiece's own sample differs between processes.
                 input_sentence_size=max(max_sentences, MAX_SENTENCES),
                 max_sentence_length=_MAX_BYTES,
                 minloglevel=2,
@@ -242,9 +241,9 @@ class SubwordTokenizer(Tokenizer):
 def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
     """Draws `size` of the items uniformly at random, in one pass; all of them if they are fewer.
 
-    Only the items drawn are in memory, and each leaves it once it is read. Algorithm L (Li, 1994):
-    each item that enters the sample replaces a random one, and how many are skipped before the
-    next one is drawn too, so the time is little more than that of reading all items.
+    Only the items drawn are in memory, and each is released once read. This is algorithm L (Li,
+    1994). Each item that enters the sample replaces a random one, and the number of items to skip
+    before the next one is also random. So it takes little longer than reading all items.
 
     Example:
         >>> list(sample("abc", 5, seed=1))
@@ -253,12 +252,12 @@ def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
     items = iter(items)
     drawn = list(itertools.islice(items, size))
     if len(drawn) == size:
-        random = np.random.RandomState(seed)  # its numbers never change
+        random = np.random.RandomState(seed)  # its sequence never changes
 
         def log_uniform():
             return math.log(1.0 - random.random_sample())
 
-        log_share = log_uniform() / size  # of the items to come, those that enter
+        log_share = log_uniform() / size  # log of the share of coming items that enter
         while True:
             skipped = int(log_uniform() / math.log(-math.expm1(log_share)))
             entering = list(itertools.islice(items, skipped, skipped + 1))
@@ -272,7 +271,7 @@ def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
 
 
 def _usable(sentences: Iterable[str]) -> Iterator[bytes]:
-    """The sentences that SentencePiece takes, in UTF-8."""
+    """Yields the sentences that SentencePiece accepts, in UTF-8."""
     for sentence in sentences:
         encoded = sentence.encode()
         if 0 < len(encoded) <= _MAX_BYTES:
@@ -280,7 +279,7 @@ def _usable(sentences: Iterable[str]) -> Iterator[bytes]:
 
 
 def _explained(error: RuntimeError, vocab_size: int) -> UserError:
-    """SentencePiece's training error in one line that says what to do."""
+    """Explains SentencePiece's training error in one line that says what to do."""
     message = str(error)
     if found := re.search(r"too high .* <= (\d+)", message):
         expected = f"at most {found[1]}, the largest that the text allows"
