@@ -47,7 +47,7 @@ def scores(*pairs):
         # Traces go, and so do constituents that are left empty, all the way up.
         ("(S (NP (-NONE- *)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
         ("(S (PRN (X (, ,)) (: --)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
-        # The bracket around the sentence, whatever it is called, and wherever TOP is.
+        # The bracket around the sentence, whatever its label, and TOP anywhere.
         ("(TOP (NP (NN a)))", {("NP", 0, 1)}),
         ("( (NP (NN a)))", {("NP", 0, 1)}),
         ("(NP (TOP (NN a)))", {("NP", 0, 1)}),

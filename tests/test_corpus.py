@@ -1,4 +1,4 @@
-"""A corpus as ids on disk: what is kept, what is left out and where, and the cache."""
+"""A corpus as ids on disk: kept pairs, dropped pairs and their places, and the cache."""
 
 import errno
 import functools
@@ -29,7 +29,7 @@ def tokenizer():
 
 
 def write(folder, **files):
-    """Files of lines, or of bytes; their paths."""
+    """Writes files of lines or of bytes, and returns their paths."""
     for name, content in files.items():
         if isinstance(content, list):
             content = "".join(f"{line}\n" for line in content).encode()

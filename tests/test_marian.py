@@ -52,7 +52,7 @@ def tokenizer(imported):
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A folder of the same content, to be damaged."""
+    """A copy of the folder, to be damaged."""
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path

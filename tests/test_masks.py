@@ -1,4 +1,4 @@
-"""Masks as Keras users pass them: told apart by rank, attached ones honoured, others refused."""
+"""Masks of Keras users: recognised by rank, used if attached, refused otherwise."""
 
 import inspect
 

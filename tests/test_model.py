@@ -1,4 +1,4 @@
-"""The model: equal to the paper's formulas, blind to padding and to the future, saved as it is."""
+"""The model: equal to the paper's formulas, independent of padding and future, saved exactly."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Parsing as translation: treebanks as pairs, the vocabulary, sentences in, trees out."""
+"""Parsing as translation: treebanks as pairs, the vocabulary, sentences to trees."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Presets are recipes: which one a corpus gets, what a run keeps of it, vocabularies that fit."""
+"""Presets: the choice for a corpus, the record of a run, and vocabularies that fit."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ SAYS_NO = "No --valid_source and --valid_target: nothing is validated"
 
 
 def write_pairs(folder, count):
-    """Flags of training files, of the built-in corpus."""
+    """Flags for training files with text of the built-in corpus."""
     given = {}
     for side, column in zip(
         ("source", "target"), zip(*builtin_pairs("train", count), strict=True), strict=True
@@ -38,7 +38,7 @@ def training(tmp_path):
 
 
 class ManyPairs(SentencePairs):
-    """So many pairs, which fails if all of them are read."""
+    """As many pairs as asked for; reading more than `largest_read` fails."""
 
     description = "many pairs"
 

@@ -1,4 +1,4 @@
-"""Repair: any symbols whatever become a tree over the words."""
+"""Repair: any symbols become a tree over the words."""
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_si
 
 @st.composite
 def trees(draw):
-    """Any tree of one root, without constituents of nothing."""
+    """Any tree with one root and without empty constituents."""
     tree, depth = [], 0
     while depth or not tree:
         kind = draw(st.sampled_from(["open", "leaf", "close"] if depth else ["open"]))

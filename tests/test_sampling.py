@@ -1,4 +1,4 @@
-"""Translations drawn at random: how often, from what, and what stays as in a search."""
+"""Sampled translations: their frequencies, their tokens, and what they share with a search."""
 
 import itertools
 
@@ -64,7 +64,7 @@ def drawn(
     num_slots=None,
     **options,
 ):
-    """All that was drawn for `rows` sentences: ids (rows, n, length) and scores."""
+    """All samples of `rows` sentences: ids (rows, n, length) and scores."""
     options = SearchOptions(sample=True, beam_size=n, n_best=n, seed=seed, **options)
 
     def run():
@@ -115,7 +115,7 @@ def test_logits_are_divided_by_the_temperature(logits, temperature):
 
 
 def likely(logits, top_k, top_p):
-    """Which symbols take part, one after the other from the likeliest on."""
+    """The symbols that may be sampled, from the most likely one."""
     kept, total = [], 0.0
     order = np.argsort(-logits)[: top_k or None]
     probabilities = np.exp(logits[order]) / np.exp(logits[order]).sum()
@@ -385,7 +385,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def speaker(tokenizer):
-    """A model of many minds that ends now and then."""
+    """A model with varied translations that end now and then."""
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     return small_model(3, vocab_size=tokenizer.vocab_size, **layers)
 
