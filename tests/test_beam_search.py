@@ -155,7 +155,7 @@ def test_wide_beam_finds_all_that_enumeration_finds(alpha):
 
     result = model.search([source], beam_size=beam_size, alpha=alpha, max_lengths=[limit])
 
-    assert len(expected) == 40 + 81  # finished, and cut by the limit
+    assert len(expected) == 40 + 81  # finished, and cut off by the limit
     assert_hypotheses(result.ids[0], result.scores[0], in_result_order(expected)[:beam_size])
 
 

@@ -112,11 +112,11 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert record["preset"] == "tiny"
     assert config.pre_norm
     assert config.vocab_size == model_dir.load_tokenizer().vocab_size <= vocab_size_for(200)
-    # Of 2 steps, as many of both directions as of the recipe's.
+    # Of 2 steps, the recipe's share trains both directions.
     recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
     assert {name: record["options"][name] for name in recipe} == recipe
 
-    # The run goes on as it began, whatever the size of the corpus would choose now.
+    # The run resumes with its preset, whatever the size of the corpus would choose now.
     monkeypatch.setitem(PAIRS_BELOW, "tiny", 100)
     files = ("train_source", "train_target", "report", "model_dir")
     run("train", **{name: training[name] for name in files}, steps=3)

@@ -224,7 +224,7 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
     ids, _ = drawn(logits, seed=3, **options)
     np.testing.assert_array_equal(drawn(logits, seed=3, **options)[0], ids)
     assert not np.array_equal(drawn(logits, seed=4, **options)[0], ids)
-    # Nor do two sentences, or two translations of one, draw alike.
+    # Two sentences, or two translations of one sentence, get different samples.
     assert not np.array_equal(ids[0], ids[1])
     assert len({tuple(row) for row in ids[0].tolist()}) > 4
 
@@ -254,7 +254,7 @@ def test_random_numbers_are_uniform_and_of_every_counter():
     assert len(np.unique(found)) > 0.99 * found.size
     counts, _ = np.histogram(found, bins=64, range=(0, 1))
     assert_drawn_from(np.full(64, 1 / 64), np.repeat(np.arange(64), counts))
-    for axis in range(4):  # neighbours have nothing to do with each other
+    for axis in range(4):  # neighbours are independent
         one, other = (
             np.moveaxis(found, axis, 0)[:-1].ravel(),
             np.moveaxis(found, axis, 0)[1:].ravel(),
@@ -326,7 +326,7 @@ def test_constraints_hold(logits, jit):
 
 
 def test_where_nothing_may_follow_there_is_no_translation_as_in_a_search(logits):
-    # But for the padding there are three symbols: after two the end must come, and may not.
+    # There are three symbols besides padding: after two, the end must come, but may not.
     small = logits[:4, :4]
     options = {"no_repeat_ngram": 1, "min_length": 4}
     ids, scores = drawn(small, n=3, length=6, **options)
@@ -425,7 +425,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenize
 
     expected = translator()(MANY)
     assert len(set(expected)) == len(MANY)
-    # In company of others, or in several calls, each sentence has the same index.
+    # With other sentences, or in several calls, each sentence has the same index.
     others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
     assert translator(**options)(others)[::3] == expected[::3]
     in_calls = translator(**options)
