@@ -1,4 +1,4 @@
-"""The examples and the how-to run, and the examples compute correct results."""
+"""The examples and the how-to run, and what the examples compute is right."""
 
 import io
 import re
@@ -114,7 +114,7 @@ def test_keras_nlps_samplers_draw_by_their_seed(language_model):
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    """A model that translates every sentence differently."""
+    """A model by which all sentences are translated apart."""
     sentences = [sentence for pair in builtin_pairs("train", 300) for sentence in pair]
     tokenizer = SubwordTokenizer.train_from_sentences(sentences, 340)
     model = lively_model(1, tokenizer.vocab_size)
@@ -175,7 +175,7 @@ class Ids:
 
 @pytest.fixture(scope="module")
 def constraint(run, model_dir):
-    """Runs the example on some sentences, whose translations must not contain "Die"."""
+    """The example, run on some sentences, in whose translations it must not write "Die"."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in SENTENCES)))
