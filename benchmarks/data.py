@@ -1,9 +1,9 @@
-"""How training data of a given size are prepared and delivered: memory, waiting, speed.
+"""Measures how training data of a given size are prepared and delivered: memory, waiting, speed.
 
   python benchmarks/data.py --pairs=5000000
 
-Makes a synthetic corpus in a temporary folder (gone at the end), and runs each part in a process of
-its own: the first time, with the cache that this wrote, and from the middle of an epoch.
+Makes a synthetic corpus in a temporary folder, which it removes at the end. Each part runs in its
+own process: a first run, a run with the cache of the first, and one from the middle of an epoch.
 """
 
 import itertools
@@ -19,19 +19,19 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-flags.DEFINE_integer("pairs", 5_000_000, "pairs of the corpus", lower_bound=1)
-flags.DEFINE_integer("vocab_size", 32_000, "entries of the vocabulary")
-flags.DEFINE_integer("tokens_per_batch", 25_000, "tokens of a batch")
-flags.DEFINE_integer("seconds", 20, "how long to measure the pairs per second")
+flags.DEFINE_integer("pairs", 5_000_000, "number of pairs in the corpus", lower_bound=1)
+flags.DEFINE_integer("vocab_size", 32_000, "number of entries in the vocabulary")
+flags.DEFINE_integer("tokens_per_batch", 25_000, "number of tokens in a batch")
+flags.DEFINE_integer("seconds", 20, "seconds to measure the pairs per second")
 FLAGS = flags.FLAGS
 
 _DIFFERENT = 100_000
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Word salad: Zipf's law over 200,000 made-up words, 26 of them in a sentence on average.
+    """Writes random sentences of 26 words on average, by Zipf's law from 200,000 made-up words.
 
-    It comes again after `_DIFFERENT` pairs, since nothing here gains by that.
+    They repeat after `_DIFFERENT` pairs, which changes nothing that is measured.
     """
     rng = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
@@ -50,7 +50,7 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 
 class Memory(threading.Thread):
-    """The highest memory seen, in MB: anonymous, and of files (which the system can take back)."""
+    """The peak memory in MB: anonymous, and of files (which the system can reclaim)."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -67,7 +67,7 @@ class Memory(threading.Thread):
 
 
 def measure(folder, options, cache, start_share, queue):
-    """One run in a process of its own."""
+    """Measures one run in its own process."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from keras_transformer.data import Batches, Corpus, TextPairs
     from keras_transformer.tokenizers import SubwordTokenizer

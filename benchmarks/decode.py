@@ -1,12 +1,12 @@
-"""Times beam search against CTranslate2, with the same weights, in one run on the same machine.
+"""Times our beam search and CTranslate2's, with the same weights, in one run on one machine.
 
   python benchmarks/decode.py                      # random base and tiny models, 32 tokens each
   python benchmarks/decode.py --model_dir=runs/en-de --source=test.en     # text in, text out
   python benchmarks/decode.py --engine --model_dir=runs/en-de --source=test.en
 
-The last one compares `translate --engine=ctranslate2` with CTranslate2's own Python loop.
-Each contestant runs in a process of its own, in turns; what is printed is the median of the rounds,
-and our best over CTranslate2's best. CTranslate2 is the one that `make install` installs.
+The last command compares `translate --engine=ctranslate2` with CTranslate2's own Python loop.
+Contestants take turns, each in its own process. The output is the median of the rounds, and the
+ratio of our best to CTranslate2's best. CTranslate2 is the version that `make install` installs.
 """
 
 import json
@@ -23,16 +23,16 @@ import numpy as np
 from absl import app, flags
 
 flags.DEFINE_list("sizes", ["base", "tiny"], "presets of random models")
-flags.DEFINE_list("batches", ["32", "1"], "sentences at a time")
-flags.DEFINE_integer("sentences", 128, "of random models; a multiple of the batch")
-flags.DEFINE_integer("rounds", 3, "times each contestant runs")
-flags.DEFINE_float("seconds", 8, "of each timed window, at least")
-flags.DEFINE_list("model_dir", None, "a trained model, for text")
+flags.DEFINE_list("batches", ["32", "1"], "numbers of sentences in a batch")
+flags.DEFINE_integer("sentences", 128, "sentences for random models; a multiple of the batch")
+flags.DEFINE_integer("rounds", 3, "number of runs of each contestant")
+flags.DEFINE_float("seconds", 8, "minimum seconds of each timed window")
+flags.DEFINE_list("model_dir", None, "folder of a trained model, for text")
 flags.DEFINE_string("source", None, "file of sentences to translate with it")
 flags.DEFINE_string("reference", None, "file of their translations, for BLEU")
-flags.DEFINE_integer("tokens_per_batch", 1024, "of batches of text")
+flags.DEFINE_integer("tokens_per_batch", 1024, "number of tokens in a batch of text")
 flags.DEFINE_bool("engine", False, "compare --engine=ctranslate2 with CTranslate2's own loop")
-flags.DEFINE_string("only", "", "contestants whose name contains this")
+flags.DEFINE_string("only", "", "run only contestants whose name contains this")
 flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
 FLAGS = flags.FLAGS
 
@@ -42,7 +42,7 @@ THREADS = 2
 
 
 def contestants(batch: int):
-    """The contestants to time: name and settings."""
+    """The contestants to time, as names and settings."""
     for precision in ("float32", "bfloat16", "int8"):
         # XLA computes bfloat16 products more slowly than float32 on processors.
         for jit_compile in {"float32": (True, False), "bfloat16": (False,), "int8": (True,)}[
@@ -65,7 +65,7 @@ def contestants(batch: int):
 
 
 def timed(run, count: int) -> dict:
-    """Sentences a second of `run`, which does `count`, and the memory that took."""
+    """Sentences per second of `run`, which translates `count` sentences, and its memory."""
     run()
     done, start = 0, time.perf_counter()
     while time.perf_counter() - start < FLAGS.seconds:
@@ -83,7 +83,7 @@ def random_model(size):
     import keras_transformer as kt
 
     keras.utils.set_random_seed(1)
-    # Post-norm, like base, and as docs/performance.md has measured it.
+    # Post-norm, like base, and as measured in docs/performance.md.
     sizes = {"vocab_size": VOCABULARY[size], "pre_norm": False}
     model = kt.Transformer(kt.TransformerConfig.from_preset(size, **sizes))
     model.build()
@@ -129,7 +129,7 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
     limits = {"min_decoding_length": TARGET_LENGTH, "max_decoding_length": TARGET_LENGTH}
 
     def run():
-        # One call of all, where workers share it; else of a batch, as they come.
+        # One call for all batches if workers share them; else one call for each batch.
         at_once = FLAGS.sentences if workers > 1 else batch
         for i in range(0, FLAGS.sentences, at_once):
             translator.translate_batch(sources[i : i + at_once], **options, **limits)
@@ -175,7 +175,7 @@ def ctranslate2_on_text(precision, workers, threads, folder):
             max_batch_size=FLAGS.tokens_per_batch,
             batch_type="tokens",
             length_penalty=0.6,
-            return_end_token=True,  # so that it counts, as in our |Y|
+            return_end_token=True,  # so that it counts as in our |Y|
         )
         return [pieces.decode(result.hypotheses[0]) for result in results]
 
@@ -195,7 +195,7 @@ def engine_on_text(precision, workers):
     return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
 
 
-# As a user of CTranslate2 would write it; the options are those that our defaults stand for.
+# The script that a user of CTranslate2 would write, with the same options as our defaults.
 LOOP = """
 import sys
 import ctranslate2
@@ -220,7 +220,7 @@ for result in results:
 
 
 def compare_commands(folder, precision):
-    """Prints how long `translate --engine=ctranslate2` and a script of `LOOP` take, as commands."""
+    """Prints the times of the command `translate --engine=ctranslate2` and a script of `LOOP`."""
     tokens, root = str(FLAGS.tokens_per_batch), Path(__file__).parent.parent
     commands = {
         "CTranslate2's own loop": [
@@ -233,7 +233,7 @@ def compare_commands(folder, precision):
         ],
     }
     seconds, lines = {name: [] for name in commands}, {}
-    for round_ in range(FLAGS.rounds + 1):  # the first one finds the files in no cache
+    for round_ in range(FLAGS.rounds + 1):  # in the first, the files are in no cache
         for name, command in commands.items():
             with open(FLAGS.source) as source:
                 start = time.perf_counter()
@@ -258,7 +258,7 @@ def compare_commands(folder, precision):
 
 
 def compare_engine(folder):
-    """Times our use of CTranslate2 against its own loop, in a process and as commands."""
+    """Times our use of CTranslate2 and its own loop, within a process and as commands."""
     for precision in ("float32", "int8"):
         theirs = {"precision": precision, "workers": THREADS, "threads": 1, "folder": folder}
         ours = {"precision": precision, "workers": THREADS}
@@ -290,7 +290,7 @@ def bleu(hypotheses):
 
 
 def write_ctranslate2(size, folder):
-    """The random model as CTranslate2 loads it, its symbols named by their ids."""
+    """Writes the random model for CTranslate2, with ids as names of its symbols."""
     from keras_transformer.export.ctranslate2 import model_spec
 
     size_of_vocabulary = VOCABULARY[size]
@@ -366,7 +366,7 @@ def main(_):
                 if "threads" in how:
                     runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
                     continue
-                # With CTranslate2's rule for when a search ends, and with our own.
+                # With CTranslate2's rule for ending a search, and with ours.
                 for patience in (1.0, None):
                     title = f"{name}, patience: {patience}"
                     runs[title] = {"function": "ours_on_text", "patience": patience, **how}

@@ -1,11 +1,11 @@
-"""A probabilistic context-free grammar read off a treebank, as a baseline for the parser.
+"""Scores a probabilistic context-free grammar from a treebank, as a baseline for the parser.
 
   python benchmarks/pcfg.py --train_source=train.mrg --source=dev.mrg
 
-The grammar of Klein and Manning (2003): each label carries its parent's (`--vertical=2`; 1 for no),
-and rules are binarised with a memory of so many siblings (`--horizontal`). Words seen once, and
-unknown ones, go by their class: capitals, digits, a hyphen, the ending. The likeliest derivation is
-found by CKY, and scored as our parser's trees are.
+The grammar of Klein and Manning (2003): each label includes its parent's (`--vertical=2`; 1: it
+does not), and binarised rules remember a number of siblings (`--horizontal`). Words seen once, and
+unknown words, are replaced by their class: capitals, digits, a hyphen, the ending. CKY finds the
+most likely derivation, which is scored like our parser's trees.
 """
 
 import re
@@ -20,22 +20,22 @@ from keras_transformer.evaluation.brackets import format_bracket_scores
 from keras_transformer.parsing import format_tree, normalized_trees, words
 from keras_transformer.parsing.trees import Close, Leaf, Open
 
-flags.DEFINE_list("train_source", None, "treebank files to read the grammar off", required=True)
-flags.DEFINE_string("source", None, "treebank file to parse the sentences of", required=True)
-flags.DEFINE_integer("vertical", 2, "labels of a symbol: its own, its parent's", 1, 2)
-flags.DEFINE_integer("horizontal", 1, "siblings that a part of a binarised rule remembers", 0)
-flags.DEFINE_integer("max_words", None, "sentences of more words are left out")
+flags.DEFINE_list("train_source", None, "treebank files to learn the grammar from", required=True)
+flags.DEFINE_string("source", None, "treebank file whose sentences to parse", required=True)
+flags.DEFINE_integer("vertical", 2, "labels in a symbol: 1, its own; 2, its parent's too", 1, 2)
+flags.DEFINE_integer("horizontal", 1, "siblings that a binarised rule remembers", 0)
+flags.DEFINE_integer("max_words", None, "skip sentences of more words")
 flags.DEFINE_string("output", None, "file to write the trees to")
 FLAGS = flags.FLAGS
 
 START = "TOP"
-PART = "@"  # begins the symbols that binarisation makes
+PART = "@"  # prefix of the symbols of binarisation
 IMPOSSIBLE = np.float32(-np.inf)
-SMOOTHING = 3.0  # how many occurrences of a word its class is worth
+SMOOTHING = 3.0  # weight of a word's class, in occurrences of the word
 
 
 def nested(tree):
-    """A flat tree as (label, children), children of a leaf being its word."""
+    """A flat tree as (label, children); the children of a leaf are its word."""
     stack = [(None, [])]
     for item in tree:
         if isinstance(item, Open):
@@ -49,7 +49,7 @@ def nested(tree):
 
 
 def word_class(word, length):
-    """Shape and ending of a word."""
+    """The class of a word: its shape and ending."""
     shape = "".join(
         letter
         for letter, pattern in (("0", r"\d"), ("A", r"^[A-Z]"), ("a", "[a-z]"), ("-", "-"))
@@ -59,7 +59,7 @@ def word_class(word, length):
 
 
 class Grammar:
-    """Rules and word classes, counted in trees."""
+    """A grammar of rules and word classes, counted in trees."""
 
     def __init__(self, trees):
         rules, tag_words = Counter(), Counter()
@@ -112,7 +112,7 @@ class Grammar:
         self.first = np.flatnonzero(np.diff(self.parent, prepend=-1))
 
     def _unary(self, logs):
-        """The best chain of unary rules from one symbol to another, all of them."""
+        """The best chains of unary rules between all pairs of symbols."""
         best = {}
         for (p, c), v in logs.items():
             if len(c) == 1 and p != c[0]:
@@ -148,7 +148,7 @@ class Grammar:
         self.total = sum(self.tag_counts.values())
 
     def word_scores(self, word):
-        """log P(word | tag) of each tag, up to what is the same for all."""
+        """log P(word | tag) for each tag, up to a constant."""
         classes = (self.tags_of_class.get(word_class(word, length)) for length in (3, 2, 1, 0))
         tags = next((c for c in classes if c and sum(c.values()) >= 5), self.tag_counts)
         by_class = {tag: n / sum(tags.values()) for tag, n in tags.items()}
@@ -169,9 +169,9 @@ class Grammar:
         return best
 
     def parse(self, sentence):
-        """The likeliest tree over the words; None where the grammar has none."""
+        """The most likely tree over the words; None if the grammar has none."""
         n = len(sentence)
-        # Of each span, by its first word and the one behind it: scores before and with unary rules.
+        # Scores of each span (first word, last word + 1), before and after unary rules.
         plain = np.full((n, n + 1, len(self.names)), IMPOSSIBLE, "float32")
         chart = plain.copy()
         parents = self.parent[self.first]

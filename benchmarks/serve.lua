@@ -1,4 +1,4 @@
--- Requests of one sentence each for wrk, as benchmarks/serve.py --wrk runs it:
+-- Requests of one sentence each for wrk, which benchmarks/serve.py --wrk runs as:
 --   wrk --latency -c8 -d20s -s benchmarks/serve.lua URL/v1/models/NAME:predict -- test.en
 local bodies, sent = {}, 0
 

@@ -1,15 +1,14 @@
-"""Requests per second and latency of the server, by clients that each wait for their answer.
+"""Measures requests per second and latency of the server, with clients that wait for each answer.
 
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --soak=100000
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --wrk
 
-Each client sends one sentence after the other of --source over a connection of its own. Every
-answer is compared with what `keras-transformer translate` writes with the same flags. Servers are
-started one after the other: one that batches, one that does not, and one of CTranslate2. With
---soak only the first is, for so many requests, and its memory is printed on the way. With --wrk
-the clients are those of wrk (apt install wrk), which takes less of the processor than ours and
-compares no answers.
+Each client sends the sentences of --source one after another, over its own connection. Every answer
+is compared with the output of `keras-transformer translate` with the same flags. Three servers run
+one after another: with batching, without batching, and with CTranslate2. With --soak only the first
+one runs, for that many requests, and its memory is printed on the way. With --wrk the clients are
+those of wrk (apt install wrk), which needs less processor time than ours, and compares no answers.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ flags.DEFINE_multi_string("flag", [], "flag for each server and for translate, s
 
 SERVERS = {
     "batching": [],
-    "one at a time": ["--tokens_per_batch=1"],  # of requests with one sentence each
+    "one at a time": ["--tokens_per_batch=1"],  # requests have one sentence each
     "CTranslate2": ["--engine=ctranslate2"],
 }
 
@@ -70,7 +69,7 @@ class Run:
         self.latencies, self.refused, self.differing = [], 0, 0
 
     async def measure(self, clients, seconds, requests=float("inf")):
-        """Asks for so many seconds, or so many requests; returns the seconds that it took."""
+        """Sends requests for so many seconds, or so many requests; returns the seconds it took."""
         start = time.perf_counter()
         await asyncio.gather(*(self.ask(start + seconds, requests) for _ in range(clients)))
         return time.perf_counter() - start
@@ -95,7 +94,7 @@ class Run:
 
 
 async def post(reader, writer, value):
-    """The status and the body of an answer; a client library would compute more than the server."""
+    """The status and body of an answer; a client library would compute more than the server."""
     body = json.dumps(value).encode()
     path = "/v1/models/served:predict"
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -107,7 +106,7 @@ async def post(reader, writer, value):
 
 
 def wrk(url, clients):
-    """The row that `serve.lua` prints."""
+    """Runs wrk, and returns the row that `serve.lua` prints."""
     command = ["wrk", "-t1", f"-c{clients}", f"-d{FLAGS.seconds}s", "--timeout=60s", "--latency"]
     script = ["-s", str(Path(__file__).with_suffix(".lua")), f"{url}/v1/models/served:predict"]
     process = subprocess.run(
@@ -117,7 +116,7 @@ def wrk(url, clients):
 
 
 def soak(url, pid, sentences, expected):
-    """The memory of the server after each tenth of the requests."""
+    """Prints the memory of the server after each tenth of the requests."""
     share = FLAGS.soak // 10
     for number in range(1, 11):
         run = Run(url, sentences, expected)
@@ -134,7 +133,7 @@ def resident_mib(pid):
 
 
 def translated(chosen):
-    """The translations of the command `translate`."""
+    """The translations that the command `translate` writes."""
     with open(FLAGS.source, "rb") as sentences:
         command = [*keras_transformer("translate", chosen), f"--model_dir={FLAGS.model_dir}"]
         lines = subprocess.run(command, stdin=sentences, check=True, capture_output=True).stdout
@@ -143,7 +142,7 @@ def translated(chosen):
 
 @contextlib.contextmanager
 def server(chosen):
-    """A server that is ready: its URL and its process."""
+    """Starts a server, and gives its URL and process once it is ready."""
     model = f"--model=served={FLAGS.model_dir}"
     command = [*keras_transformer("serve", chosen), model, "--port=0", "--noaccess_log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,15 +1,15 @@
-"""Measures what the paper's Table 1 states: time, memory and path length of each type of layer.
+"""Measures the figures of the paper's Table 1: time, memory and path length of each layer type.
 
   python benchmarks/table1.py --output=figures
 
 Each layer runs forward and backward, over lengths n at one width and over widths d at one length.
-Time is the processor's, of one thread, which other work on the machine hardly changes. Of several
-processes the median counts. Exponents are slopes of least squares between logarithms. d is varied
-at a length at which the formula's term outweighs others (attention: n far above d). Attention has
-heads of 32, so that their number grows with d.
+Time is the processor time of one thread, which other work on the machine hardly changes. The result
+is the median of several processes. Exponents are least-squares slopes between logarithms. d varies
+at a length where the formula's term dominates (attention: n far above d). Attention has heads of
+width 32, so that their number grows with d.
 
-Path length: a gradient begins at the first position of the output, and is handed back through one
-layer after the other until it reaches the last position of the input.
+Path length: a gradient starts at the first position of the output, and passes back through layer
+after layer until it reaches the last position of the input.
 """
 
 import json
@@ -24,10 +24,12 @@ import numpy as np
 from absl import app, flags
 
 flags.DEFINE_string("output", None, "folder for the plots", required=True)
-flags.DEFINE_integer("rounds", 3, "processes that measure each type of layer over n, and over d")
-flags.DEFINE_float("seconds", 1, "of processor time in each process and size, at least")
-flags.DEFINE_integer("radius", 64, "of restricted attention (r)")
-flags.DEFINE_integer("kernel_size", 5, "of convolutions (k)")
+flags.DEFINE_integer(
+    "rounds", 3, "number of processes that measure each layer type over n, and over d"
+)
+flags.DEFINE_float("seconds", 1, "minimum seconds of processor time for each process and size")
+flags.DEFINE_integer("radius", 64, "radius r of restricted attention")
+flags.DEFINE_integer("kernel_size", 5, "kernel size k of convolutions")
 flags.DEFINE_string("job", None, "used by this script: what to measure, as JSON")
 FLAGS = flags.FLAGS
 
@@ -36,7 +38,7 @@ N_OF_ATTENTION, WIDTHS_OF_ATTENTION = 4096, (32, 64, 128, 256)
 N_OF_OTHERS, WIDTHS_OF_OTHERS = 256, (128, 256, 512, 1024)
 PATH_LENGTHS, PATH_RADIUS, PATH_KERNEL_SIZE = (16, 32, 64, 128, 256), 4, 3
 
-# Type of layer: complexity, and maximum path length where layers are stacked as here.
+# For each layer type: complexity, and maximum path length when layers are stacked as here.
 FORMULAS = {
     "self-attention": ("n^2 d", "1"),
     "recurrent": ("n d^2", "n"),
@@ -66,7 +68,7 @@ def new_layer(name, d, radius, kernel_size, depth=0):
 
 
 def cases(name):
-    """The (n, d) that a layer is measured at: over n, and over d."""
+    """The pairs (n, d) for measuring a layer: over n, and over d."""
     attention = "attention" in name or name == "restricted"
     n = N_OF_ATTENTION if attention else N_OF_OTHERS
     widths = WIDTHS_OF_ATTENTION if attention else WIDTHS_OF_OTHERS
@@ -105,7 +107,7 @@ def mebibytes(what):
 
 
 def path_length(name, n):
-    """How many layers, or within the recurrent one steps, are between both ends of a sequence."""
+    """The number of layers (recurrent: of steps) between both ends of a sequence."""
     import tensorflow as tf
 
     d, rng = 8, np.random.default_rng(0)
@@ -122,14 +124,14 @@ def path_length(name, n):
             tape.watch(x)
             y = layer(x)
         gradient = tape.gradient(y, x, tf.constant(handed_back, "float32"))
-        # Only where it is matters, not how small it has become.
+        # Only its position matters, not its size.
         handed_back = np.where(gradient != 0, rng.normal(size=(1, n, d)), 0)
         depth += 1
     return depth
 
 
 def backwards(layer):
-    """A causal layer that looks ahead instead: from the first position to the last."""
+    """Reverses a causal layer, so that it looks ahead: from the first position to the last."""
     from keras import ops
 
     return lambda x: ops.flip(layer(ops.flip(x, axis=1)), axis=1)
@@ -150,8 +152,8 @@ def one_step(layer):
 def do(name, axis):
     """Seconds and MiB of each case of a sweep, in the process that `measured` starts for it.
 
-    Memory is the peak over what was held at first. What one case frees the next may use, so each
-    must need more than those before.
+    Memory is the peak above the memory held at first. A case may reuse what earlier cases freed, so
+    each must need more than those before.
     """
     import tensorflow as tf
 
@@ -166,7 +168,7 @@ def do(name, axis):
 
 
 def measured(name, axis):
-    """The medians of what processes of their own measure: {"seconds": [...], "MiB": [...]}."""
+    """The medians over several processes: {"seconds": [...], "MiB": [...]}."""
     given = [f"--{key}={FLAGS[key].value}" for key in ("seconds", "radius", "kernel_size")]
     command = [sys.executable, __file__, "--output=", f"--job={json.dumps([name, axis])}", *given]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -228,7 +230,7 @@ def draw(folder, results, paths):
         finish(figure, file)
     figure, ax = plt.subplots(figsize=(6.5, 4.5))
     for size, (name, lengths) in zip(range(14, 2, -2), paths.items(), strict=True):
-        # Some are the same: rings one inside another.
+        # Some points coincide: draw rings inside one another.
         ax.plot(PATH_LENGTHS, lengths, "o-", markersize=size, label=name)
     ax.set(
         xlabel="length n",

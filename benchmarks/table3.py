@@ -1,15 +1,14 @@
-"""Trains rows of the paper's Table 3 and prints the table: published figures beside ours.
+"""Trains rows of the paper's Table 3, and prints the published figures beside ours.
 
   python benchmarks/table3.py --train_source=train.en --train_target=train.de \\
       --valid_source=val.en --valid_target=val.de --output=runs/table3 \\
       --width_scale=0.25 --vocab_size=4000 --steps=1000 --warmup_steps=400
   python benchmarks/table3.py --rows=base,A-h1 ...
 
-Each row trains in a process of its own, in the folder `--output`/ROW; its figures are a line of
-`--output`/results.jsonl. Started again with the same flags, it goes on where it stopped: rows that
-are done are not trained again, a row half done goes on from its last checkpoint. `--width_scale`
-multiplies d_model, d_ff, d_k and d_v of every row. Any flag of training holds for all rows; what is
-not given is as in the paper.
+Each row trains in its own process, in the folder `--output`/ROW; its figures are a line of
+`--output`/results.jsonl. Run the same command again to resume: finished rows are kept, and an
+unfinished row resumes from its last checkpoint. `--width_scale` multiplies d_model, d_ff, d_k and
+d_v of every row. A training flag applies to all rows; all other options are as in the paper.
 """
 
 import dataclasses
@@ -36,7 +35,7 @@ from keras_transformer.translator import Translator
 
 
 class Row(NamedTuple):
-    """Perplexity and BLEU on newstest2013, and parameters in millions where the paper has them."""
+    """Perplexity and BLEU on newstest2013, and parameters in millions if the paper gives them."""
 
     perplexity: float
     bleu: float
@@ -66,7 +65,7 @@ PUBLISHED = {
     "big": Row(4.33, 26.4, 213),
 }
 
-# What the paper concludes, as rows from the lowest perplexity to the highest.
+# The paper's conclusions, as rows from the lowest perplexity to the highest.
 CONCLUSIONS = {
     "one head is worse than eight": ("base", "A-h1"),
     "so are too many": ("base", "A-h32"),
@@ -79,7 +78,7 @@ CONCLUSIONS = {
     "label smoothing raises perplexity": ("D-ls0.0", "base", "D-ls0.2"),
 }
 EQUAL = ("base", "E-learned")
-NEARLY = 0.02  # of its perplexity: what still counts as equal
+NEARLY = 0.02  # share of the perplexity by which rows may differ and count as equal
 
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
@@ -88,8 +87,8 @@ flags.DEFINE_list("rows", list(PUBLISHED), "rows to train; default: all")
 for name in FILES:
     flags.DEFINE_string(name, None, f"text file of the {name.replace('_', ' ')}", required=True)
 flags.DEFINE_string("output", "runs/table3", "folder of the rows' models and of results.jsonl")
-flags.DEFINE_float("width_scale", 1.0, "factor of every width", lower_bound=0.0)
-flags.DEFINE_integer("vocab_size", 37_000, "entries of the vocabulary of every row")
+flags.DEFINE_float("width_scale", 1.0, "factor for every width", lower_bound=0.0)
+flags.DEFINE_integer("vocab_size", 37_000, "vocabulary size of every row")
 flags.DEFINE_bool("pre_norm", False, "normalise before each sub-layer, in every row")
 flags.DEFINE_bool("train_one", False, "used by this script: train the one row in this process")
 define_record_flags(TrainingOptions, or_else=", or the row's")
@@ -100,7 +99,7 @@ def main():
     for row in FLAGS.rows:
         if row not in PUBLISHED:
             raise UserError(f"--rows: expected some of {','.join(PUBLISHED)}, found {row!r}")
-        scaled_config(row)  # refuses at once what would fail after hours
+        scaled_config(row)  # fails at once rather than after hours
         training_options(row)
     results = read_results()
     if FLAGS.train_one:
@@ -132,7 +131,7 @@ def training_options(row):
 
 
 def settings(row):
-    """The settings that a row's figures depend on."""
+    """The settings that determine a row's figures."""
     data = {name: FLAGS[name].value for name in FILES}
     return {
         **data,
@@ -142,7 +141,7 @@ def settings(row):
 
 
 def trained(row):
-    """Trains a row, or goes on; its figures on the validation set, beam 4 and alpha 0.6."""
+    """Trains a row or resumes it; returns validation figures with beam size 4 and alpha 0.6."""
     began = time.monotonic()
     model_dir, options = ModelDir(Path(FLAGS.output) / row), training_options(row)
     valid_pairs = TextPairs(FLAGS.valid_source, FLAGS.valid_target)
@@ -159,7 +158,7 @@ def trained(row):
         "perplexity": ReferenceLoss(model, batches)()["perplexity"],
         "bleu": translation_scores(translations, references)["bleu"].value,
         "parameters": model.count_params() / 1e6,
-        "seconds": time.monotonic() - began,  # of this process: less than all if it went on
+        "seconds": time.monotonic() - began,  # of this process, so not all if it resumed
         "settings": settings(row),
     }
     print(f"{row}: perplexity {result['perplexity']:.2f}, BLEU {result['bleu']:.2f}")
@@ -171,7 +170,7 @@ def results_file():
 
 
 def read_results():
-    """The figures of each row that is done; refuses those of other settings."""
+    """The figures of each finished row; refuses rows with other settings."""
     if not results_file().exists():
         return {}
     results = {}
@@ -220,7 +219,7 @@ def table(results):
 
 
 def conclusions(results):
-    """Which of the paper's conclusions our perplexities bear out; BLEU beside them."""
+    """The paper's conclusions, whether our perplexities confirm them, and BLEU."""
     lines = []
     for text, rows in CONCLUSIONS.items():
         lines.append(conclusion(text, rows, results, lambda values: values == sorted(set(values))))

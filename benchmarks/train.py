@@ -1,12 +1,11 @@
-"""Times training: target tokens a second, and where the time goes.
+"""Times training: target tokens per second, and the parts of a step.
 
   python benchmarks/train.py                    # base and tiny, full batches of random ids
   python benchmarks/train.py --sizes=tiny --train_source=train.en --train_target=train.de  # text
   KERAS_BACKEND=jax python benchmarks/train.py --sizes=base,big --precisions=mixed_bfloat16
 
-Each contestant runs in a process of its own, in turns; what is printed is the median of the
-rounds. A share is of the fastest matrix product that this machine makes in the same precision, in
-the same run.
+Contestants take turns, each in its own process; the output is the median of the rounds. Shares are
+relative to the machine's fastest matrix product in the same precision, measured in the same run.
 """
 
 import json
@@ -21,19 +20,19 @@ import numpy as np
 from absl import app, flags
 
 flags.DEFINE_list("sizes", ["base", "tiny"], "presets")
-flags.DEFINE_list("precisions", ["float32", "mixed_bfloat16"], "policies of matrix products")
+flags.DEFINE_list("precisions", ["float32", "mixed_bfloat16"], "precisions of matrix products")
 flags.DEFINE_list("jit_compile", ["false", "true"], "whether XLA compiles the whole step")
-flags.DEFINE_string("batch", None, "rows x length, such as 64x32; default by preset")
-flags.DEFINE_integer("vocab_size", None, "default by preset")
-flags.DEFINE_string("train_source", None, "text to train on, in place of random ids")
-flags.DEFINE_string("train_target", None, "its translation")
-flags.DEFINE_integer("tokens_per_batch", 4096, "of text")
-flags.DEFINE_integer("replicas", 1, "devices: logical ones, on a machine without GPUs")
+flags.DEFINE_string("batch", None, "batch shape, rows x length, such as 64x32; default by preset")
+flags.DEFINE_integer("vocab_size", None, "vocabulary size; default by preset")
+flags.DEFINE_string("train_source", None, "text file to train on, instead of random ids")
+flags.DEFINE_string("train_target", None, "translations of --train_source, line by line")
+flags.DEFINE_integer("tokens_per_batch", 4096, "number of tokens in a batch of text")
+flags.DEFINE_integer("replicas", 1, "number of devices; logical ones without GPUs")
 flags.DEFINE_integer(
-    "parallel_parts", None, "parts of a batch computed at the same time; default: as in training"
+    "parallel_parts", None, "parts of a batch computed in parallel; default: as in training"
 )
-flags.DEFINE_integer("rounds", 3, "times each contestant runs")
-flags.DEFINE_float("seconds", 10, "of each timed window, at least")
+flags.DEFINE_integer("rounds", 3, "number of runs of each contestant")
+flags.DEFINE_float("seconds", 10, "minimum seconds of each timed window")
 flags.DEFINE_bool("parts", True, "also time the parts of a step by themselves (TensorFlow)")
 flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
 FLAGS = flags.FLAGS
@@ -69,7 +68,7 @@ def training_model(size, precision, jit_compile, parts=1):
     import keras_transformer as kt
 
     keras.utils.set_random_seed(1)
-    # Post-norm, as the peers' models are.
+    # Post-norm, like the peers' models.
     config = kt.TransformerConfig.from_preset(size, vocab_size=vocab_size(size), pre_norm=False)
     schedule = kt.InverseSquareRootSchedule(config.d_model, 4000)
     optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
@@ -124,7 +123,7 @@ class Clock:
 
 
 def timed_steps(model, step, batches, warm_up):
-    """Figures of a window of steps, after some that compile."""
+    """Figures of a window of steps, after some steps that compile."""
     for _ in range(warm_up):
         step(next(batches))
     clock, start = Clock(model.config), time.perf_counter()
@@ -182,7 +181,7 @@ def run_tensorflow(size, precision, jit_compile):
 
 
 class iter_of:
-    """An iterator of one batch, as `train_function` takes it."""
+    """An iterator over one batch, for `train_function`."""
 
     def __init__(self, batch):
         import tensorflow as tf
@@ -210,7 +209,7 @@ def seconds_of(run, at_least=0.5):
 
 
 def products(config, rows, length):
-    """The products of a forward pass: (left, right) shapes, and how often."""
+    """The matrix products of a forward pass: (left, right) shapes, and their counts."""
     n, d, dff = rows * length, config.d_model, config.d_ff
     keys, values = config.num_heads * config.d_k, config.num_heads * config.d_v
     encoders, decoders = config.num_encoder_layers, config.num_decoder_layers
@@ -244,7 +243,7 @@ def tensorflow_ceiling(model, size, precision):
 
 
 def timed_parts(model, size, precision):
-    """Milliseconds that the parts of a step take by themselves, forwards and backwards."""
+    """Milliseconds of each part of a step on its own, forward and backward."""
     import keras
     import tensorflow as tf
 
@@ -276,7 +275,7 @@ def timed_parts(model, size, precision):
     product_times = []
     for left, right, count in products(config, rows, length):
         a, b = (tf.cast(tf.random.normal(shape), dtype) for shape in (left, right))
-        if len(left) == 4:  # attention's, of which each part has its own
+        if len(left) == 4:  # attention's: each part has its own
             a, b = (tf.split(x, model.parallel_parts)[0] for x in (a, b))
             a = tf.concat([a] * model.parallel_parts, axis=0)
         product_times.append(count * both_ways(tf.matmul, a, b))
@@ -336,7 +335,7 @@ def run_contestant(size, precision, jit_compile):
 
 
 def figures_of(contestant):
-    """Measures a contestant in a process of its own."""
+    """Measures a contestant in its own process."""
     command = [sys.executable, __file__, *sys.argv[1:], f"--contestant={json.dumps(contestant)}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Times what a step, a report and a checkpoint cost beside the training of the `tiny` preset.
+"""Times what a step, a report and a checkpoint of the `tiny` preset cost besides the training.
 
   python benchmarks/training_overhead.py
 
@@ -25,7 +25,7 @@ from keras_transformer.training.stopping import StopSignals
 
 
 class SameCount:
-    """Says of each batch that it holds the same."""
+    """Gives the same counts for each batch."""
 
     def take(self, step):
         return BatchCount(pairs=100, source_tokens=2000, target_tokens=2000, length=40, rows=100)

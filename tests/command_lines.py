@@ -1,4 +1,4 @@
-"""The commands, run in this process, for speed, or in one of their own, as a person does."""
+"""Runs commands in this process, for speed, or in their own process, like a user."""
 
 import importlib
 import runpy
@@ -36,12 +36,12 @@ def arguments(options):
 
 
 def run(command, **options):
-    """Runs a command in this process; what its `main` raises passes."""
+    """Runs a command in this process; exceptions of its `main` pass."""
     run_arguments(command, arguments(options))
 
 
 def run_arguments(command, given):
-    """The same with flags as they are typed."""
+    """Runs a command in this process, with flags as typed."""
     known, headings = set(flags.FLAGS), dict(GROUPS)
     try:
         if command.endswith(".py"):
@@ -60,7 +60,7 @@ def run_arguments(command, given):
 
 
 def run_process(command, *extra, stdin=b"", **options):
-    """Runs a command in a process of its own, as a person does."""
+    """Runs a command in its own process, like a user."""
     program = [ROOT / command] if command.endswith(".py") else ["-m", "keras_transformer", command]
     return subprocess.run(
         [sys.executable, *program, *arguments(options), *extra],
@@ -71,7 +71,7 @@ def run_process(command, *extra, stdin=b"", **options):
 
 
 def refused(command, **options):
-    """The one line with which a command refuses its flags."""
+    """Checks that a command refuses its flags in one line, and returns that line."""
     with pytest.raises(UserError) as error:
         run(command, **options)
     message = str(error.value)

@@ -1,4 +1,4 @@
-"""Set-up of every test: a quiet TensorFlow, a fixed seed, optional corpora, a browser."""
+"""Sets up every test: a quiet TensorFlow, a fixed seed, optional corpora, a browser."""
 
 import gc
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-BROWSER_SECONDS = 120  # after which a test fails that waits for what never comes
+BROWSER_SECONDS = 120  # until a test that waits in vain fails
 
-# Read by TensorFlow when it is first imported, so it is set before any test module is.
+# Set before any test module is imported, since TensorFlow reads it at its first import.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -42,7 +42,7 @@ def multi30k() -> Path:
 
 @pytest.fixture(scope="module")
 def browser():
-    """Headless Chromium: an installed one, or that of the variable CHROMIUM."""
+    """Headless Chromium: an installed one, or the program in the variable CHROMIUM."""
     names = ("chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if path is None:
@@ -60,7 +60,7 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    """A page of its own, of which no script fails and no policy is broken."""
+    """A new page; checks that none of its scripts fails, and that it breaks no policy."""
     from playwright.sync_api import expect
 
     expect.set_options(timeout=BROWSER_SECONDS * 1000)
@@ -72,13 +72,13 @@ def page(browser):
     page.on("console", lambda message: complaints.append(message.text))
     yield page
     page.close()
-    # That a server refuses is no fault of the page.
+    # A request that the server refuses is not the page's fault.
     assert not [one for one in complaints if not one.startswith("Failed to load resource")]
 
 
 @pytest.fixture
 def addresses(page):
-    """Every address that the page asks for."""
+    """Every address that the page requests."""
     found = []
     page.on("request", lambda request: found.append(request.url))
     return found

@@ -29,10 +29,10 @@ TREES = [
 
 
 class World:
-    """The same names and files for each example, made once and handed out unchanged.
+    """The same names and files for each example, made only once.
 
     Args:
-        folder: where the files are kept; examples work in copies of it.
+        folder: folder of the files; examples work in copies of it.
     """
 
     def __init__(self, folder: Path):
@@ -66,7 +66,7 @@ class World:
         return Path(shutil.copytree(self.folder, folder))
 
     def names(self, source: str) -> dict:
-        """The names that an example may use: of what is made for it, those in its source alone."""
+        """The names that an example may use; new objects are made only if its source names them."""
         made = {
             "batches": lambda: Batches(self.corpus),
             "model": lambda: self._new_model(self.config),
@@ -91,7 +91,7 @@ class World:
 
     def _new_model(self, config):
         model = TrainableTransformer(config)
-        # Tracing a step takes longer than the few that examples make.
+        # Tracing takes longer than the few steps of the examples.
         model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
         randomise(model)
         return model

@@ -1,7 +1,7 @@
-"""Trees of a small grammar, each with a corrupted copy, and what EVALB says of the pair.
+"""Trees of a small grammar, each with a corrupted copy, and EVALB's figures for each pair.
 
 `evalb_figures.txt` holds the figures of EVALB with COLLINS.prm (the version of January 2006, whose
-source is not distributed here). With a binary of it, this compares other pairs, or records anew:
+source is not distributed here). With its binary, this script compares other pairs, or records anew:
 
   python tests/evalb_trees.py path/to/evalb path/to/COLLINS.prm          # thousands of others
   python tests/evalb_trees.py path/to/evalb path/to/COLLINS.prm --record
@@ -19,7 +19,7 @@ from keras_transformer.evaluation.brackets import score_trees
 from keras_transformer.parsing import parse_tree
 
 FIGURES = Path(__file__).with_name("evalb_figures.txt")
-RECORDED = 300  # pairs, those of the seeds from 0 on
+RECORDED = 300  # number of pairs, of the seeds from 0
 
 GRAMMAR = {
     "S": [["NP-SBJ", "VP"], ["PP", ",", "NP-SBJ", "VP"], ["S", ",", "CC", "S"], ["VP"]],
@@ -54,7 +54,7 @@ LABELS = ["S", "NP", "VP", "PP", "ADVP", "PRT", "NP-TMP", "X=1", "TOP"]
 
 
 class Evalb(NamedTuple):
-    """EVALB's figures for a pair; it counts no brackets of a pair that it leaves out."""
+    """EVALB's figures for a pair; if EVALB skips the pair, it counts no brackets."""
 
     length: int
     is_left_out: bool
@@ -64,7 +64,7 @@ class Evalb(NamedTuple):
 
 
 class Choices:
-    """Draws that are the same with every version of Python."""
+    """Random choices that are the same with every version of Python."""
 
     def __init__(self, seed):
         self.random = random.Random(seed).random
@@ -83,7 +83,7 @@ class Choices:
         return [label, children]
 
     def corrupt(self, tree):
-        """Changes one thing about the tree, in place; the words stay."""
+        """Makes one change to the tree, in place; the words stay."""
         constituents = [node for node in nodes(tree) if isinstance(node[1], list)]
         node = self.among(constituents)
         children = node[1]
@@ -100,7 +100,7 @@ class Choices:
         elif kind == "unwrap" and isinstance(children[first][1], list):
             children[first : first + 1] = children[first][1]
         elif kind == "swap punctuation":
-            # One word more and another word less is deleted: as many are left, and not the same.
+            # Another word is deleted instead: as many words stay, but not the same ones.
             leaves = [leaf for leaf in nodes(tree) if is_word(leaf)]
             one, other = self.among(leaves), self.among(leaves)
             one[0], other[0] = other[0], one[0]
@@ -146,13 +146,13 @@ def recorded():
 
 
 def as_evalb(columns):
-    """From the columns `length status matched expected found`; a status of 0 says scored."""
+    """Reads the columns `length status matched expected found`; status 0 means scored."""
     length, status, *counts = map(int, columns)
     return Evalb(length, status > 0, *counts)
 
 
 def ours(seed):
-    """The same from `score_trees`, which counts the brackets of every pair."""
+    """The same figures from `score_trees`, which counts the brackets of every pair."""
     reference, parsed = map(parse_tree, pair(seed))
     scores = score_trees([parsed], [reference])
     length = next(n for n in range(500) if score_trees([parsed], [reference], n).sentences)

@@ -1,4 +1,4 @@
-"""Processes that die, and disks that fill, at any operation on files."""
+"""Simulates processes that die, and disks that fill up, at any file operation."""
 
 import errno
 import os
@@ -7,19 +7,19 @@ import threading
 
 
 class Killed(BaseException):
-    """Ends a block as a killed process would: what it does to files afterwards has no effect."""
+    """Ends a block like a killed process: its later file operations have no effect."""
 
 
 class Fault:
-    """From the n-th operation on files on, all fail; Python's own audit events tell of them.
+    """Makes all file operations from the n-th on fail; Python's audit events report them.
 
-    Other moments take part by `sys.audit("point")`.
+    Tests mark other moments by `sys.audit("point")`.
 
     Args:
         number: n, from 1.
 
     Attributes:
-        left: operations until the first that fails; 0 or less if some failed.
+        left: number of operations until the first failure; 0 or less if some failed.
     """
 
     OPERATIONS = frozenset(
@@ -60,7 +60,7 @@ class Fault:
 
 
 class FullDisk(Fault):
-    """The same of the operations that need room; those that read or remove go on."""
+    """Makes only operations that need disk space fail; reading and removing still work."""
 
     OPERATIONS = frozenset(["os.mkdir", "os.rename", "fsync"])
 

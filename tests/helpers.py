@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def small_model(seed: int = 0, **fields) -> Transformer:
-    """A built model of two small layers a side; any field of the configuration, or `dtype`."""
+    """A built model with two small layers on each side; `fields` may include `dtype`."""
     model_options = {"dtype": fields.pop("dtype")} if "dtype" in fields else {}
     defaults = dict(vocab_size=13, d_model=16, d_ff=24, num_heads=2, dropout=0.0, max_positions=32)
     layers = dict(num_encoder_layers=2, num_decoder_layers=2)
@@ -25,10 +25,10 @@ def small_model(seed: int = 0, **fields) -> Transformer:
 
 
 def lively_model(seed: int, vocab_size: int) -> Transformer:
-    """An untrained model of a subword vocabulary, by which all sentences are translated apart.
+    """An untrained model for a subword vocabulary that translates every sentence differently.
 
     No two symbols are equally likely, so that no two ways to search differ by chance. The first
-    feature of its last layer is 1, whose weights are biases of the symbols.
+    feature of its last layer is 1, so that its weights act as biases of the symbols.
     """
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     model = small_model(seed, vocab_size=vocab_size, tie_output=False, **layers)
@@ -36,7 +36,7 @@ def lively_model(seed: int, vocab_size: int) -> Transformer:
     norm.gamma.assign([0.0, *norm.gamma[1:]])
     norm.beta.assign([1.0, *norm.beta[1:]])
     kernel = 3.0 * model.output_projection.kernel.numpy()
-    # Bytes that begin no character would all become the same sign. The end comes now and then.
+    # Invalid bytes would all become the same character. The end symbol comes now and then.
     kernel[0, : 4 + 256] = -30.0
     kernel[0, 2] = -2.0
     model.output_projection.kernel.assign(kernel)
@@ -44,14 +44,14 @@ def lively_model(seed: int, vocab_size: int) -> Transformer:
 
 
 def randomise(layer, seed: int = 0):
-    """Moves all weights: biases of 0 and scales of 1 would hide that they are not used."""
+    """Changes all weights at random: an unused bias of 0 or scale of 1 would go unnoticed."""
     rng = np.random.default_rng(seed)
     for weight in layer.weights:
         weight.assign(weight.numpy() + rng.normal(scale=0.2, size=weight.shape))
 
 
 def run_python(script: str, *arguments, stdin: str = "") -> str:
-    """Runs a script in a process of its own, from the project's folder; what it printed."""
+    """Runs a script in its own process, from the project's folder; returns what it printed."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     process = subprocess.run(
         command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=600

@@ -1,4 +1,4 @@
-"""One thorough test that every layer passes."""
+"""One thorough test for every layer."""
 
 import re
 import warnings
@@ -12,13 +12,13 @@ BASE_CONFIG = {"name", "trainable", "dtype"}
 
 
 def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights):
-    """Holds a layer to all that Keras, and this package, promise of one.
+    """Checks everything that Keras and this package promise of a layer.
 
     Args:
-        layer_class: the class.
-        init_kwargs: its arguments.
-        inputs: call arguments by name, as arrays; every dimension but the last may vary.
-        output_shape: of what it returns for `inputs`.
+        layer_class: the class of the layer.
+        init_kwargs: arguments of the class.
+        inputs: call arguments by name, as arrays; all dimensions except the last may vary.
+        output_shape: shape of the output for `inputs`.
         weights: path of each weight within the layer, such as "query/kernel".
     """
     layer = layer_class(**init_kwargs, name="tested")
@@ -34,7 +34,7 @@ def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights):
 
 
 def run_saving_test(layer_class, init_kwargs, inputs, folder):
-    """A functional model that holds the layer is the same after it was saved and loaded."""
+    """Checks that a functional model with the layer is the same after saving and loading."""
     model = _functional(layer_class(**init_kwargs), inputs)
     randomise(model)
     model.save(folder / "model.keras")
@@ -43,7 +43,7 @@ def run_saving_test(layer_class, init_kwargs, inputs, folder):
 
 
 def _call(layer, inputs):
-    """The first argument by position and the others by name, as users do."""
+    """Passes the first argument by position and the others by name, like users."""
     first, *others = inputs
     return layer(inputs[first], **{name: inputs[name] for name in others})
 
@@ -120,10 +120,10 @@ def _check_training(layer, inputs, output_shape):
 
 
 def check_weights_moved(model, before):
-    """Each weight is finite and another than `before`, but for what nothing depends on."""
+    """Checks that each weight is finite, and has changed unless nothing depends on it."""
     for weight, old in zip(model.weights, before, strict=True):
         value = ops.convert_to_numpy(weight)
         assert np.all(np.isfinite(value)), weight.path
         if weight.path.endswith("key/bias"):
-            continue  # moves all scores of a query alike, so that nothing depends on it
+            continue  # adds the same to all scores of a query, so that nothing depends on it
         assert np.any(value != old), f"{weight.path} is not trained"

@@ -1,6 +1,6 @@
-"""A Marian model as Hugging Face's Transformers saves it, with random weights, and in NumPy.
+"""A Marian model in the format of Hugging Face's Transformers, with random weights, and in NumPy.
 
-It is written from that format's description and shares no code with the package.
+It is written from the format's description, and shares no code with the package.
 """
 
 import io
@@ -24,7 +24,7 @@ TARGET_TEXT = [
 
 
 def sentencepiece_model(sentences, vocab_size):
-    """A model as OPUS-MT trains them: unigram pieces, nothing spelled in bytes."""
+    """A model like those of OPUS-MT: unigram pieces, without byte pieces."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 20),
@@ -122,7 +122,7 @@ def random_weights(config, seed=0):
 
 
 def sinusoids(positions, d_model):
-    """The table: at each position all sines, then all cosines."""
+    """The table of positions: for each, all sines, then all cosines."""
     table = np.empty((positions, d_model))
     for position in range(positions):
         for i in range(d_model // 2):
@@ -132,7 +132,7 @@ def sinusoids(positions, d_model):
 
 
 def write_safetensors(path, arrays, dtype="F32"):
-    """Writes arrays as that format's description has it."""
+    """Writes arrays by the format's description."""
     header, content = {"__metadata__": {"format": "pt"}}, b""
     for name, array in arrays.items():
         if dtype == "BF16":  # cut, not rounded: the test reads what is here
@@ -147,7 +147,7 @@ def write_safetensors(path, arrays, dtype="F32"):
 
 
 def write_folder(folder, seed=0, weights=None, **fields):
-    """Writes a whole folder; its configuration and weights."""
+    """Writes a whole folder; returns its configuration and weights."""
     folder.mkdir(parents=True, exist_ok=True)
     source, target = sentencepiece_model(SOURCE_TEXT, 60), sentencepiece_model(TARGET_TEXT, 60)
     vocabulary = vocabulary_of(source, target)

@@ -1,4 +1,4 @@
-"""All that is in a model_dir, to compare with another run's."""
+"""Reads the contents of a model_dir, to compare runs."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from keras_transformer.training import ModelDir
 
 
 def contents_of(model_dir: ModelDir) -> dict:
-    """Arrays bit by bit, states, logs, files: all but times, and what interruptions leave."""
+    """Arrays bit by bit, states, logs and files, except times and traces of interruptions."""
     names = [str(path.relative_to(model_dir.path)) for path in model_dir.path.rglob("*")]
     files = {path.name: path for path in model_dir.path.glob("[!.]*.*")}
     return {
@@ -49,7 +49,7 @@ def log_of(model_dir):
 
 
 def scalars(model_dir):
-    """Each figure in TensorBoard's files as (tag, step, value), as often as it is there."""
+    """Each figure in TensorBoard's files as (tag, step, value), with repetitions."""
     found = []
     for path in model_dir.logs.glob("events.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():

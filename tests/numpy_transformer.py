@@ -1,7 +1,7 @@
-"""The Transformer once more, in NumPy and float64, from the paper's formulas alone.
+"""A second Transformer, in NumPy and float64, from the paper's formulas alone.
 
-It reads a model's weights by path and shares no code with the package. It is written for one
-sentence pair without padding: a batch is right if each of its rows is.
+It reads a model's weights by path, and shares no code with the package. It computes one sentence
+pair without padding: a batch is right if each of its rows is.
 """
 
 import math
@@ -134,7 +134,7 @@ class NumpyTransformer:
 
 
 def rotated(x):
-    """Each pair of columns as a complex number, turned by the angle of its row's position."""
+    """Rotates each pair of columns, as a complex number, by the angle of its row's position."""
     length, width = x.shape
     angles = np.arange(length)[:, None] / 10000 ** (2 * np.arange(width // 2) / width)
     turned = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)

@@ -1,4 +1,4 @@
-"""The run that tests of training share: of seconds, on the built-in corpus."""
+"""The training run that tests share: it takes seconds, on the built-in corpus."""
 
 from keras_transformer import TransformerConfig
 from keras_transformer.training import TrainingOptions

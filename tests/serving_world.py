@@ -1,4 +1,4 @@
-"""A tiny model that translates every sentence apart, and clients of a server that serves it."""
+"""A tiny model that translates every sentence differently, and a running server for it."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ from keras_transformer.serving.versions import Model
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
 
-SOON = 120.0  # seconds after which a test fails that waits for what never comes
+SOON = 120.0  # seconds until a test that waits in vain fails
 SENTENCES = [
     "The girls sleep.",
     "He will not buy a small lamp, because it is dear.",
@@ -28,7 +28,7 @@ SENTENCES = [
 
 
 def tiny_translator(seed: int = 1, **options) -> Translator:
-    """A translator whose sentences have translations of their own; batches are small."""
+    """A translator that translates every sentence differently, in small batches."""
     tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
     model = lively_model(seed, tokenizer.vocab_size)
     options = {"tokens_per_batch": 200, "max_source_length": 64, "extra_length": 5, **options}
@@ -43,9 +43,9 @@ def only_version(name: str, servable) -> Model:
 
 
 class Doing:
-    """A servable that answers when a test lets it: a translation is the text, backwards.
+    """A servable that answers when a test lets it; translations are the texts reversed.
 
-    From `hold` on batches wait, until `go_on`.
+    Batches wait from `hold` until `go_on`.
     """
 
     task, engine, has_attention = "translation", "tensorflow", False
@@ -81,7 +81,7 @@ class Doing:
 
 @contextlib.contextmanager
 def running(server: Server, options: ServingOptions, **app_options):
-    """The server at a free port of this machine: its `HttpServer`, its port."""
+    """Runs the server on a free port of this machine; gives its `HttpServer` and port."""
     sock = listen("127.0.0.1", 0)
     http = HttpServer(create_app(server, **app_options), options)
     thread = threading.Thread(target=http.run, kwargs={"sockets": [sock]})

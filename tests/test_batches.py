@@ -38,7 +38,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Pair n: n on both sides, after 0 to 10 words in the source and 0 to 20 in the target."""
+    """Pair n: both sides end in n, after 0 to 10 words in the source and 0 to 20 in the target."""
     folder = tmp_path_factory.mktemp("text")
     rng = np.random.default_rng(0)
     for name, longest in (("en", 10), ("de", 20)):
@@ -55,7 +55,7 @@ def corpus(files, tokenizer):
 
 
 def numbers(tokenizer, ids):
-    """Which pairs these rows are of; rows without a pair are left out."""
+    """The numbers of the pairs in these rows, without rows of padding."""
     texts = tokenizer.detokenize(ids).numpy()
     return [int(text.split()[-1].replace(b"-", b"")) for text in texts if text]
 
@@ -306,7 +306,7 @@ def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, option
 
 def test_each_epoch_of_both_directions_has_every_pair_once_each_way(corpus):
     def pairs(batches, count):
-        """The pairs of the first batches, until there are so many."""
+        """The pairs of the first batches, up to a number of pairs."""
         found, step = Counter(), 0
         while found.total() < count:
             batch, step = batches.batch(step), step + 1
@@ -425,7 +425,7 @@ def test_the_order_of_pairs_and_of_lengths_changes_with_seed_and_epoch(corpus):
 
 
 def test_the_order_is_that_of_every_version(corpus):
-    """A run that was begun with an older NumPy goes on with the same batches."""
+    """A run that began with an older NumPy resumes with the same batches."""
     batches = Batches(corpus, seed=1, **PLAIN)
     assert pairs_of(batches, 0)[:5] == [218, 273, 123, 20, 104]
     assert pairs_of(batches, batches.batches_per_epoch)[:5] == [61, 70, 82, 175, 185]
@@ -464,7 +464,7 @@ def test_each_iteration_over_epochs_is_the_next_epoch(corpus):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_order_does_not_depend_on_how_many_iterators_are_made(corpus, first):
-    """As Keras does: iterators that are never used, and one of which a batch is tried."""
+    """Like Keras: some iterators are never used, and one yields a batch for a trial."""
     batches = Batches(corpus, seed=1, **PLAIN)
     epochs = batches.epoch()
     tried = iter(epochs)

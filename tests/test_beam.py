@@ -1,4 +1,4 @@
-"""Text translated by Apache Beam: each line once, in its place, whatever is in it."""
+"""Text translated by Apache Beam: each line once and in its place, whatever it contains."""
 
 import bz2
 import contextlib
@@ -39,7 +39,7 @@ LINES = [
     b"house " * 3000,
     b"Yes",
 ]
-# In this process; DirectRunner would look for Prism, another program, first.
+# Runs in this process; DirectRunner would first look for another program, Prism.
 IN_PROCESS = ["--runner=FnApiRunner"]
 TWO_PROCESSES = {"direct_num_workers": 2, "direct_running_mode": "multi_processing"}
 
@@ -71,7 +71,7 @@ def shouting(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    """A model by which all sentences are translated apart."""
+    """A model_dir whose model translates every sentence differently."""
     tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
     path = tmp_path_factory.mktemp("runs") / "en-de"
     model = lively_model(1, tokenizer.vocab_size)
@@ -87,7 +87,7 @@ def exported(model_dir, tmp_path_factory):
 
 
 def run(build, *flags):
-    """Runs a pipeline in this process; its counters."""
+    """Runs a pipeline in this process, and returns its counters."""
     with beam.Pipeline(options=PipelineOptions([*IN_PROCESS, *flags])) as pipeline:
         build(pipeline)
     counters = pipeline.result.metrics().query()["counters"]
@@ -96,7 +96,7 @@ def run(build, *flags):
 
 
 def translate(elements, saved_model, expected, failures=(), flags=(), **options):
-    """Translates elements of a PCollection, and compares both results; the counters."""
+    """Translates elements of a PCollection, compares both results, and returns the counters."""
 
     def build(pipeline):
         texts = pipeline | beam.Create(elements)
@@ -108,7 +108,7 @@ def translate(elements, saved_model, expected, failures=(), flags=(), **options)
 
 
 def cut(failure):
-    """Without all that TensorFlow says after its reason."""
+    """Cuts an error message after TensorFlow's reason."""
     assert "\n" not in failure.reason
     return failure._replace(reason="no luck" if "no luck" in failure.reason else failure.reason)
 
@@ -382,7 +382,7 @@ def test_two_worker_processes_write_what_translate_writes(exported, model_dir, t
 
 @pytest.mark.slow
 def test_a_job_whose_worker_is_killed_leaves_nothing_and_can_run_again(shouting, tmp_path):
-    """DirectRunner starts no other worker in place of one that has died."""
+    """DirectRunner does not replace a worker that has died."""
     os.mkfifo(tmp_path / "in")
     options = arguments({**job(shouting, tmp_path), **TWO_PROCESSES})
     command = [sys.executable, "-m", "keras_transformer", "translate", *options]
@@ -403,7 +403,7 @@ def test_a_job_whose_worker_is_killed_leaves_nothing_and_can_run_again(shouting,
 
 
 def reader_of(path):
-    """The process, not this one, that has opened a file."""
+    """Another process that has opened a file."""
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             process = int(descriptor.parts[2])

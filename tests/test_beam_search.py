@@ -39,7 +39,7 @@ def run(
     patience=None,
     **arguments,
 ):
-    """All beams of a search, as no `n_best` says otherwise."""
+    """All beams of a search, without `n_best`."""
     options = SearchOptions(
         beam_size=beam_size, n_best=n_best or beam_size, alpha=alpha, patience=patience
     )
@@ -47,7 +47,7 @@ def run(
 
 
 class ToyModel:
-    """Logits that depend on the source and, through a cache of past symbols, on all the history."""
+    """A model whose logits depend on the source and, through a cache of symbols, on the history."""
 
     def __init__(self, seed, vocab_size, end_bias=0.0):
         rng = np.random.default_rng(seed)
@@ -155,7 +155,7 @@ def test_wide_beam_finds_all_that_enumeration_finds(alpha):
 
     result = model.search([source], beam_size=beam_size, alpha=alpha, max_lengths=[limit])
 
-    assert len(expected) == 40 + 81  # finished, and cut by the limit
+    assert len(expected) == 40 + 81  # finished, and cut off by the limit
     assert_hypotheses(result.ids[0], result.scores[0], in_result_order(expected)[:beam_size])
 
 

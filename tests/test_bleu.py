@@ -144,7 +144,7 @@ def test_multi30ks_punctuation_is_normalized_by_the_rules_of_the_language():
     hypotheses, references = ["Es kostet 5\u00a0000 Euro ."], ["Es kostet 5,000 Euro ."]
     scores = values(hypotheses, references, "de")
     assert scores["bleu_tokenized_lowercased"] == pytest.approx(100)
-    # For the paper's figure a space that does not break is a space like any other.
+    # For the paper's figure a no-break space is like any other space.
     assert (
         scores["bleu_paper"] == values(["Es kostet 5 000 Euro ."], references, "de")["bleu_paper"]
     )

@@ -33,10 +33,10 @@ def scores(*pairs):
     [
         # Preterminals are no brackets; spans are of words, from 0 on.
         ("(NP (DT a) (NN b))", {("NP", 0, 2): 1}),
-        # Each tag of punctuation takes its word along, so spans close up.
+        # Deleting a punctuation tag deletes its word, so spans close up.
         ("(S (, ,) (NP (NN a)) (, ,) (NN b) (. .))", {("S", 0, 2), ("NP", 0, 1)}),
         ("(S (`` ``) (NN a) ('' '') (: :) (VP (VB b)))", {("S", 0, 2), ("VP", 1, 2)}),
-        # It is the tag that counts, not the word.
+        # The tag counts, not the word.
         ("(NP (NN .) (NN ,))", {("NP", 0, 2)}),
         ("(NP (, a) (NN b))", {("NP", 0, 1)}),
         ("(NP (TOP a) (NN b))", {("NP", 0, 1)}),
@@ -44,14 +44,14 @@ def scores(*pairs):
         ("(NP (: (NN a) (NN b)) (NN c))", {("NP", 0, 3)}),
         # Other signs are words.
         ("(NP ($ $) (CD 5) (-LRB- -LRB-) (-RRB- -RRB-) (# #))", {("NP", 0, 5)}),
-        # Traces go, and so do constituents that are left empty, all the way up.
+        # Traces are deleted, and so are all constituents that become empty.
         ("(S (NP (-NONE- *)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
         ("(S (PRN (X (, ,)) (: --)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
-        # The bracket around the sentence, whatever it is called, and wherever TOP is.
+        # The bracket around the sentence, whatever its label, and TOP anywhere.
         ("(TOP (NP (NN a)))", {("NP", 0, 1)}),
         ("( (NP (NN a)))", {("NP", 0, 1)}),
         ("(NP (TOP (NN a)))", {("NP", 0, 1)}),
-        # Functions and indices are stripped of labels, not of tags; not what begins with a hyphen.
+        # Functions and indices are stripped from labels, not from tags or labels that begin with -.
         ("(NP-SBJ-1 (NN a))", {("NP", 0, 1)}),
         ("(NP=2 (NN a))", {("NP", 0, 1)}),
         ("(-X-Y (NN a))", {("-X-Y", 0, 1)}),

@@ -17,7 +17,7 @@ from keras_transformer.training.stopping import StopSignals
 
 
 class Log:
-    """Keeps what is said."""
+    """Keeps the printed lines."""
 
     def __init__(self):
         self.lines = []
@@ -32,12 +32,12 @@ class Log:
 
 
 def batch_at(step):
-    """It holds the number of the step alone."""
+    """A batch that holds only the number of its step."""
     return Batch(*[np.array([[step]])] * 3)
 
 
 def steps_with_skips(folder, skipped, steps=200, **options):
-    """Tells the callback of steps whose gradient is not finite where they are `skipped`."""
+    """Runs steps through the callback; the gradients of `skipped` ones are not finite."""
     state, log = RunState(), Log()
     options = TrainingOptions(steps=steps, **options)
     callback = SkippedUpdates(state, log, options, batch_at, folder)

@@ -1,4 +1,4 @@
-"""Checkpoints: whole, verified, exact; and their mean (paper, section 6.1)."""
+"""Checkpoints: whole, verified and exact; and their mean (paper, section 6.1)."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ def train(model, steps):
 
 
 def state(model):
-    """Weights and, of a compiled model, the optimizer's state."""
+    """Weights and, for a compiled model, the optimizer's state."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.weights, *(optimizer.variables if optimizer else [])]
     return [variable.numpy() for variable in variables]
@@ -228,7 +228,7 @@ def test_damaged_progress_is_refused(checkpoints):
 
 
 def faults_in_turn(fault):
-    """A fault at the first operation on files, one at the second, until all have succeeded."""
+    """Yields a fault at the first file operation, one at the second, until all succeed."""
     for number in itertools.count(1):
         yield (last := fault(number))
         if not last.happened:

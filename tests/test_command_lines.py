@@ -1,4 +1,4 @@
-"""The command lines: from text files to a translation, and what they refuse, in one line."""
+"""The command lines: from text files to a translation, and refusals in one line."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def training(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
-    """A model_dir made by `train`, and the process that made it."""
+    """A model_dir that `train` made, and its process."""
     model_dir = tmp_path_factory.mktemp("runs") / "en-de"
     process = run_process(
         "train",
@@ -66,7 +66,7 @@ def trained(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lively(trained, tmp_path_factory):
-    """A model_dir whose model says something else about each sentence."""
+    """A model_dir whose model translates every sentence differently."""
     model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "lively")
     shutil.copytree(trained[0], model_dir.path)
     model = model_dir.load_model()
@@ -374,7 +374,7 @@ def test_a_mistake_of_the_user_is_one_line_and_status_2(tmp_path):
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&-", "<&- >&- 2>&-"])
 def test_a_command_works_with_closed_streams(closed, tmp_path):
-    """No file takes the number of one: what C++ prints would be in it."""
+    """No file may get the number of a closed stream: C++ would print into it."""
     script = """
 import os, sys
 from keras_transformer.cli.process import fill_closed_streams
@@ -403,7 +403,7 @@ def test_training_needs_no_standard_streams(training):
 
 @pytest.mark.parametrize("imported", ["keras_transformer.cli.train", "tensorflow", "keras"])
 def test_an_interrupted_command_is_one_line_and_status_130(imported, training):
-    """Wherever the signal comes: here, once an import has begun that takes a while."""
+    """The signal may come at any time: here, during an import that takes a while."""
     script = f"""
 import os, signal, sys
 

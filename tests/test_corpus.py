@@ -1,4 +1,4 @@
-"""A corpus as ids on disk: what is kept, what is left out and where, and the cache."""
+"""A corpus as ids on disk: kept pairs, dropped pairs and their places, and the cache."""
 
 import errno
 import functools
@@ -29,7 +29,7 @@ def tokenizer():
 
 
 def write(folder, **files):
-    """Files of lines, or of bytes; their paths."""
+    """Writes files of lines or of bytes, and returns their paths."""
     for name, content in files.items():
         if isinstance(content, list):
             content = "".join(f"{line}\n" for line in content).encode()
@@ -141,7 +141,7 @@ def test_the_fingerprint_is_that_of_the_pairs_and_not_of_their_files(tokenizer, 
     others = {expected, fingerprint(*reversed(plain))}
     for source, target in (["b", "a", "c"], ["1", "2", "3"]), (["a", "b", "c"], ["1", "2", "4"]):
         others.add(fingerprint(*write(tmp_path, en=source, de=target)))
-    # The same ids, cut elsewhere.
+    # The same ids, split at other places.
     others.add(fingerprint(*write(tmp_path, en=["a", "b", "c"], de=["1 2", "2", "3"])))
     assert len(others) == 5
 
@@ -196,7 +196,7 @@ def test_the_pairs_kept_are_those_at_equal_numbers_of_lines(
     folder = tmp_path_factory.getbasetemp()
     sides = [[line.replace(b"\n", b"") for line in side] for side in zip(*pairs, strict=True)]
     sides = sides or [[], []]
-    # Without its end a last line that is empty would be none.
+    # Without its line break, an empty last line would not count.
     end = b"\n" if ends or any(side and not side[-1] for side in sides) else b""
     files = write(
         folder, **{n: b"\n".join(s) + (end if s else b"") for n, s in zip("ab", sides, strict=True)}
@@ -345,7 +345,7 @@ def test_without_a_cache_no_file_is_left_even_by_a_kill(tokenizer, files, tmp_pa
     spool.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(spool))
     corpus, _ = build(files, tokenizer, None)
-    assert list(spool.iterdir()) == []  # the files have no names
+    assert list(spool.iterdir()) == []  # the files are anonymous
     assert len(kept(corpus)) == 2
 
 

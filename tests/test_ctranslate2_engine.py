@@ -1,4 +1,4 @@
-"""CTranslate2 finds what our search finds, from the same model_dir, and refuses all else."""
+"""CTranslate2 finds the same translations as our search, and refuses what it cannot do."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model(tokenizer):
-    """Some of its translations end soon, some late, and some never."""
+    """A model whose translations end soon, late or never."""
     model = lively_model(1, tokenizer.vocab_size)
     kernel = model.output_projection.kernel.numpy()
     kernel[0, 2] = 5.0  # the end is likelier than most
@@ -74,14 +74,14 @@ def translator(path):
 
 @pytest.fixture
 def own_path(path, tmp_path):
-    """The model_dir, to be changed by one test."""
+    """A copy of the model_dir that a test may change."""
     return Path(
         shutil.copytree(path, tmp_path / "model", ignore=shutil.ignore_patterns("ctranslate2"))
     )
 
 
 def assert_same(found, expected):
-    """The same translations of each sentence, and their scores up to rounding."""
+    """Checks that translations are the same, and scores equal up to rounding."""
     texts = [
         [[t.text for t in best] for best in translations] for translations in (found, expected)
     ]
@@ -261,7 +261,7 @@ def test_prefixes_and_alignments_are_refused(translator):
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """The folders that models are converted to, from now on."""
+    """A list of the folders to which models are converted from now on."""
     folders = []
 
     def convert(model, tokenizer, output, quantization):
@@ -392,7 +392,7 @@ STDIN = b"The girls sleep.\n\nA horse!\nA\n"
 
 @pytest.fixture
 def translate(path, monkeypatch, capfd):
-    """The fields of the lines that `translate` writes, in this process; the last is a score."""
+    """Runs `translate` in this process; returns the fields of its lines, the last one a score."""
 
     def translated(**options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))

@@ -1,4 +1,4 @@
-"""Every option of the search, held against the same search in plain Python lists."""
+"""Every search option, compared with the same search in plain Python lists."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ ROWS = 211
 class Toy(DecoderSteps):
     """Logits that depend on the source and, by a hash, on every symbol so far.
 
-    The likeliest symbol is often the padding, which no hypothesis may contain.
+    The most likely symbol is often padding, which no hypothesis may contain.
     """
 
     def __init__(self, seed, sources, vocab_size=5, end_bias=0.0):
@@ -139,7 +139,7 @@ def found(steps, options, limits, prefixes=None, jit_compile=False, constraint=N
 
 
 def assert_hypotheses(ids, scores, expected, atol=1e-4):
-    """One sentence's result is what is expected, and nothing where nothing is."""
+    """Checks one sentence's result, and that slots without a hypothesis are empty."""
     hypotheses = [symbols for symbols, _ in expected]
     missing = len(ids) - len(expected)
     np.testing.assert_array_equal(ids, padded(hypotheses + [[]] * missing, ids.shape[1]))

@@ -1,4 +1,4 @@
-"""Links of the documents lead somewhere: to a file of the repository, and to a heading in it."""
+"""Links in the documents work: the file exists in the repository, and so does the heading."""
 
 import re
 
@@ -13,14 +13,14 @@ CODE = re.compile(r"^```.*?^```|^(?:    .*\n)+|`[^`\n]*`", re.DOTALL | re.MULTIL
 
 
 def anchors(text):
-    """The anchors of a document's headings, as GitHub makes them."""
+    """The anchors that GitHub makes for a document's headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(document, text):
-    """The relative links of a text that lead nowhere from the place of a document."""
+    """The broken relative links of a text, as seen from a document's folder."""
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", text)):
         path, _, anchor = link.partition("#")

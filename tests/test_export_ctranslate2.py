@@ -1,4 +1,4 @@
-"""A model exported to CTranslate2 gives the scores and translations that it gives here."""
+"""A model exported to CTranslate2 gives the same scores and translations as here."""
 
 import dataclasses
 import subprocess
@@ -70,7 +70,7 @@ def processor(tokenizer):
 
 @pytest.fixture
 def export(tokenizer, tmp_path):
-    """Exports a model; the loaded CTranslate2 model."""
+    """Exports a model, and returns the loaded CTranslate2 model."""
 
     def export(model, **options):
         export_ctranslate2(model, tokenizer, tmp_path / "export", **options)
@@ -98,7 +98,7 @@ def scores_of(model, processor, source, target):
 
 
 def score_differences(model, exported, processor, sources=SENTENCES, targets=TARGETS):
-    """Between exported and model: absolute, of each token of each target."""
+    """The absolute differences between exported model and model, for each target token."""
     results = exported.score_batch(
         processor.encode(sources, out_type=str),
         processor.encode(targets, out_type=str),
@@ -163,7 +163,7 @@ def test_positions_that_are_added_to_no_embedding_are_refused(tokenizer, tmp_pat
 
 
 def one_layer(name):
-    """A preset with one small layer a side: its heads, width and positions are left."""
+    """A preset with one small layer on each side, and its own heads, width and positions."""
     small = dict(vocab_size=VOCAB_SIZE, num_encoder_layers=1, num_decoder_layers=1, d_ff=16)
     return TransformerConfig.from_preset(name, **small, dropout=0.0, label_smoothing=0.0)
 
@@ -289,7 +289,7 @@ assert not {"keras", "keras_transformer", "tensorflow"} & set(sys.modules)
 
 @pytest.fixture(scope="module")
 def lively(tokenizer):
-    """Untrained, but each sentence has its own translation, in whole characters."""
+    """An untrained model that translates every sentence differently, in whole characters."""
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     model = small_model(3, vocab_size=VOCAB_SIZE, tie_output=False, **layers)
     kernel = 3.0 * model.output_projection.kernel.numpy()

@@ -1,4 +1,4 @@
-"""A SavedModel gives the strings of the Translator it came from, where neither it nor Keras is."""
+"""A SavedModel gives the strings of its Translator, without the package and without Keras."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ NOT_UTF_8 = [b"\xff\xfe", b"caf\xe9 au lait", b"\xf0\x9f\x90", b"a\x00b"]
 
 @pytest.fixture(scope="module")
 def translator():
-    """Each sentence has its own translation. Batches are small."""
+    """A translator that translates every sentence differently, in small batches."""
     tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
     model = lively_model(1, tokenizer.vocab_size)
     limits = dict(tokens_per_batch=60, max_source_length=30)
@@ -313,7 +313,7 @@ def test_a_translator_that_samples_is_warmed_up_by_every_signature(exported_samp
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Leaves out what takes the time: these tests look at folders only."""
+    """Skips the slow parts: these tests look only at folders."""
 
     def save(module, path, signatures):
         tf.io.gfile.makedirs(path)

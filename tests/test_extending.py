@@ -1,4 +1,4 @@
-"""The places that docs/architecture.md names under "How to add ..." are enough."""
+"""The places named in docs/architecture.md under "How to add ..." are enough."""
 
 import os
 import shutil
@@ -115,7 +115,7 @@ def test_a_position_encoding_and_an_activation_take_the_places_named(tmp_path):
 
 
 class Characters(Tokenizer):
-    """A vocabulary of the letters, and of the space: ids 4 and up."""
+    """A vocabulary of letters and the space, with ids from 4."""
 
     pad_id, start_id, end_id, unknown_id = 0, 1, 2, 3
     file_name = "vocabulary.txt"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written atomically."""
 
 import errno
 import itertools

@@ -1,4 +1,4 @@
-"""Functional models of these layers train as the same models of Keras's own layers do."""
+"""Functional models of these layers train like the same models of Keras's layers."""
 
 import keras
 import numpy as np
@@ -79,7 +79,7 @@ class OfOurs:
 
 
 class OfKeras(OfOurs):
-    """The same model of `keras.layers` alone."""
+    """The same model, made only of `keras.layers`."""
 
     def embed(self, ids):
         self.embedding = self.part(keras.layers.ReversibleEmbedding(VOCAB_SIZE, WIDTH))

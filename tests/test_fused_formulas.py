@@ -1,4 +1,4 @@
-"""Each faster variant computes what its plain formula computes: values and gradients, any dtype."""
+"""Each faster variant equals its plain formula: values and gradients, in any dtype."""
 
 import keras
 import numpy as np

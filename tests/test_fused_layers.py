@@ -62,7 +62,7 @@ def test_normalisation_and_its_gradients_are_those_of_keras(training):
 
 
 def in_training_and_not(layer, *inputs, **options):
-    """Output and all gradients of a layer without dropout, as in training and as elsewhere."""
+    """The output and all gradients of a layer without dropout, in training and in inference."""
     results = []
     for training in (True, False):
         inputs = [tf.constant(x) for x in inputs]

@@ -1,4 +1,4 @@
-"""Every flag of every command with values that nobody should give: one line, and no traceback."""
+"""Every flag of every command with hostile values: one line of error, no traceback."""
 
 import dataclasses
 import importlib
@@ -64,7 +64,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def without_work(monkeypatch, model_dir, parser, tmp_path):
-    """Leaves out what takes time, once all flags have been looked at."""
+    """Skips the slow parts after all flags have been checked."""
     models = {path: kt.ModelDir(path).load_model() for path in (model_dir, parser)}
     load = kt.ModelDir.load_model
 
@@ -92,7 +92,7 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
 
 
 def ended(command, options, monkeypatch, capfd):
-    """The status with which a command ends, and what it says of that."""
+    """The exit status of a command, and its error message."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
     module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
     known, headings = set(flags.FLAGS), dict(GROUPS)

@@ -1,4 +1,4 @@
-"""A run that is killed, stopped or out of disk at any moment ends as one that was not.
+"""A run that is killed, stopped or out of disk at any moment ends like an undisturbed one.
 
 The model is a toy whose updates cost nothing; the loop around it is Keras's and ours.
 """
@@ -33,7 +33,7 @@ SCORES = [0.0, 2.0, 1.0, 3.0, 3.0, 1.0, 5.0, 4.0, 4.5, 2.0, 6.0, 1.0]
 
 
 class Toy(keras.Model):
-    """Counts its steps, and draws a random number in each."""
+    """A model that counts its steps, and draws a random number in each."""
 
     config = CONFIG
 
@@ -89,7 +89,7 @@ class Toy(keras.Model):
 
 
 class Steps:
-    """Batches that are the number of their step."""
+    """Batches that hold the number of their step."""
 
     def dataset(self, start, *_):
         return tf.data.Dataset.range(start, 10**6)
@@ -107,7 +107,7 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def moments(monkeypatch):
-    """Moments between operations on files; and the disk is not waited for."""
+    """Adds moments between file operations, and does not wait for the disk."""
     monkeypatch.setattr("os.fsync", lambda descriptor: sys.audit("fsync", descriptor))
     write = TrainingLog._write
 
@@ -197,7 +197,7 @@ class StopInValidation(Stop):
 
 
 def ends(fault, toy, path, options):
-    """Starts the run, with a fault; whether it comes to its end."""
+    """Starts the run with a fault; returns whether the run ends."""
     # Command lines print each of these errors in one line.
     with fault, contextlib.suppress(*((UserError, OSError) if isinstance(fault, FullDisk) else ())):
         start(toy, path, options)
@@ -302,7 +302,7 @@ def test_disturbed_many_times_at_random(toy, tmp_path, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Fault, FullDisk, Stop])
 def test_disturbed_at_each_operation(toy, tmp_path, kind):
-    """Once, and again at the same operation of the start after it."""
+    """A fault, and another at the same operation of the next start."""
     some = options(steps=4, checkpoint_steps=2, keep_checkpoints=1)
     expected, _ = undisturbed(toy, tmp_path / "whole", some)
     for number in itertools.count(1):

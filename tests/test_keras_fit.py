@@ -1,4 +1,4 @@
-"""Plain Keras around our model, loss and metrics: every mode of `fit`, alone and on two devices."""
+"""Our model, loss and metrics in plain Keras: every mode of `fit`, on one device and on two."""
 
 import csv
 import pickle
@@ -68,7 +68,7 @@ def log_softmax(logits):
 
 
 def expected_values(logits, labels, weights=None, epsilon=0.1):
-    """Loss, accuracy, perplexity and number of tokens; the loss alone is of weighted tokens."""
+    """Loss, accuracy, perplexity and number of tokens; only the loss weights tokens."""
     log_p, real = log_softmax(logits), labels != 0
     share = epsilon / (logits.shape[-1] - 1)
     picked = np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
@@ -160,7 +160,7 @@ def test_metrics_report_the_same_in_every_mode(options, tmp_path):
 @pytest.mark.parametrize("kind", ["sentences", "tokens"])
 @pytest.mark.parametrize("from_dataset", [False, True])
 def test_weights_multiply_the_loss_and_the_gradient_of_tokens(kind, from_dataset):
-    """By NumPy: the divisor is the number of real tokens, as in Keras's losses under a mask."""
+    """The result in NumPy: divided by the number of real tokens, as in Keras's masked losses."""
     weights = WEIGHTS[kind]
     model = linear_model(weighted_metrics=[kt.Perplexity(name="weighted"), kt.TokenCount(name="n")])
     model.optimizer.learning_rate = 0.5
@@ -207,7 +207,7 @@ def test_weights_of_another_rank_are_refused(shape):
 @pytest.mark.parametrize("model_class", [kt.Transformer, TrainableTransformer])
 @pytest.mark.parametrize("method", ["fit", "train_on_batch"])
 def test_class_weight_is_refused(model_class, method):
-    """Keras would take the place of the largest id for the class of a sentence."""
+    """Keras would take the position of the largest id for the class of a sentence."""
     with pytest.raises(ValueError, match=r"class_weight must be None.*as sample_weight instead"):
         getattr(compiled(model_class), method)(IDS, LABELS, class_weight={3: 2.0})
 
@@ -311,7 +311,7 @@ def fitted(strategy, model_class, build, kind, rows, from_arrays):
 
 
 def fitted_to_text(strategy, folder):
-    """A user's few lines: text files, an unbuilt model, nothing else."""
+    """A user's few lines: only text files and an unbuilt model."""
     tokenizer = kt.SubwordTokenizer.load(f"{folder}/vocabulary")
     with strategy.scope():
         keras.utils.set_random_seed(1)

@@ -1,4 +1,4 @@
-"""The layers of the paper's Table 1: what each computes, and that each may take another's place."""
+"""The layers of the paper's Table 1: their results, and that they are interchangeable."""
 
 import keras
 import numpy as np
@@ -258,7 +258,7 @@ SOURCES = np.array([[5, 4, 3, 3, 6, 5, 2], [4, 2, 0, 0, 0, 0, 0], [3, 9, 11, 2, 
 
 
 class WholePasses(DecoderSteps):
-    """A decoder that remembers ids alone and looks at all of them again at each step."""
+    """A decoder that caches only ids, and recomputes all of them at each step."""
 
     def __init__(self, model):
         self.model = model
@@ -287,7 +287,7 @@ class WholePasses(DecoderSteps):
 
 
 def masked_by_a_band(self, x, attention_mask=None, training=None):
-    """`RestrictedSelfAttention.call` by a whole matrix."""
+    """`RestrictedSelfAttention.call`, computed with the full attention matrix."""
     mask = band(x.shape[1], self.radius)
     mask = mask if attention_mask is None else mask & attention_mask
     return SelfAttention.call(self, x, mask, training)

@@ -1,4 +1,4 @@
-"""The layers: what each computes, and what all of them must do."""
+"""The layers: the results of each, and the requirements for all."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Learning: a small model comes to solve whole tasks, through the public API alone."""
+"""Learning: a small model learns to solve whole tasks, through the public API alone."""
 
 import keras
 import numpy as np

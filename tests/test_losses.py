@@ -1,4 +1,4 @@
-"""The loss: against smoothed one-hot targets, blind to padding, the same on all replicas."""
+"""The loss: equal to smoothed one-hot targets, independent of padding and of replicas."""
 
 import keras
 import numpy as np

@@ -52,7 +52,7 @@ def tokenizer(imported):
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A folder of the same content, to be damaged."""
+    """A copy of the folder, to be damaged."""
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
@@ -650,7 +650,7 @@ def new_theirs(transformers, folder, vocab_size=None, **fields):
     model = transformers.MarianMTModel(
         transformers.MarianConfig(**{"vocab_size": pad + 1, **sizes, **ids, **options, **fields})
     ).eval()
-    with torch.no_grad():  # so that each weight has a say
+    with torch.no_grad():  # so that each weight matters
         for weight in model.parameters():
             if weight.requires_grad:
                 weight += 0.15 * torch.randn(weight.shape)
@@ -722,7 +722,7 @@ def test_beams_are_those_of_transformers(theirs, early_stopping):
     model, folder, _ = theirs
     ours, _ = import_marian(folder)
     pad = ours.config.pad_id
-    # Transformers takes padding out after the softmax, which then does not sum to one.
+    # Transformers removes padding after the softmax, so its probabilities do not sum to one.
     restored = model.final_logits_bias[:, pad].clone()
     model.final_logits_bias[:, pad] = -1000.0
     rng, ended = np.random.default_rng(3), []
@@ -748,7 +748,7 @@ def test_beams_are_those_of_transformers(theirs, early_stopping):
             expected.sequences_scores.tolist(),
             strict=True,
         ):
-            if 0 in theirs_row:  # at the limit, we rank those that end first
+            if 0 in theirs_row:  # at the limit, we rank finished hypotheses first
                 ended.append(theirs_row.index(0))
                 assert row.tolist()[: len(theirs_row)] == theirs_row
                 assert score == pytest.approx(their_score, abs=1e-4)

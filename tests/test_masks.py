@@ -1,4 +1,4 @@
-"""Masks as Keras users pass them: told apart by rank, attached ones honoured, others refused."""
+"""Masks of Keras users: recognised by rank, used if attached, refused otherwise."""
 
 import inspect
 
@@ -128,7 +128,7 @@ def test_an_attached_mask_is_a_padding_mask(name):
     attached = layer(with_mask(X, mask))
     np.testing.assert_array_equal(attached, layer(X, attention_mask=mask))
     np.testing.assert_array_equal(attached._keras_mask, mask)
-    # What is masked has no influence on what is not.
+    # Masked positions have no influence on the others.
     changed = np.where(mask[..., None], X, 5.0).astype("float32")
     np.testing.assert_allclose(
         np.asarray(layer(with_mask(changed, mask)))[mask], np.asarray(attached)[mask], atol=1e-5
@@ -159,7 +159,7 @@ def test_a_decoder_honours_the_masks_of_both_sides(num_layers):
     np.testing.assert_array_equal(
         output, decoder(with_mask(X, mask), MEMORY, source_mask=source_mask)
     )
-    # What either mask hides has no influence.
+    # Positions hidden by either mask have no influence.
     x = np.where(mask[..., None], X, 5.0).astype("float32")
     memory = np.where(source_mask[..., None], MEMORY, 5.0).astype("float32")
     np.testing.assert_allclose(
@@ -180,7 +180,7 @@ def test_layers_of_padding_masks_alone_refuse_others(name):
 def test_a_masked_embedding_before_an_encoder_in_functional_and_sequential_models(functional):
     embedding = keras.layers.Embedding(10, WIDTH, mask_zero=True)
     encoder = layers.EncoderLayer(**ENCODER)
-    pooling = keras.layers.GlobalAveragePooling1D()  # averages over what is not masked
+    pooling = keras.layers.GlobalAveragePooling1D()  # averages over positions that are not masked
     if functional:
         ids = keras.Input((None,), dtype="int32")
         model = keras.Model(ids, pooling(encoder(embedding(ids))))

@@ -1,4 +1,4 @@
-"""The model: equal to the paper's formulas, blind to padding and to the future, saved as it is."""
+"""The model: equal to the paper's formulas, independent of padding and future, saved exactly."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ VARIANTS = {
     "embeddings as they are": {"scale_embeddings": False},
 }
 
-# Other layers in the place of self-attention (Table 1), which the formulas do not cover.
+# Other layers instead of self-attention (Table 1), which the formulas do not cover.
 LAYER_TYPES = {
     "restricted": {"layer_type": "restricted", "radius": 2},
     "restricted, rotary": {"layer_type": "restricted", "radius": 2, "positions": "rotary"},
@@ -131,7 +131,7 @@ PARAMETERS = {
 @pytest.mark.parametrize("preset", PARAMETERS)
 def test_a_preset_has_as_many_parameters_as_in_table_3(preset):
     vocab_size = 37_000 if preset == "big" else 40_960
-    # In this scope weights have shapes and no values: nothing large is made.
+    # In this scope weights have shapes but no values: nothing large is allocated.
     with keras.StatelessScope(initialize_variables=False):
         model = kt.Transformer(kt.TransformerConfig.from_preset(preset, vocab_size=vocab_size))
         model.build()
@@ -159,7 +159,7 @@ def test_a_target_token_changes_the_logits_from_its_position_on_and_none_before(
 def test_padding_and_other_rows_change_no_logits(name):
     model = small_model(**EVERY_VARIANT[name])
     rows = logits(model, [*SOURCES, []], [*TARGETS, []], source_length=11, target_length=9)
-    assert np.all(np.isfinite(rows))  # even the row of nothing but padding
+    assert np.all(np.isfinite(rows))  # even the row that is all padding
     for row, source, target in zip(rows, SOURCES, TARGETS, strict=False):
         alone = logits(model, [source], [target])[0]
         np.testing.assert_allclose(row[: len(target)], alone, atol=1e-5)
@@ -192,7 +192,7 @@ def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
         found, state = steps.step(beams[:, :, position], ops.array([position] * 2), state)
         np.testing.assert_allclose(ops.reshape(found, (6, 13)), whole[:, position], atol=1e-5)
         if position in (1, 3):
-            # From here on each beam goes on from another, as in a search.
+            # From here on, each beam continues another one, as in a search.
             state = steps.reorder(state, ops.array(parents, "int32"))
             past = np.take_along_axis(beams, parents[:, :, None], axis=1)
             beams[:, :, : position + 1] = past[:, :, : position + 1]

@@ -1,4 +1,4 @@
-"""The folder of a model: what is in it, and what is refused."""
+"""The folder of a model: its contents, and refusals."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The page at `/`: what it asks the server, and in headless Chromium what people see of it."""
+"""The page at `/`: its requests, and its appearance in headless Chromium."""
 
 import base64
 import dataclasses
@@ -34,7 +34,7 @@ LIMITS = ServingOptions(max_characters=300, max_body_bytes=2000)
 
 
 class Fixed(Doing):
-    """A model whose search is fixed: it turns texts around."""
+    """A model whose search is fixed: it reverses texts."""
 
     engine = "saved_model"
 
@@ -44,7 +44,7 @@ class Fixed(Doing):
 
 
 class Known(TranslatorServable):
-    """A model that translates everything alike. Its attention is its own."""
+    """A model that translates all texts alike, with its own attention."""
 
     def translate_n(self, texts, options=None):
         return [[Translation(GERMAN, -1.0)] for _ in texts]
@@ -537,7 +537,7 @@ def colour_of(page, selector, name):
 
 
 def luminance(colour):
-    """As WCAG 2 has it, which asks for a contrast of 4.5 between text and ground."""
+    """The contrast of WCAG 2, which requires 4.5 between text and background."""
     parts = [part / 255 for part in colour[:3]]
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts

@@ -1,4 +1,4 @@
-"""Parsing as translation: treebanks as pairs, the vocabulary, sentences in, trees out."""
+"""Parsing as translation: treebanks as pairs, the vocabulary, sentences to trees."""
 
 import numpy as np
 import pytest
@@ -126,16 +126,16 @@ def test_words_and_classes(tmp_path):
         [ids] = tokenizer.tokenize(tf.constant([sentence])).to_list()
         return [tokenizer.pieces[id_] for id_ in ids]
 
-    # Digits are alike; a word unknown as it is may be known in lower case.
+    # All digits are equal; a word that is unknown as written may be known in lower case.
     assert pieces("The dogs 12 99 Dogs .") == ["The", "dogs", "00", "00", "dogs", "."]
     # The class of an unknown word: shape, and the longest ending that enough words have.
     assert pieces("singing xyz") == ["<aa_ing>", "<aa_>"]
     assert pieces("Xyz XYZ X1 pre-war % ÉTÉ") == [
         *("<Aa_>", "<AA_>", "<0_>", "<aa-_>", "<--_>", "<AA_>"),
     ]
-    # Brackets and escapes are read as the treebank writes them.
+    # Brackets and escapes are read in the treebank's notation.
     assert pieces("( 1/2") == [*pieces("-LRB-"), *pieces(r"1\/2")]
-    # Two symbols a word: itself or unknown, and its class.
+    # Two symbols for each word: the word or unknown, and its class.
     options = ParsingOptions(linearization="words")
     two = learn(TreebankPairs([treebank], options), vocab_size=200)
     assert pieces("dogs singing", two) == ["dogs", "<aa_>", "<unk>", "<aa_ing>"]

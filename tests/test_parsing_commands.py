@@ -43,7 +43,7 @@ def treebank(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(treebank, tmp_path_factory):
-    """A model_dir, and what `train` said."""
+    """A model_dir, and the output of `train`."""
     model_dir = tmp_path_factory.mktemp("runs") / "parser"
     lines = []
     with pytest.MonkeyPatch.context() as patch:
@@ -168,7 +168,7 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
 def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
     trained, treebank, tmp_path, capfd
 ):
-    """Then `vocab_type` and `bpe_dropout` had to do for what are other names now."""
+    """Earlier versions used `vocab_type` and `bpe_dropout` for options with other names now."""
     model_dir = ModelDir(shutil.copytree(trained[0], tmp_path / "parser"))
     now = json.loads((model_dir.path / "training.json").read_text())
     assert (now["linearization"], now["options"]["word_dropout"]) == ("words", 0.9)

@@ -1,4 +1,4 @@
-"""Models in fewer bits: near the float32 one, and what their integers are."""
+"""Models in lower precision: close to the float32 model, and with correct integers."""
 
 import numpy as np
 import pytest

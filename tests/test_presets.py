@@ -1,4 +1,4 @@
-"""Presets are recipes: which one a corpus gets, what a run keeps of it, vocabularies that fit."""
+"""Presets: the choice for a corpus, the record of a run, and vocabularies that fit."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ SAYS_NO = "No --valid_source and --valid_target: nothing is validated"
 
 
 def write_pairs(folder, count):
-    """Flags of training files, of the built-in corpus."""
+    """Flags for training files with text of the built-in corpus."""
     given = {}
     for side, column in zip(
         ("source", "target"), zip(*builtin_pairs("train", count), strict=True), strict=True
@@ -38,7 +38,7 @@ def training(tmp_path):
 
 
 class ManyPairs(SentencePairs):
-    """So many pairs, which fails if all of them are read."""
+    """As many pairs as asked for; reading more than `largest_read` fails."""
 
     description = "many pairs"
 
@@ -112,11 +112,11 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert record["preset"] == "tiny"
     assert config.pre_norm
     assert config.vocab_size == model_dir.load_tokenizer().vocab_size <= vocab_size_for(200)
-    # Of 2 steps, as many of both directions as of the recipe's.
+    # Of 2 steps, the recipe's share trains both directions.
     recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
     assert {name: record["options"][name] for name in recipe} == recipe
 
-    # The run goes on as it began, whatever the size of the corpus would choose now.
+    # The run resumes with its preset, whatever the size of the corpus would choose now.
     monkeypatch.setitem(PAIRS_BELOW, "tiny", 100)
     files = ("train_source", "train_target", "report", "model_dir")
     run("train", **{name: training[name] for name in files}, steps=3)

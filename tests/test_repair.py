@@ -1,4 +1,4 @@
-"""Repair: any symbols whatever become a tree over the words."""
+"""Repair: any symbols become a tree over the words."""
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_si
 
 @st.composite
 def trees(draw):
-    """Any tree of one root, without constituents of nothing."""
+    """Any tree with one root and without empty constituents."""
     tree, depth = [], 0
     while depth or not tree:
         kind = draw(st.sampled_from(["open", "leaf", "close"] if depth else ["open"]))
@@ -51,7 +51,7 @@ def test_any_symbols_become_one_tree_over_the_words(symbols, sentence):
     for text in (" ".join(symbols), as_brackets(" ".join(symbols))):
         tree = repair(text, sentence)
         assert words(tree) == sentence
-        # It is a tree: written and read it is the same one, but for brackets within words.
+        # A tree stays the same when written and read, except for brackets within words.
         read = parse_tree(format_tree(tree))
         assert linearize(read, keep_tags=True) == linearize(tree, keep_tags=True)
         assert delinearize(linearize(tree, keep_tags=True), sentence) == tree
@@ -85,9 +85,9 @@ def test_what_is_well_formed_stays_as_it_is(tree):
         # Several roots.
         ("(NP XX NP) (VP XX VP)", "a b", "(NP (XX a) (VP (XX b)))"),
         ("XX (NP XX NP)", "a b", "(TOP (XX a) (NP (XX b)))"),
-        # Constituents of nothing.
+        # Empty constituents.
         ("(S (NP (X X) NP) (VP XX VP) S)", "a", "(S (VP (XX a)))"),
-        # What can be no label and no tag.
+        # Symbols that cannot be a label or a tag.
         ("(S ( (() XX a(b X)Y S)", "a b c", "(S (XX a) (XX b) (XX c))"),
     ],
 )

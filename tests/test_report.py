@@ -1,4 +1,4 @@
-"""The report of runs: read from their model_dirs, finished or not, and shown whole."""
+"""The report of runs: read from model_dirs, finished or not, and complete."""
 
 import base64
 import json

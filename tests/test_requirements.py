@@ -1,4 +1,4 @@
-"""The wheel asks for what the package imports, and a checkout for all of that and its extras."""
+"""The wheel requires what the package imports, and a checkout also its extras."""
 
 import ast
 import re

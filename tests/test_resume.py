@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere, in any way, ends as one that was not."""
+"""A run that is stopped anywhere, in any way, ends like an undisturbed one."""
 
 import collections
 import contextlib
@@ -46,7 +46,7 @@ def run(path, **changed):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_judge():
-    """Figures that follow from the weights, for those of a search take seconds to compile."""
+    """Figures computed from the weights, since a search would take seconds to compile."""
 
     def judge_of(model, *_):
         def judge():
@@ -69,7 +69,7 @@ def undisturbed(tmp_path_factory):
 
 
 def assert_same_end(found, expected, step=OPTIONS.steps):
-    """Bit by bit the same weights, optimizer and random state; the same best, states and logs."""
+    """Checks that weights, optimizer, random state, best weights, states and logs are the same."""
     assert found.checkpoints.steps()[-1] == expected.checkpoints.steps()[-1] == step
     found, expected = contents_of(found), contents_of(expected)
     for part in expected:
@@ -264,7 +264,7 @@ def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path
 
 
 def test_early_stopping_is_remembered(tmp_path, capsys):
-    """A run that has lost patience does not train on when it is started again."""
+    """A run that has lost patience trains no further when it is started again."""
     path = tmp_path / "run"
     few = {"steps": 100, "validation_steps": 1, "stop_patience": 2, "best_by": "score"}
     run(path, **few)

@@ -1,4 +1,4 @@
-"""Translations drawn at random: how often, from what, and what stays as in a search."""
+"""Sampled translations: their frequencies, their tokens, and what they share with a search."""
 
 import itertools
 
@@ -64,7 +64,7 @@ def drawn(
     num_slots=None,
     **options,
 ):
-    """All that was drawn for `rows` sentences: ids (rows, n, length) and scores."""
+    """All samples of `rows` sentences: ids (rows, n, length) and scores."""
     options = SearchOptions(sample=True, beam_size=n, n_best=n, seed=seed, **options)
 
     def run():
@@ -115,7 +115,7 @@ def test_logits_are_divided_by_the_temperature(logits, temperature):
 
 
 def likely(logits, top_k, top_p):
-    """Which symbols take part, one after the other from the likeliest on."""
+    """The symbols that may be sampled, from the most likely one."""
     kept, total = [], 0.0
     order = np.argsort(-logits)[: top_k or None]
     probabilities = np.exp(logits[order]) / np.exp(logits[order]).sum()
@@ -224,7 +224,7 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
     ids, _ = drawn(logits, seed=3, **options)
     np.testing.assert_array_equal(drawn(logits, seed=3, **options)[0], ids)
     assert not np.array_equal(drawn(logits, seed=4, **options)[0], ids)
-    # Nor do two sentences, or two translations of one, draw alike.
+    # Two sentences, or two translations of one sentence, get different samples.
     assert not np.array_equal(ids[0], ids[1])
     assert len({tuple(row) for row in ids[0].tolist()}) > 4
 
@@ -254,7 +254,7 @@ def test_random_numbers_are_uniform_and_of_every_counter():
     assert len(np.unique(found)) > 0.99 * found.size
     counts, _ = np.histogram(found, bins=64, range=(0, 1))
     assert_drawn_from(np.full(64, 1 / 64), np.repeat(np.arange(64), counts))
-    for axis in range(4):  # neighbours have nothing to do with each other
+    for axis in range(4):  # neighbours are independent
         one, other = (
             np.moveaxis(found, axis, 0)[:-1].ravel(),
             np.moveaxis(found, axis, 0)[1:].ravel(),
@@ -326,7 +326,7 @@ def test_constraints_hold(logits, jit):
 
 
 def test_where_nothing_may_follow_there_is_no_translation_as_in_a_search(logits):
-    # But for the padding there are three symbols: after two the end must come, and may not.
+    # There are three symbols besides padding: after two, the end must come, but may not.
     small = logits[:4, :4]
     options = {"no_repeat_ngram": 1, "min_length": 4}
     ids, scores = drawn(small, n=3, length=6, **options)
@@ -385,7 +385,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def speaker(tokenizer):
-    """A model of many minds that ends now and then."""
+    """A model with varied translations that end now and then."""
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     return small_model(3, vocab_size=tokenizer.vocab_size, **layers)
 
@@ -425,7 +425,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenize
 
     expected = translator()(MANY)
     assert len(set(expected)) == len(MANY)
-    # In company of others, or in several calls, each sentence has the same index.
+    # With other sentences, or in several calls, each sentence has the same index.
     others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
     assert translator(**options)(others)[::3] == expected[::3]
     in_calls = translator(**options)

@@ -10,7 +10,7 @@ from keras_transformer import InverseSquareRootSchedule
 def test_rate_of_an_update_is_equation_3(update):
     schedule = InverseSquareRootSchedule(512, warmup_steps=4000)
     expected = 512**-0.5 * min(update**-0.5, update * 4000**-1.5)
-    # Keras asks with the number of updates made before.
+    # Keras passes the number of earlier updates.
     assert float(schedule(update - 1)) == pytest.approx(expected, rel=1e-6)
 
 

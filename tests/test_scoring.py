@@ -1,4 +1,4 @@
-"""Scores of given targets: those of the search, and those of the model's own probabilities."""
+"""Scores of given targets equal those of the search and of the model's probabilities."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Search over a model: against enumeration, against an argmax loop, and blind to the batch."""
+"""Search over a model: equal to enumeration and to an argmax loop, independent of the batch."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ VARIANTS = {"post-norm": {}, "pre-norm": {"pre_norm": True, "num_heads": 3, "d_k
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def model(request):
-    """Has half learned to write a sentence backwards: of many minds, and most of them end."""
+    """A half-trained model that reverses sentences: its translations vary, and most of them end."""
     model = small_model(
         **VARIANTS[request.param], vocab_size=7, num_encoder_layers=1, num_decoder_layers=1
     )

@@ -1,4 +1,4 @@
-"""Every function that takes sentences takes them of any iterable, or says what it wants."""
+"""Every function that takes sentences accepts any iterable, or says what it expects."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SENTENCES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]
 
 @pytest.fixture
 def of_kind(tmp_path):
-    """Sentences in all that they may come in, of which most can be read once."""
+    """Sentences in every kind of iterable; most can be read only once."""
 
     def of_kind(kind, sentences):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"  # one may be open already

@@ -1,4 +1,4 @@
-"""`keras-transformer serve` as a person starts and ends it."""
+"""`keras-transformer serve`, started and ended like by a user."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ from keras_transformer.serving.http import listen
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two model_dirs, en-de and parser, and a folder that looks like one of SavedModels."""
+    """Two model_dirs, en-de and parser, and a folder that looks like it holds SavedModels."""
     folder = tmp_path_factory.mktemp("runs")
     translator = tiny_translator()
     [model] = translator.models

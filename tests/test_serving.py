@@ -1,4 +1,4 @@
-"""A server answers as TensorFlow Serving does, with the translations of the model behind it."""
+"""A server answers like TensorFlow Serving, with the translations of its model."""
 
 import asyncio
 import base64
@@ -59,7 +59,7 @@ def as_dict(row):
 
 
 def error_of(response):
-    """The status of an error, and its sentence, which is all of its body."""
+    """The status of an error, and its message, which is the whole body."""
     body = response.json()
     assert set(body) == {"error"} and "\n" not in body["error"]
     return response.status_code, body["error"]

@@ -1,4 +1,4 @@
-"""Requests that wait are computed together, within a budget, and none answers for another."""
+"""Waiting requests share batches within a budget, and each gets its own answer."""
 
 import threading
 
@@ -10,7 +10,7 @@ SOON = 60.0  # seconds after which a test fails that waits for what never comes
 
 
 class Doubling:
-    """Doubles numbers, when it may, and remembers what it was given together."""
+    """A task that doubles numbers when it may, and records its batches."""
 
     servable = None
 
@@ -42,7 +42,7 @@ def batcher():
 
 
 def busy(batcher, task):
-    """The worker computes a first request, so that the next ones wait."""
+    """Makes the worker compute a first request, so that the next ones wait."""
     first = batcher.submit(task, [0], 1)
     task.wait_until_begun()
     return first

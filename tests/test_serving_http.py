@@ -1,4 +1,4 @@
-"""Over real sockets: slow, rude and many clients do not keep others from their answers."""
+"""Real sockets: slow, rude and many clients do not keep others from their answers."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ def serving(servable=None, **limits):
 
 
 def answers(port):
-    """Whether another client gets its answer, and a right one."""
+    """Whether another client gets a correct answer."""
     url = f"http://127.0.0.1:{port}{PATH}"
     body = httpx2.post(url, json={"instances": ["ab"]}, timeout=SOON).json()
     return body["predictions"][0]["translation"] == "ba"
@@ -44,7 +44,7 @@ def head(length, *more):
 
 
 def rest(connection):
-    """All that comes until the server closes the connection; a reset is an end too."""
+    """All bytes until the server closes or resets the connection."""
     received = b""
     try:
         while some := connection.recv(65536):

@@ -1,4 +1,4 @@
-"""Bodies of `:predict` are those of TensorFlow Serving, and JSON is strict both ways."""
+"""Bodies of `:predict` equal those of TensorFlow Serving, and JSON is strict both ways."""
 
 import base64
 

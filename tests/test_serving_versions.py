@@ -1,4 +1,4 @@
-"""New versions are taken over while requests go on, broken ones are reported, none is lost."""
+"""New versions replace old ones under load, broken ones are reported, no request is lost."""
 
 import shutil
 import threading
@@ -17,7 +17,7 @@ from keras_transformer.serving.versions import Model, Watcher, saved_model_versi
 
 
 class Shelf:
-    """Versions that a test puts there: what loading one gives, or raises."""
+    """Versions made by a test: the result, or the error, of loading each."""
 
     def __init__(self, **versions):
         self.loads, self.loaded = {}, []

@@ -1,4 +1,4 @@
-"""Sources of sentence pairs: what is read, and what is refused before training starts."""
+"""Sources of sentence pairs: reading them, and refusals before training starts."""
 
 import gzip
 import sys

@@ -24,7 +24,7 @@ CONFIG = TransformerConfig(
 
 
 def ragged_batches(count, seed=0, rows=7):
-    """Batches of different lengths, each row of another number of tokens."""
+    """Batches of different lengths, whose rows differ in their number of tokens."""
     rng = np.random.default_rng(seed)
     batches = []
     for index in range(count):
@@ -68,7 +68,7 @@ class Logs(keras.callbacks.Callback):
 
 
 def fit(model, batches):
-    """Trains on the batches; what each step reported."""
+    """Trains on the batches, and returns the logs of each step."""
     logs = Logs()
     data = dataset(batches)
     model.fit(data, steps_per_epoch=len(batches), callbacks=[logs], shuffle=False, verbose=0)
@@ -82,7 +82,7 @@ def assert_same(found, expected, atol=1e-5):
 
 @pytest.fixture(scope="module")
 def plain():
-    """A model of twelve updates without any option, and what they reported."""
+    """A model after twelve updates without options, and their logs."""
     model = new_model()
     return model, fit(model, ragged_batches(12))
 
@@ -190,7 +190,7 @@ def test_the_average_follows_the_weights():
 
 
 def poison(model):
-    """Makes gradients infinite, until what is returned is called."""
+    """Makes gradients not finite; calling the result heals the model."""
     weight = model.trainable_weights[-1]
     healthy = weight.numpy()
     weight.assign(np.full_like(healthy, np.nan))

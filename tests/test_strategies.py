@@ -1,4 +1,4 @@
-"""Which devices train: names of strategies, and TF_CONFIG as people get it wrong."""
+"""The devices that train: names of strategies, and typical mistakes in TF_CONFIG."""
 
 import json
 

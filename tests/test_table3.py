@@ -1,4 +1,4 @@
-"""The rows of Table 3 as a benchmark: trained once each, judged alike, compared with the paper."""
+"""The benchmark of Table 3: each row is trained once, judged alike, compared with the paper."""
 
 import json
 import runpy

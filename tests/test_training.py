@@ -1,4 +1,4 @@
-"""Training: what a model_dir holds after it, what it says, and how it is resumed."""
+"""Training: the contents of the model_dir, the output, and resuming."""
 
 import contextlib
 import dataclasses

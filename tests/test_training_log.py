@@ -1,4 +1,4 @@
-"""The log that programs read, and TensorBoard's: whole lines, and none twice."""
+"""The log for programs, and TensorBoard's: whole lines, and none twice."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The options of `translate`: what it writes for each of them, and what it refuses in one line."""
+"""The options of `translate`: the output for each of them, and refusals in one line."""
 
 import io
 
@@ -64,7 +64,7 @@ def translate(model_dirs, monkeypatch, capfd):
 
 @pytest.fixture
 def refusal(model_dirs, monkeypatch):
-    """The one line with which `translate` refuses its flags or its input."""
+    """The one-line error of `translate` for its flags or its input."""
 
     def message(**options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))

@@ -1,4 +1,4 @@
-"""Strings in, strings out: as many, in order, whatever is in them."""
+"""Strings in, strings out: as many, in order, whatever they contain."""
 
 import functools
 import json
@@ -113,7 +113,7 @@ def test_a_string_that_no_file_can_hold_is_translated_all_the_same(translator):
 
 
 def always(tokenizer, token):
-    """A model that says one token, whatever it is asked."""
+    """A model that always generates one token."""
     model = small_model(
         vocab_size=tokenizer.vocab_size,
         num_encoder_layers=1,
@@ -191,7 +191,7 @@ def test_where_constraints_leave_no_translation_the_empty_one_has_a_score_of_jso
 
 
 class Echo(Translator):
-    """Says what it is given, so that compiling is quick."""
+    """A translator that returns its input, so that it compiles quickly."""
 
     def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
         return source_ids[:, None], tf.zeros([source_ids.shape[0], 1])

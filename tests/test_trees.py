@@ -1,4 +1,4 @@
-"""Trees: the Penn Treebank's notation, what is taken off it, trees as symbols and back."""
+"""Trees: the Penn Treebank's notation, normalization, trees as symbols and back."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Pictures of attention: what is drawn is what the model computes, and text cannot break them."""
+"""Pictures of attention: they show what the model computes, and no text can break them."""
 
 import base64
 import html.parser

@@ -1,4 +1,4 @@
-"""The wheel is a whole product in an empty virtual environment, away from the checkout."""
+"""The wheel works on its own in an empty virtual environment, away from the checkout."""
 
 import subprocess
 import sys

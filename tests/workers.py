@@ -1,4 +1,4 @@
-"""Several worker processes on this machine, joined by TF_CONFIG as machines would be."""
+"""Starts several worker processes on this machine, joined by TF_CONFIG like machines."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from helpers import ROOT
 
 
 def start_workers(count: int, script: str, *arguments) -> list[subprocess.Popen]:
-    """Starts a script in processes that are the workers of one cluster."""
+    """Starts a script in several processes, the workers of one cluster."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     hosts = [f"127.0.0.1:{free.getsockname()[1]}" for free in sockets]
     for free in sockets:

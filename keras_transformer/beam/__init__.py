@@ -1,4 +1,4 @@
-"""Translation of more text than one machine can hold, by Apache Beam (an optional extra)."""
+"""Translates more text than one machine can hold, with Apache Beam (an optional extra)."""
 
 import lazy_loader
 

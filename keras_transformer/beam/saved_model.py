@@ -1,4 +1,4 @@
-"""An exported model as workers use it: bytes of UTF-8 in, strings out (TensorFlow)."""
+"""Loads an exported model for workers: UTF-8 bytes in, strings out (TensorFlow)."""
 
 import os
 
@@ -16,11 +16,11 @@ def find_saved_model(path: str | os.PathLike) -> str:
     """The folder of the SavedModel at `path`, or of the newest version in it.
 
     Args:
-        path: what `export` wrote to, or one of its versions: `export/en-de` or `export/en-de/2`.
-            A name with `://` is read by TensorFlow, others are made absolute.
+        path: the output folder of `export`, or one of its versions: `export/en-de` or
+            `export/en-de/2`. TensorFlow reads a path with `://`; other paths are made absolute.
 
     Raises:
-        UserError: no SavedModel that translates is there.
+        UserError: there is no SavedModel that translates.
     """
     folder = os.fspath(path)
     if "://" not in folder:
@@ -55,7 +55,7 @@ class LoadedModel:
     """
 
     def __init__(self, path: str):
-        # What is loaded lives as long as somebody holds it; its functions alone do not.
+        # Kept here, since its functions alone do not keep a loaded model alive.
         self._loaded = tf.saved_model.load(path)
         self._translate = self._loaded.signatures["serving_default"]
         self._count_tokens = getattr(self._loaded, "count_tokens", None)
@@ -70,7 +70,7 @@ class LoadedModel:
         return [translation.decode("utf-8", "replace") for translation in translations]
 
     def count_tokens(self, texts: list[bytes]) -> int:
-        """The number of tokens of all texts; 0 of models of version 0.1, which cannot count.
+        """The number of tokens in all texts; 0 for models of version 0.1, which cannot count.
 
         Raises:
             tf.errors.OpError: one of them fails.

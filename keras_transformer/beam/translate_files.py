@@ -19,7 +19,8 @@ FileSystems = beam.io.filesystems.FileSystems
 CompressionTypes = beam.io.filesystem.CompressionTypes
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_UNKNOWN = (".zst", ".zstd", ".deflate", ".lzma", ".zip")  # Beam reads some, but not to their end
+# Beam reads some of these, but not to the end.
+_UNKNOWN = (".zst", ".zstd", ".deflate", ".lzma", ".zip")
 
 
 class TranslateFiles(beam.PTransform):
@@ -27,26 +28,26 @@ class TranslateFiles(beam.PTransform):
 
     Of n input files, in the order of their names, the first becomes `PREFIX-00000-of-0000n`, and
     so on. Each output has as many lines as its input, in the same order, and is compressed if its
-    input is. It appears once it is whole; its path is the result of the transform. The lines of
-    all files are spread over all workers. Those of one output meet in the memory of the worker
-    that writes it.
+    input is. Each output is written atomically; the transform returns its path. Beam spreads the
+    lines of all files over all workers. The worker that writes an output collects its lines in
+    memory.
 
-    Where a line fails, its output has an empty line. `PREFIX-failed.jsonl` has an object for
-    each of these lines: `file`, `line` (from 1), `text` and `reason`. Without a failure there is no
-    such file.
+    If a line fails, its output has an empty line. `PREFIX-failed.jsonl` has an object for each
+    failed line: `file`, `line` (from 1), `text` and `reason`. Without failures, this file does not
+    exist.
 
-    A line is what it is everywhere in this package: it ends at `\\n` alone, `\\r` is dropped,
-    and what is not UTF-8 is read as U+FFFD.
+    As everywhere in this package, a line ends only at `\\n`, `\\r` is dropped, and bytes that are
+    not UTF-8 are read as U+FFFD.
 
     Args:
         saved_model: as for `TranslateText`.
-        files: the input, a path with or without wildcards, on any file system of Beam. A name that
-            ends in .gz, .bz2 or .xz is compressed.
-        prefix: the beginning of the names of output files.
+        files: the path of the input, with or without wildcards, on any file system of Beam. Files
+            whose names end in .gz, .bz2 or .xz are decompressed.
+        prefix: the beginning of the output files' names.
         lines_at_once: as for `TranslateText`.
 
     Raises:
-        UserError: there is no such SavedModel, no input, or some output already.
+        UserError: there is no such SavedModel or no input, or an output already exists.
 
     Example:
         >>> import apache_beam as beam
@@ -116,7 +117,7 @@ class TranslateFiles(beam.PTransform):
 
 
 class _ReadLines(beam.DoFn):
-    """From the index and path of a file to ((index, number), line), and to (index, count)."""
+    """Turns (index, path) into ((index, number), line) for each line, and (index, count)."""
 
     def process(self, file: tuple[int, str]) -> Iterator[Any]:
         index, path = file
@@ -132,7 +133,7 @@ class _ReadLines(beam.DoFn):
 
 
 def _write_whole(path: str, lines: Iterable[str]) -> str:
-    """Writes a file that appears once it is whole; its path."""
+    """Writes a file atomically, and returns its path."""
     partial = _partial(path)
     compression = CompressionTypes.detect_compression_type(path)
     with contextlib.closing(FileSystems.create(partial, compression_type=compression)) as file:
@@ -143,13 +144,13 @@ def _write_whole(path: str, lines: Iterable[str]) -> str:
 
 
 def _partial(path: str) -> str:
-    """A name until the file is whole, another each time: a bundle may run twice, even at once."""
+    """A unique name until the file is whole: a bundle may run twice, even at the same time."""
     folder, name = FileSystems.split(path)
     return FileSystems.join(folder, f".{name}.{uuid.uuid4()}.partial")
 
 
 def _matching(files: str) -> list[str]:
-    """The files that match, in the order of their names."""
+    """The matching files, in the order of their names."""
     paths = sorted(_listed(files))
     if not paths:
         raise UserError(f"{files}: expected files to translate, found none")
@@ -162,7 +163,7 @@ def _matching(files: str) -> list[str]:
 
 
 def _new_prefix(prefix: str) -> str:
-    """The prefix, if files can be written there and none begins with it yet."""
+    """Returns the absolute prefix, if files can be written there and none begins with it yet."""
     if not prefix or prefix.endswith("/") or {*"*?["} & {*prefix}:
         raise UserError(
             f"expected a prefix of files to write, such as out/de, found {prefix or 'nothing'}"
@@ -195,7 +196,7 @@ def _compression_suffix(path: str) -> str:
 
 
 def _open_to_read(path: str) -> BinaryIO:
-    """The file in binary. Beam's own decompression ends without a word where a file is cut off."""
+    """Opens a file as bytes; Beam's own decompression would not notice a truncated file."""
     file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     opener = _OPENERS.get(_compression_suffix(path))
     return opener(file, "rb") if opener else file

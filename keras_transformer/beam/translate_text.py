@@ -26,9 +26,9 @@ class Failure(NamedTuple):
     """A text that could not be translated.
 
     Attributes:
-        key: the key of the text; of a text without a key, the text.
+        key: the key of the text, or the text itself if it has no key.
         text: the text.
-        reason: why, in one line.
+        reason: the error, in one line.
     """
 
     key: Hashable
@@ -39,21 +39,21 @@ class Failure(NamedTuple):
 class TranslateText(beam.PTransform):
     """Translates each text of a PCollection with a SavedModel that `export` has written.
 
-    Elements are texts (strings, or bytes of UTF-8), or pairs of a key and a text. There are two
+    Elements are texts (strings, or UTF-8 bytes), or pairs of a key and a text. There are two
     results: pairs of text and translation, or of key and translation; and a `Failure` for each text
-    that made TensorFlow raise an error. In no particular order, as in all of Beam: keys tell which
-    is which.
+    for which TensorFlow raised an error. As always in Beam, they have no particular order: keys
+    identify them.
 
     Each worker process loads the model once, whatever the number of its threads and bundles. The
     model itself translates texts of similar length together; no translation depends on the others.
 
-    Metrics of the namespace `keras_transformer` count what was done: `lines` texts, `tokens` of
-    these texts, and `failures` among them.
+    Metrics in the namespace `keras_transformer` count `lines` (texts), their `tokens`, and the
+    `failures` among them.
 
     Args:
-        saved_model: the folder that was exported to, whose newest version is used, or one of its
+        saved_model: the output folder of `export`, whose newest version is used, or one of its
             versions. Workers must find it at the same path; TensorFlow reads `gs://` too.
-        lines_at_once: number of texts that are given to the model together, at most.
+        lines_at_once: maximum number of texts to pass to the model together.
 
     Raises:
         UserError: there is no such SavedModel, or `lines_at_once` is out of range.
@@ -89,7 +89,7 @@ class TranslateText(beam.PTransform):
 class _Translate(beam.DoFn):
     def __init__(self, saved_model: str):
         self._saved_model = saved_model
-        self._shared = Shared()  # has a key that all copies of this object keep
+        self._shared = Shared()  # all copies of this object share its key
         self._counters = {name: Metrics.counter("keras_transformer", name) for name in COUNTERS}
 
     def setup(self):
@@ -108,7 +108,7 @@ class _Translate(beam.DoFn):
                 yield beam.pvalue.TaggedOutput("failed", failure)
 
     def _translations(self, texts: list[bytes]) -> list[str | tf.errors.OpError]:
-        """The translation of each text, or the error that it raises even when it is alone."""
+        """The translation of each text, or the error that the text raises even on its own."""
         try:
             translations = self._model.translate(texts)
             self._counters["tokens"].inc(self._model.count_tokens(texts))

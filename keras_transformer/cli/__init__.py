@@ -1,5 +1,5 @@
-"""The command `keras-transformer`: one module a subcommand.
+"""The command `keras-transformer`: one module for each subcommand.
 
-Nothing at the top of these modules imports TensorFlow, so that `--help` answers at once: what needs
-it is reached through the package's lazy names, or imported where it is used.
+No module imports TensorFlow at its top, so that `--help` answers at once. Code that needs it uses
+the package's lazy names, or imports it inside a function.
 """

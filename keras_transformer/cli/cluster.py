@@ -14,26 +14,26 @@ from keras_transformer.errors import UserError
 _GROUP = "Files on a cluster"
 _ALSO_TAKEN = ("lines_at_once",)
 
-# Flags of Beam that were typed among ours, and what was typed after `--`, for the runner alone.
+# Beam's flags typed among our own, and the flags typed after `--`, which only the runner knows.
 _beam_flags: list[str] = []
 _runner_flags: list[str] = []
 
 
 def define_flags() -> None:
-    """Defines the flags of `translate` that are for files."""
+    """Defines the flags with which `translate` translates files."""
     with group(_GROUP):
         flags.DEFINE_string(
             "runner",
             None,
             "runner of Apache Beam that translates files: DirectRunner (this machine), "
-            "FlinkRunner, SparkRunner, DataflowRunner; Beam's own flags may stand beside it, and "
-            "those that the runner alone knows after `--`",
+            "FlinkRunner, SparkRunner, DataflowRunner; takes Beam's own flags too, and after `--` "
+            "flags that only the runner knows",
         )
         flags.DEFINE_string(
-            "saved_model", None, "exported model, instead of --model_dir, with its search options"
+            "saved_model", None, "exported model, which replaces --model_dir and search flags"
         )
         flags.DEFINE_string(
-            "input", None, "files to translate: a path, which may have wildcards, local or gs://"
+            "input", None, "files to translate: a local or gs:// path, which may have wildcards"
         )
         flags.DEFINE_string(
             "output", None, "prefix of the files to write: PREFIX-00000-of-00002 and so on"
@@ -41,13 +41,13 @@ def define_flags() -> None:
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """Reads flags as `flags.FLAGS` does; with `--runner`, keeps what is not ours for Beam.
+    """Reads flags as `flags.FLAGS` does; with `--runner`, keeps unknown flags for Beam.
 
     Args:
-        argv: the program and what was typed after it.
+        argv: the program and its command-line arguments.
 
     Returns:
-        The program, and what is no flag.
+        The program, and the arguments that are not flags.
 
     Raises:
         flags.Error: a flag cannot be read, or `--model_dir` is missing.
@@ -68,22 +68,22 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def refuse_flags_for_files() -> None:
-    """Refuses the flags of this module where `--runner` is missing.
+    """Refuses the flags of this module without `--runner`.
 
     Raises:
-        UserError: one is given.
+        UserError: one of them is given.
     """
     refuse([name for name in GROUPS[_GROUP] if FLAGS[name].present], "found without --runner")
 
 
 def main() -> None:
-    """Runs the job that the flags describe, and prints what was done.
+    """Runs the job that the flags describe, and prints its counters.
 
     Raises:
-        UserError: the flags do not go together, or a file cannot be read or written.
+        UserError: the flags contradict each other, or a file cannot be read or written.
     """
     if not FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.FATAL)  # Beam logs the errors that it raises, and much else
+        logging.set_verbosity(logging.FATAL)  # Beam also logs the errors that it raises
     from keras_transformer.beam.translate_files import TranslateFiles, beam
 
     refuse(_flags_for_lines(), "found with --runner: the exported model has its options")
@@ -104,7 +104,7 @@ def main() -> None:
         with pipeline:
             _ = pipeline | job
     except Exception as error:
-        # What a worker raises has the name of a step at its end; of another process, it is text.
+        # Beam appends the name of a step to a worker's error. From another process, it is text.
         found = re.search(r"UserError: (.*)", f"{type(error).__name__}: {error}")
         if not found:
             raise
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _flags_for_lines():
-    """The flags that were given and are for standard input or a model_dir."""
+    """The given flags that only apply to standard input or a model_dir."""
     names = [name for heading in GROUPS if heading != _GROUP for name in GROUPS[heading]]
     return [name for name in names if FLAGS[name].present and name not in _ALSO_TAKEN]
 
@@ -133,7 +133,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _check_beam_flags(given):
-    """Refuses what no part of Beam knows: Beam itself would drop it with a warning."""
+    """Refuses flags that no part of Beam knows: Beam itself would only warn and drop them."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")

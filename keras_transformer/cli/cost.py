@@ -5,9 +5,9 @@
   keras-transformer cost --model_dir=runs/en-de --hardware=1e11 --devices=1 --seconds_per_step=0.5
   keras-transformer cost --table2
 
-The report counts the operations of all matrix products: those of the forward pass, and twice as
-many of the backward pass. With --seconds_per_step it also estimates them as the paper does: time x
-devices x sustained rate.
+The report counts the operations of all matrix products; a backward pass takes twice as many as a
+forward pass. With --seconds_per_step it also estimates them as the paper does: time x devices x
+sustained rate.
 """
 
 from absl import flags
@@ -38,20 +38,18 @@ def define_flags() -> None:
             "preset", None, f"model to report on: {', '.join(PRESETS)}; default: base"
         )
         flags.DEFINE_string("model_dir", None, "folder of a trained model, instead of a preset")
-        flags.DEFINE_bool(
-            "table2", False, "print the paper's Table 2 beside our figures, and nothing else"
-        )
+        flags.DEFINE_bool("table2", False, "print only the paper's Table 2 beside our figures")
         flags.DEFINE_string(
             "hardware",
             "P100",
-            f"device that trains: {', '.join(SUSTAINED_FLOPS)}, or the operations per second that "
-            "it sustains",
+            f"device that trains: {', '.join(SUSTAINED_FLOPS)}, or the operations per second it "
+            "sustains",
         )
         flags.DEFINE_integer("devices", 8, "number of devices")
         flags.DEFINE_float(
             "seconds_per_step",
             None,
-            "measured time of an update; the paper's was 0.4 for base and 1.0 for big",
+            "measured seconds per update; in the paper 0.4 for base and 1.0 for big",
         )
         flags.DEFINE_integer("steps", None, f"number of updates{OR_ELSE}")
         flags.DEFINE_integer(
@@ -122,12 +120,12 @@ def given(name, default):
 
 
 def mean_lengths(data):
-    """Mean lengths of the sentences that a model was trained on; of an imported one, Table 2's."""
+    """Mean lengths of a model's training sentences; for an imported model, those of Table 2."""
     if not data:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))
 
 
 def present(names):
-    """The flags of these names that were given."""
+    """Those of these flags that were given."""
     return [name for name in names if FLAGS[name].present]

@@ -1,12 +1,12 @@
-r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or F1 of a parser.
+r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a parser's F1.
 
   keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=test.de \
       --target_lang=de
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
-BLEU is sacreBLEU's, cased and lowercased, with its signature. With a target language it is also
-computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers are scored as
-by EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
+sacreBLEU computes BLEU, cased and lowercased, and gives its signature. With a target language, BLEU
+is also computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers get
+the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from keras_transformer.files import whole_file
 from keras_transformer.options import SearchOptions
 from keras_transformer.text_files import read_lines
 
-MAX_LENGTH = 1024  # of a side, in tokens: attention over a line without end would not fit
+MAX_LENGTH = 1024  # tokens of a side: attention over an endless line would not fit into memory
 
 
 def define_flags() -> None:
@@ -53,7 +53,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, for BLEU on tokens; default: as in training",
+            "two-letter code of the target language, for BLEU on Moses tokens; default: as in "
+            "training",
         )
         flags.DEFINE_string("output", None, "file to write the translations or trees to")
         flags.DEFINE_string("json", None, "file to write all figures to")
@@ -117,7 +118,7 @@ def evaluate_parser():
 
 
 def write_output(lines):
-    """Writes translations or trees to `--output`: before the scores, which may fail."""
+    """Writes translations or trees to `--output`, before scoring, which may fail."""
     if FLAGS.output:
         with whole_file(FLAGS.output) as partial:
             partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -133,7 +134,7 @@ def write_json(translator, figures):
         if FLAGS.weights == "mean":
             how["average"] = kt.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
         record = {**figures, **how, **dataclasses.asdict(translator.options)}
-        # JSON has no NaN, which is the loss of a model that diverged, and no infinity.
+        # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():
             if isinstance(value, float) and not math.isfinite(value):
                 record[name] = None
@@ -142,7 +143,7 @@ def write_json(translator, figures):
 
 
 def reference_corpus(translator, pairs):
-    """The pairs whose perplexity can be computed, as ids."""
+    """The pairs whose perplexity can be computed, as token ids."""
     corpus = kt.data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
     if not corpus.counts.kept:
         raise UserError(
@@ -153,14 +154,14 @@ def reference_corpus(translator, pairs):
 
 
 def model_of(translator):
-    """The model whose perplexity is reported; that of CTranslate2 is computed here, in float32."""
+    """The model whose perplexity is reported: for CTranslate2 its Keras original, in float32."""
     if uses_ctranslate2():
         return translator.model_dir.load_model(FLAGS.average, FLAGS.weights)
     return translator.models[0]
 
 
 def reference_perplexity(model, corpus):
-    """Loss and perplexity of the references, printed."""
+    """Computes the loss and perplexity of the references, and prints the perplexity."""
     batches = kt.data.Batches(corpus, shuffle=False).epoch()
     reference = kt.evaluation.ReferenceLoss(model, batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
@@ -172,7 +173,7 @@ def reference_perplexity(model, corpus):
 
 
 def check_outputs():
-    """Refuses, before the work, outputs that cannot be written or would replace what is read."""
+    """Refuses, before any work, outputs that cannot be written or that would replace an input."""
     taken = {os.path.realpath(path) for path in (FLAGS.source, FLAGS.reference) if path}
     for name in ("output", "json"):
         path = FLAGS[name].value

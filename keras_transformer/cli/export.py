@@ -2,8 +2,8 @@
 
   keras-transformer export --model_dir=runs/en-de --format=saved_model --output=export/en-de
 
---format=saved_model writes the next version into the folder --output, for TensorFlow Serving
-(docs/saved_model.md). --format=ctranslate2 writes the folder --output, for the C++ engine
+--format=saved_model writes a new version into the folder --output, for TensorFlow Serving
+(docs/saved_model.md). --format=ctranslate2 writes the folder --output for the C++ engine
 CTranslate2.
 """
 

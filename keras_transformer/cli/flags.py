@@ -1,4 +1,4 @@
-"""Flags of the commands: in groups, for `--help`, and from the fields of checked dataclasses."""
+"""Defines flags of the commands, from fields of checked dataclasses and in groups for `--help`."""
 
 import contextlib
 import dataclasses
@@ -17,8 +17,8 @@ TASKS = ["translation", "parsing"]
 # The flags under each heading of `--help`, in the order in which they were defined.
 GROUPS: dict[str, list[str]] = {}
 
-# Boolean flags of earlier versions and what their values are now. Of several for one flag, the
-# first that was given decides.
+# Boolean flags of earlier versions, with the flag and value that replace each. If several stand
+# for the same flag, the first that was given decides.
 RENAMED = {
     ("learned_positions", True): ("positions", "learned"),
     ("interleave_sinusoids", False): ("positions", "sinusoidal_split"),
@@ -52,14 +52,14 @@ def define_record_flags(
 ) -> None:
     """Defines a flag for each field of a dataclass, with the `help` of its metadata.
 
-    A flag that is not given is None, so that presets and defaults can be told from choices.
+    A flag that is not given is None, so that a choice differs from a preset or a default.
 
     Args:
         record: a dataclass whose fields are made by `records.field`.
         leave_out: names of fields without a flag.
         only: names of the fields to define, in this order; default: all.
-        or_else: what help shows after the default, such as ", or the preset's".
-        defaults: what help shows as the default of some fields, in place of their own.
+        or_else: text that help shows after the default, such as ", or the preset's".
+        defaults: the defaults that help shows for some fields, in place of their own.
     """
     kinds = get_type_hints(record)
     fields = {field.name: field for field in dataclasses.fields(record)}
@@ -97,10 +97,10 @@ def define_renamed_flags() -> None:
 
 
 def take_renamed_flags() -> None:
-    """Gives the flags of today what flags of `RENAMED` say, with a one-line notice.
+    """Sets current flags from those of `RENAMED`, with a one-line notice for each.
 
     Raises:
-        UserError: a flag is given by both its names.
+        UserError: a flag is given under both names.
     """
     taken = set()
     for (old, value), (new, value_now) in RENAMED.items():
@@ -121,20 +121,20 @@ def take_renamed_flag(old: str, new: str, value: Any) -> None:
 
 
 def refuse(names: Iterable[str], why: str) -> None:
-    """Refuses the first of these flags: it would be ignored.
+    """Refuses the first of these flags, which would be ignored.
 
     Raises:
-        UserError: there is one.
+        UserError: `names` is not empty.
     """
     for name in names:
         raise UserError(f"expected no --{name}, {why}")
 
 
 def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> None:
-    """Refuses, before the work, a folder that cannot be one, or files that would be replaced.
+    """Refuses, before any work, an unusable output folder, or files that would be replaced.
 
     Raises:
-        UserError: `folder` has no name or is a file, or one of `files` is there.
+        UserError: `folder` is empty or names a file, or one of `files` exists.
     """
     if not folder:
         raise UserError("expected --output to name something, found nothing")

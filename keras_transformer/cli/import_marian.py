@@ -1,10 +1,10 @@
-r"""Converts a Marian model, such as OPUS-MT's, from the format of Hugging Face to a model_dir.
+r"""Converts a Marian model, such as OPUS-MT, from Hugging Face's format to a model_dir.
 
   git clone https://huggingface.co/Helsinki-NLP/opus-mt-en-de
   keras-transformer import-marian --source=opus-mt-en-de --model_dir=runs/opus-en-de \
       --target_lang=de
 
-Every other command uses it like a model_dir from `keras-transformer train`.
+All other commands use it like a model_dir from `keras-transformer train`.
 """
 
 import shlex
@@ -27,7 +27,7 @@ def define_flags() -> None:
         )
         flags.DEFINE_string("model_dir", None, "folder to write, new or empty", required=True)
         flags.DEFINE_string(
-            "target_lang", None, "two-letter code of the target language, for BLEU on tokens"
+            "target_lang", None, "two-letter code of the target language, for BLEU on Moses tokens"
         )
 
 

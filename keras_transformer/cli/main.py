@@ -33,10 +33,10 @@ _HELP_FULL = ("-helpfull", "--helpfull")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a subcommand; ends the process with its exit status.
+    """Runs a subcommand, and ends the process with its exit status.
 
     Args:
-        arguments: the subcommand and its flags; default: those of the process.
+        arguments: the subcommand and its flags; default: those of `sys.argv`.
     """
     fill_closed_streams()
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -57,14 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
-    """Runs a command with absl's flags; a mistake of the user is one line, with exit status 2.
+    """Runs a command with absl's flags; reports a user's mistake in one line, with exit status 2.
 
     Args:
         module: has the function `main`; its docstring begins the text of `--help`. It may have
-            `needs_tensorflow`, which tells whether this run does, and `parse_flags`, which reads
-            the flags in place of `flags.FLAGS`.
-        program: as it is typed, such as "keras-transformer train".
-        arguments: what was typed after that.
+            `needs_tensorflow`, which tells whether this run needs it, and `parse_flags`, which
+            reads the flags in place of `flags.FLAGS`.
+        program: the command as typed, such as "keras-transformer train".
+        arguments: the arguments typed after it.
     """
 
     def parse(argv):
@@ -95,7 +95,7 @@ def _run(module, program, others):
     except UserError as error:
         sys.exit(_fail(program, str(error), 2))
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not try to flush to them at exit.
+        # The reader of our output has gone: Python must not flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -117,7 +117,7 @@ def _is_out_of_memory(error):
 
 
 def _explained(error, program):
-    """The error message, one line, for flags that absl cannot read."""
+    """A one-line error message for flags that absl cannot read."""
     if isinstance(error, flags.UnrecognizedFlagError):
         expected = _nearest(error.flagname, flags.FLAGS)
         hint = f"did you mean --{expected}?" if expected else f"see {program} --help"

@@ -1,11 +1,10 @@
-"""Parses standard input to standard output: a sentence a line in, a tree a line out.
+"""Parses standard input, one sentence a line, to standard output, one tree a line.
 
   keras-transformer parse --model_dir=runs/parser < sentences.txt > trees.mrg
 
-Separate words by spaces, as the Penn Treebank splits them: `They do n't .` Trees contain the words
-as they are in the sentence, except that brackets within words become -LRB- and -RRB-. A line
-without words gives an empty line. The model predicts the tags of words; where it predicts none, the
-tag is `XX`.
+Separate words by spaces, as the Penn Treebank splits them: `They do n't .` Trees keep the words of
+the sentence, except that brackets within words become -LRB- and -RRB-. A line without words gives
+an empty line. The model predicts the tags of words; where it predicts none, the tag is `XX`.
 """
 
 import itertools
@@ -47,7 +46,7 @@ def main():
     refuse_n_best("parse writes the best tree of each sentence")
     parser = kt.parsing.Parser(load_translator("parsing"))
     while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
-        # What is not UTF-8 comes out as it came in.
+        # Bytes that are not UTF-8 are written as they were read.
         sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
         for tree in parser(sentences):
             write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""A command and its shell: standard streams that may be closed, and Ctrl-C at any time."""
+"""Protects a command from its shell: closed standard streams, and Ctrl-C at any time."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 
 def fill_closed_streams() -> None:
-    """Opens the null device in place of the standard streams that are closed, as by `2>&-`.
+    """Opens the null device in place of closed standard streams, as after `2>&-`.
 
-    Otherwise the next file that is opened, a checkpoint say, would get the number of the stream,
-    and what C++ prints would go into it. `sys.stdin` and `sys.stdout` stay None, which tells that
-    they were closed; `sys.stderr` does not, for `print` would take standard output instead.
+    Otherwise the next file to be opened, such as a checkpoint, would get the number of the stream,
+    and C++ would print into it. `sys.stdin` and `sys.stdout` stay None, which marks them as closed.
+    `sys.stderr` does not, since `print` would write to standard output instead.
     """
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
         if stream is None:
@@ -26,15 +26,15 @@ def fill_closed_streams() -> None:
 
 @contextlib.contextmanager
 def ending_when_interrupted(program: str) -> Iterator[None]:
-    """In this block Ctrl-C ends the process with one line and status 130, cleaning up nothing.
+    """Makes Ctrl-C in this block end the process with one line and status 130, without clean-up.
 
-    For imports, which take seconds: an exception in the middle of one may be lost, or crash.
+    Meant for imports, which take seconds: an exception during an import may be lost, or crash.
     """
-    # A shell makes its background jobs ignore SIGINT: they keep ignoring it.
+    # A shell lets its background jobs ignore SIGINT: they keep ignoring it.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    stderr = os.dup(2)  # which `quiet` replaces meanwhile
+    stderr = os.dup(2)  # `quiet` replaces the original meanwhile
 
     def end(number, frame):
         os.write(stderr, f"{program}: interrupted\n".encode())

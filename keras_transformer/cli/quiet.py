@@ -1,6 +1,6 @@
-"""TensorFlow without what it says about the devices of a machine.
+"""Starts TensorFlow without its messages about the machine's devices.
 
-On a machine without a GPU its C++ parts would begin with lines of spurious errors.
+On a machine without a GPU, its C++ code would first print lines of spurious errors.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Drops what is written to the standard error stream, by C++ too; exceptions still pass."""
+    """Drops all that is written to standard error, even by C++; exceptions still pass."""
     sys.stderr.flush()
     stderr = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -25,20 +25,20 @@ def _without_stderr() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; which devices and how many threads it uses may still be chosen."""
+    """Imports TensorFlow; its devices and number of threads may still be chosen afterwards."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _without_stderr():
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 (registers operations)
 
-        tf.config.list_physical_devices()  # settles nothing yet, but reports that there is no GPU
+        tf.config.list_physical_devices()  # fixes no setting, but reports a missing GPU
 
 
 def find_devices() -> None:
-    """Has TensorFlow find the devices of this machine, which settles how many threads it has."""
+    """Lets TensorFlow find this machine's devices, which fixes its number of threads."""
     import tensorflow as tf
 
     with _without_stderr():
         tf.config.list_logical_devices()
-        # oneDNN reports once that it leaves these to others.
+        # oneDNN reports once that it does not compute this operation.
         tf.transpose(tf.zeros((1, 1), tf.int64))

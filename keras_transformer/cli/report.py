@@ -1,10 +1,10 @@
-"""Draws the history of a training run, or of several side by side: a page and pictures.
+"""Draws the history of one training run, or of several side by side, as a page and pictures.
 
   keras-transformer report --model_dir=runs/en-de
   keras-transformer report --model_dir=runs/a,runs/b --output=report
 
-The page, index.html, needs no other file and no network: curves over steps and over time, sample
-translations, attention, options, and the commands and machines of the run.
+The page, index.html, needs no other file and no network. It shows curves over steps and over time,
+sample translations, attention, options, and the commands and machines of the run.
 """
 
 from pathlib import Path
@@ -22,13 +22,11 @@ def define_flags() -> None:
         flags.DEFINE_list(
             "model_dir",
             None,
-            "folder of a run, finished or not; several, separated by commas, are compared",
+            "folder of a run, finished or not; several, separated by commas, to compare them",
             required=True,
         )
-        flags.DEFINE_string(
-            "output", None, "folder to write to; default: the folder report in --model_dir"
-        )
-        flags.DEFINE_bool("overwrite", False, "overwrite a report that is in --output")
+        flags.DEFINE_string("output", None, "folder to write to; default: MODEL_DIR/report")
+        flags.DEFINE_bool("overwrite", False, "overwrite an existing report in --output")
 
 
 def main():

@@ -3,9 +3,9 @@
   keras-transformer serve --model_dir=runs/en-de
   curl -d '{"instances": ["Two dogs."]}' http://localhost:8501/v1/models/en-de:predict
 
---model_dir names a trained model, several that form an ensemble, or a folder of SavedModels as
-`export` writes it, whose new versions are picked up. --model=NAME=PATH[,PATH...], given several
-times, serves several models, each under its name.
+--model_dir names a trained model, several that form an ensemble, or a folder of SavedModels that
+`export` wrote; the server loads new versions in that folder. Repeat --model=NAME=PATH[,PATH...] to
+serve several models, each under its name.
 """
 
 from absl import flags
@@ -37,16 +37,16 @@ def define_flags() -> None:
     define_model_flags(required=False)
     with group("Server"):
         flags.DEFINE_multi_string(
-            "model", [], "NAME=PATH[,PATH...]: a model to serve and its name; may be repeated"
+            "model", [], "NAME=PATH[,PATH...]: name and path of a model to serve; may be repeated"
         )
-        flags.DEFINE_string("host", "127.0.0.1", "address to listen at; 0.0.0.0 for all")
+        flags.DEFINE_string("host", "127.0.0.1", "address to listen on; 0.0.0.0 for all")
         flags.DEFINE_integer(
-            "port", 8501, "port to listen at; 0 for a free one", lower_bound=0, upper_bound=65535
+            "port", 8501, "port to listen on; 0 for a free one", lower_bound=0, upper_bound=65535
         )
         flags.DEFINE_string(
             "api_key_file",
             None,
-            "file of keys, one a line: a request must have one, as Authorization: Bearer KEY",
+            "file of keys, one a line; every request must send one, as Authorization: Bearer KEY",
         )
         flags.DEFINE_list(
             "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
@@ -54,11 +54,11 @@ def define_flags() -> None:
         flags.DEFINE_float(
             "poll_seconds",
             2.0,
-            "seconds between two looks for new versions of SavedModels",
+            "seconds between checks for new versions of SavedModels",
             lower_bound=0.01,
             upper_bound=86400,
         )
-        flags.DEFINE_bool("access_log", True, "write a line of JSON for each request to stderr")
+        flags.DEFINE_bool("access_log", True, "log each request to stderr, as a line of JSON")
     with group("Limits"):
         define_record_flags(ServingOptions)
     define_search_flags()
@@ -110,7 +110,7 @@ def named_paths(sources):
 
 
 def open_model(sources, name, paths):
-    """The model of paths, which is loaded later."""
+    """The model at these paths, to be loaded later."""
     if not any(sources.has_saved_models(path) for path in paths):
         return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
     if len(paths) > 1:

@@ -1,5 +1,4 @@
-r"""Trains a Transformer on text files, a TFDS data set or the built-in corpus, or a parser on
-treebank files.
+r"""Trains a Transformer on text files, a TFDS data set, the built-in corpus or treebank files.
 
   keras-transformer train
   keras-transformer train --train_source=train.en --train_target=train.de \
@@ -9,10 +8,10 @@ treebank files.
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
       --preset=parsing-small --model_dir=runs/parser
 
-Without --preset the size of the corpus chooses one, and the first lines of the output name it.
+Without --preset, the size of the corpus chooses one, which the first lines of the output name.
 
-Run again with the same flags, it resumes from the last checkpoint: with the options that the run
-began with, and those that flags change.
+Run the same command again to resume from the last checkpoint. The options are those that the run
+began with, except where flags change them.
 """
 
 import dataclasses
@@ -76,9 +75,9 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "preset",
             None,
-            f"recipe, a model and its training options: {', '.join(PRESETS)}; default: that of the "
-            "model_dir, else the model of --start_from, else demo on the built-in corpus, parsing "
-            "for parsers, and by the size of other corpora: "
+            f"recipe, a model and its training options: {', '.join(PRESETS)}; default: the preset "
+            "of the model_dir, else the model of --start_from, else demo for the built-in corpus, "
+            "parsing for parsers, and by size for other corpora: "
             + ", ".join(
                 f"{name} below {limit:,} pairs" if limit < math.inf else f"else {name}"
                 for name, limit in PAIRS_BELOW.items()
@@ -88,8 +87,7 @@ def define_flags() -> None:
             "task",
             "translation",
             TASKS,
-            "task to learn: translation of text files, or parsing of sentences as treebank files "
-            "show it",
+            "task to learn: translation, from text files; or parsing, from treebank files",
         )
         flags.DEFINE_list(
             "train_source",
@@ -103,8 +101,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "start_from",
             None,
-            "folder of a trained model: a new one starts from its configuration, vocabulary and "
-            "weights",
+            "folder of a trained model, whose configuration, vocabulary and weights a new one "
+            "starts from",
         )
     with group("Data"):
         flags.DEFINE_string(
@@ -117,7 +115,7 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, which BLEU on tokens needs; with --tfds also "
+            "two-letter code of the target language, for BLEU on Moses tokens; with --tfds also "
             "the language to translate into",
         )
         flags.DEFINE_string("train_split", "train", "split of the TFDS data set to train on")
@@ -131,13 +129,14 @@ def define_flags() -> None:
         )
         flags.DEFINE_bool("download", False, "let TFDS download the data set")
         flags.DEFINE_string(
-            "data_cache", None, "folder to keep the tokenised training data in, for the next run"
+            "data_cache", None, "folder where tokenised training data are kept for the next run"
         )
         flags.DEFINE_enum(
             "vocab_type",
             "bpe",
             ["bpe", "unigram"],
-            "kind of subwords to learn: byte-pair encoding, or unigram word pieces",
+            "kind of subwords to learn: bpe, byte-pair encoding; or unigram, SentencePiece's "
+            "unigram model",
         )
         flags.DEFINE_string(
             "vocabulary", None, "file of an existing SentencePiece model; default: learn a new one"
@@ -158,8 +157,8 @@ def define_flags() -> None:
             "strategy",
             "auto",
             STRATEGIES,
-            "devices to train on: auto, all visible ones; one_device; mirrored, all of this "
-            "machine; multi_worker, those of TF_CONFIG",
+            "devices to train on: auto, all visible devices; one_device; mirrored, all devices of "
+            "this machine; multi_worker, the workers in TF_CONFIG",
         )
         define_record_flags(TrainingOptions, only=DEVICE_FIELDS, or_else=PRESETS_CHOICE)
     with group("Parsing"):
@@ -214,7 +213,7 @@ def main():
     model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
     config, options = model_and_options(model_dir, preset, vocab_size)
     tf_config = os.environ.get("TF_CONFIG")
-    if not tf_config:  # one of several workers must compute nothing before it joins
+    if not tf_config:  # a worker must not compute anything before it has joined the others
         if not options.jit_compile:
             kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
         quiet.find_devices()
@@ -241,10 +240,10 @@ def main():
 
 
 def chosen_preset(pairs):
-    """The preset for a corpus by its size, which is said, and the size of a vocabulary for it."""
+    """Chooses a preset and a vocabulary size by the size of the corpus, and prints the preset."""
     limits = PAIRS_BELOW.values()
     most = int(max(limit for limit in limits if limit < math.inf))
-    count = pairs.count(at_most=most)  # of larger corpora the rest is not read
+    count = pairs.count(at_most=most)  # reads no further than that
     preset, limit = next(item for item in PAIRS_BELOW.items() if count < item[1])
     size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
@@ -254,12 +253,14 @@ def chosen_preset(pairs):
 
 
 def model_and_options(model_dir, preset, vocab_size):
-    """The model and how to train it: as the run here began, else by the preset; flags go first.
+    """The model's configuration and training options, from the model_dir or else the preset.
+
+    Flags override both.
 
     Args:
-        model_dir: of the run, new or not.
-        preset: its name; None for the model of --start_from, or if the run here began without.
-        vocab_size: of a new vocabulary if it is not the preset's.
+        model_dir: the run's folder, new or not.
+        preset: its name; None for the model of --start_from, or if the run here began without one.
+        vocab_size: size of a new vocabulary; None for the preset's.
     """
     given, given_options = given_fields(TransformerConfig), given_fields(TrainingOptions)
     if model_dir.exists():
@@ -275,7 +276,7 @@ def model_and_options(model_dir, preset, vocab_size):
         config = dataclasses.replace(kt.ModelDir(FLAGS.start_from).load_config(), **given)
         return config, TrainingOptions(**{"dtype_policy": "auto", **given_options})
     training = dict(find_preset(preset).training)
-    if "steps" in given_options and "bidirectional_steps" in training:  # the same share of them
+    if "steps" in given_options and "bidirectional_steps" in training:  # keep their share
         share = training["bidirectional_steps"] / training["steps"]
         training["bidirectional_steps"] = int(share * given_options["steps"])
     options = TrainingOptions(**{**training, **given_options})
@@ -285,8 +286,8 @@ def model_and_options(model_dir, preset, vocab_size):
 def expect_preset(model_dir, given):
     """Raises `UserError` if the run here began with another preset than --preset.
 
-    Runs of earlier versions do not name theirs: the model must be that of --preset, but for the
-    size of the vocabulary and the fields given.
+    Runs of earlier versions recorded no preset. Their model must be that of --preset, except for
+    the vocabulary size and the given fields.
     """
     here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
     own = {name: getattr(here, name) for name in ("vocab_size", *given)}
@@ -302,7 +303,7 @@ def expect_preset(model_dir, given):
 
 
 def sentence_pairs():
-    """Pairs to train on, to validate on, and to test the result on (None: those of validation)."""
+    """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
         refuse(files, "found with --tfds, which takes the place of files")
@@ -341,7 +342,7 @@ def sentence_pairs():
 
 
 def treebank_pairs(preset):
-    """Treebanks to train a parser on, to validate it on, and to test it on (None: the same)."""
+    """Treebanks to train, validate and test a parser on; the last is None: the validation set."""
     refuse([name for name in TRANSLATION_ONLY if FLAGS[name].present], "found with --task=parsing")
     if not FLAGS.train_source:
         raise UserError("--task=parsing needs --train_source, files of trees")

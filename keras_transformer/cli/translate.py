@@ -9,11 +9,11 @@
 
 With --n_best or --scores, each output line is `input line ||| translation ||| score`, where input
 lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
-writes only the scores, of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
+writes only the scores of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
 
-With --runner, Apache Beam translates each file of --input to a file of --output, with a model that
-`export --format=saved_model` has written (docs/beam.md).
+With --runner, Apache Beam translates each file of --input to a file of --output. It uses a model
+that `export --format=saved_model` has written (docs/beam.md).
 """
 
 import itertools
@@ -38,7 +38,7 @@ from keras_transformer.text_files import read_lines, standard_streams, without_e
 
 
 def define_flags() -> None:
-    define_model_flags(required=False)  # `--runner` goes without
+    define_model_flags(required=False)  # `--runner` needs none
     with group("Input and output"):
         flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
         flags.DEFINE_string(
@@ -48,7 +48,7 @@ def define_flags() -> None:
             "alignment", False, "write the alignment of subwords, as pairs source-target"
         )
         flags.DEFINE_string(
-            "prefix", None, "file of prefixes, line by line, which the translations start with"
+            "prefix", None, "file of prefixes, line by line, that the translations start with"
         )
         flags.DEFINE_integer(
             "lines_at_once",
@@ -63,7 +63,7 @@ def define_flags() -> None:
 
 
 def needs_tensorflow() -> bool:
-    """Whether this run translates with TensorFlow: to import it takes seconds."""
+    """Whether this run translates with TensorFlow, which takes seconds to import."""
     return not uses_ctranslate2()
 
 
@@ -82,7 +82,7 @@ def main():
         of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
         of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
-        if FLAGS.jit_compile and FLAGS.precision != "int8":  # which asks for it
+        if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
         if of_search:
             raise UserError(
@@ -107,7 +107,7 @@ def main():
 
 
 def output(translator, lines, given, number):
-    """The output lines for lines of input; `number` is that of the first."""
+    """The output lines for input lines, the first of which has this number."""
     if FLAGS.score is not None:
         yield from (f"{score:.6f}" for score in translator.score(lines, given))
         return

@@ -1,4 +1,4 @@
-"""Flags of the commands that search for translations, and the translator that they describe."""
+"""Flags of the commands that search for translations, and the translator they describe."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ def define_weights_flags() -> None:
         "weights",
         "mean",
         "weights to use: mean, the mean of the last checkpoints; ema, the moving average; best, "
-        "those of the best validation; or the step of one checkpoint",
+        "the weights of the best validation; or the step of one checkpoint",
     )
     flags.DEFINE_integer(
         "average",
         None,
-        "number of last checkpoints to average; default: as --average_checkpoints of training",
+        "number of last checkpoints to average; default: --average_checkpoints of the training",
     )
 
 
 def define_model_flags(required: bool = True) -> None:
-    """Defines the flags that say which models `load_translator` loads.
+    """Defines the flags that choose the models that `load_translator` loads.
 
     Args:
-        required: whether flags without `--model_dir` are refused when they are read.
+        required: whether absl refuses a command line without `--model_dir`.
     """
     with group("Model"):
         flags.DEFINE_list(
@@ -58,7 +58,7 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
 
     Args:
         defaults: the defaults that help shows for some fields of `SearchOptions`, in place of
-            theirs.
+            their own.
     """
     with group("Search"):
         define_record_flags(SearchOptions, defaults=defaults or {})
@@ -67,13 +67,13 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
             "precision", "float32", PRECISIONS, "precision of weights and matrix products"
         )
         flags.DEFINE_bool(
-            "jit_compile", False, "compile the search with XLA: faster for thousands of lines"
+            "jit_compile", False, "compile the search with XLA; faster for thousands of lines"
         )
         flags.DEFINE_integer(
             "workers",
             None,
-            "number of batches to translate at the same time; default: 1, of CTranslate2 one for "
-            "each core",
+            "number of batches to translate in parallel; default: 1, with CTranslate2 one for each "
+            "core",
             lower_bound=1,
             upper_bound=1024,
         )
@@ -93,18 +93,18 @@ def define_engine_flag() -> None:
             "engine",
             "tensorflow",
             ["tensorflow", "ctranslate2"],
-            "what translates: TensorFlow; or CTranslate2, for CPUs, whose search is that of "
-            "--plain_length_penalty --patience=1, which it makes the defaults",
+            "engine that translates: TensorFlow; or CTranslate2, for CPUs, which by default "
+            "searches with --plain_length_penalty --patience=1",
         )
 
 
 def uses_ctranslate2() -> bool:
-    """Whether `--engine` is a flag of the command and asks for CTranslate2."""
+    """Whether the command has the flag `--engine`, and it is ctranslate2."""
     return "engine" in FLAGS and FLAGS.engine == "ctranslate2"
 
 
 def parser_defaults() -> dict[str, str]:
-    """The defaults of searches of parsers, as help shows them."""
+    """The search defaults of parsers, as help shows them."""
     brackets, words = PARSER_SEARCH["brackets"], PARSER_SEARCH["words"]
     return {
         name: str(value) if value == words[name] else f"{value}, or {words[name]} for words"
@@ -113,17 +113,17 @@ def parser_defaults() -> dict[str, str]:
 
 
 def refuse_n_best(why: str) -> None:
-    """Refuses `--n_best` of a command that uses one result a sentence.
+    """Refuses `--n_best` for a command that uses one result for each sentence.
 
     Raises:
-        UserError: it is given.
+        UserError: it is above 1.
     """
     if (FLAGS.n_best or 1) > 1:
         raise UserError(f"expected no --n_best, found {FLAGS.n_best}: {why}")
 
 
 def share_cores_among_workers() -> None:
-    """Gives each of `--workers` its share of the cores; XLA's threads serve all of them anyway."""
+    """Gives each of `--workers` its share of the cores; with XLA, all workers share all threads."""
     kt.backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
 
 
@@ -131,7 +131,7 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
     """Refuses a model that was trained for another task.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         task: "translation" or "parsing".
         path: the model_dir, which the message names.
 
@@ -148,15 +148,15 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
 def load_translator(
     task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
 ) -> "kt.Translator | kt.CTranslate2Translator":
-    """The translator that the flags describe.
+    """Loads the translator that the flags describe.
 
     Args:
         task: "translation" or "parsing", or None for either.
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
-        workers: batches that a `Translator` computes at the same time; default: `--workers`.
+        workers: batches that a `Translator` computes in parallel; default: `--workers`.
 
     Raises:
-        UserError: the model is for another task than this one, or the flags do not fit it.
+        UserError: the model is for another task, or the flags do not fit it.
     """
     paths = FLAGS.model_dir if paths is None else paths
     if uses_ctranslate2():
@@ -166,7 +166,7 @@ def load_translator(
     if not paths:
         raise UserError("expected --model_dir to name something, found nothing")
     first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
-    first.load_config()  # which is what a folder without a model lacks
+    first.load_config()  # fails if the folder holds no model
     tokenizer = first.load_tokenizer()
     if task is not None:
         expect_task(tokenizer, task, first.path)
@@ -193,9 +193,9 @@ def _load_ctranslate2_translator(paths):
     if len(paths) != 1:
         raise UserError(f"expected one --model_dir, {engine}: {len(paths)}")
     given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
-    if given.get("alpha"):  # an exponent belongs to a formula, which is to be given with it
+    if given.get("alpha"):  # whoever chooses the exponent must also choose the formula
         del defaults["plain_length_penalty"]
-    if given.get("sample"):  # which is refused by its own name
+    if given.get("sample"):  # so that the error names --sample
         del defaults["patience"]
     # Imported here: CTranslate2 is an extra.
     from keras_transformer.export.converted import ConvertedModel

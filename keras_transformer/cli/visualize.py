@@ -6,8 +6,8 @@
       --kind=lines --attention=memory --layer=3 --heads=1,2 --word=Hunde --output=figures
   keras-transformer visualize --preset=base --kind=positions,schedule --output=figures
 
-Without --target the model translates the source. Layers and heads are numbered from 1. A dot marks
-the parts of a word that the vocabulary splits: rid ·ing.
+Without --target, the model translates the source. Layers and heads are numbered from 1. Where the
+vocabulary splits a word, a dot marks the later parts: rid ·ing.
 """
 
 import re
@@ -28,7 +28,7 @@ from keras_transformer.presets import PRESETS
 ATTENTIONS = ("encoder", "decoder", "memory")
 OF_ATTENTION = ("lines", "heatmap", "grid", "html")
 OF_A_RECIPE = ("positions", "schedule")
-# Which kinds of picture a flag is for.
+# The kinds of picture that each flag applies to.
 FLAG_KINDS = {
     "word": ("lines",),
     "layer": ("lines", "heatmap"),
@@ -48,13 +48,13 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "preset",
             None,
-            f"preset to draw {' and '.join(OF_A_RECIPE)} of, instead of --model_dir: "
+            f"preset whose {' and '.join(OF_A_RECIPE)} to draw, instead of --model_dir: "
             f"{', '.join(PRESETS)}",
         )
         flags.DEFINE_integer(
             "average",
             None,
-            "number of last checkpoints to average; default: as --average_checkpoints of training",
+            "number of last checkpoints to average; default: --average_checkpoints of the training",
         )
         flags.DEFINE_string("source", None, "source sentence")
         flags.DEFINE_string("target", None, "target sentence; default: the model's translation")
@@ -74,16 +74,16 @@ def define_flags() -> None:
             "cross-attention of the decoder",
         )
         flags.DEFINE_integer(
-            "layer", None, "layer to draw, from 1 on; default: the last but one, as in the paper"
+            "layer", None, "layer to draw, from 1; default: the last but one, as in the paper"
         )
-        flags.DEFINE_list("heads", None, "heads to draw, from 1 on; default: all")
+        flags.DEFINE_list("heads", None, "heads to draw, from 1; default: all")
         flags.DEFINE_string("word", None, "word to draw lines from; default: all")
         flags.DEFINE_enum("format", "png", ["png", "svg"], "file format of pictures")
         flags.DEFINE_bool("overwrite", False, "overwrite pictures that exist")
 
 
 def main():
-    # Here, and not at the top: they need Keras.
+    # Imported here, not at the top: they need Keras.
     from keras_transformer.analysis.attention_page import attention_page
     from keras_transformer.analysis.pair_attention import pair_attention
 
@@ -127,7 +127,7 @@ def main():
 
 
 def chosen_kinds():
-    """The kinds of figures to draw; refuses flags that would be ignored."""
+    """Returns the kinds of figures to draw, and refuses flags that would be ignored."""
     if (FLAGS.model_dir is None) == (FLAGS.preset is None):
         raise UserError("expected either --model_dir or, for positions and schedule, --preset")
     is_of_preset = FLAGS.model_dir is None
@@ -153,7 +153,7 @@ def expect_each(name, values, possible):
 
 
 def what_to_draw(kinds):
-    """The model, the options of its training, and for attention a translator."""
+    """The model, its training options, and for attention a translator."""
     if FLAGS.preset is not None:
         model = kt.Transformer(TransformerConfig.from_preset(FLAGS.preset))
         return model, TrainingOptions(**PRESETS[FLAGS.preset].training), None
@@ -166,7 +166,7 @@ def what_to_draw(kinds):
 
 
 def file_names(kinds):
-    """The file of each picture: by its kind, and of attention also by which."""
+    """The file of each picture, by its kind or, for attention, by kind and attention."""
     folder, names = Path(FLAGS.output), {}
     for kind in kinds:
         if kind == "html":

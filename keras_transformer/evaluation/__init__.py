@@ -1,4 +1,4 @@
-"""The field's metrics of quality, each with a label that says how it was computed."""
+"""The field's quality metrics, each with a label that says how it was computed."""
 
 from keras_transformer.evaluation.bleu import (
     Score,

@@ -1,7 +1,7 @@
-"""BLEU and chrF of a translated corpus (section 6.1), each figure with how it was computed.
+"""BLEU and chrF of a translated corpus (section 6.1), each with its signature.
 
-BLEU figures compare only if text was prepared alike. So the figures to publish (sacreBLEU, on plain
-text) stand beside those that older papers report (on tokens), each with its signature.
+BLEU figures are comparable only if text was prepared in the same way. So the figures to publish
+(sacreBLEU, on plain text) stand beside those of older papers (on tokens), each with its signature.
 """
 
 import re
@@ -17,7 +17,7 @@ from keras_transformer.sentences import as_text
 
 @dataclass(frozen=True)
 class Score:
-    """One figure: its name, its value from 0 to 100, and the signature of sacreBLEU.
+    """One figure: its name, its value from 0 to 100, and its sacreBLEU signature.
 
     `dataclasses.asdict(score)` is ready for JSON.
     """
@@ -33,17 +33,17 @@ def translation_scores(
     """Scores a corpus of translations against one reference each.
 
     Args:
-        hypotheses: the translations, as plain text, neither tokenised nor lowercased; may be empty
+        hypotheses: the translations as plain text, neither tokenised nor lowercased; may be empty
             strings.
-        references: what each should have been, as plain text, in the same order.
-        target_lang: two-letter code of the language of both, such as `"de"`.
+        references: the reference translations as plain text, in the same order.
+        target_lang: two-letter code of the target language, such as `"de"`.
 
     Returns:
-        A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU) and, where the Moses
-        tokenizer knows `target_lang`, also `bleu_tokenized_lowercased` (comparable with the
-        Multi30k literature) and `bleu_paper` (comparable with Table 2: cased, prepared as the
-        authors' `get_ende_bleu.sh` prepares translations: Unicode punctuation replaced, tokenised,
-        hyphenated compounds split).
+        A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU). If the Moses tokenizer
+        knows `target_lang`, it also has `bleu_tokenized_lowercased` (comparable with the Multi30k
+        literature) and `bleu_paper` (comparable with Table 2). The latter is cased, on text
+        prepared as in the authors' `get_ende_bleu.sh`: Unicode punctuation replaced, tokenised,
+        hyphenated compounds split.
 
     Raises:
         UserError: the counts differ, there is nothing to score, or sacreBLEU lacks the word
@@ -86,10 +86,10 @@ def check_language(target_lang: str | None) -> None:
 
 
 def split_compounds(tokens: str) -> str:
-    """Splits hyphenated compounds as the paper's authors did before they computed BLEU.
+    """Splits hyphenated compounds as the paper's authors did before computing BLEU.
 
     Args:
-        tokens: a tokenised sentence, tokens separated by blanks.
+        tokens: a tokenised sentence, with tokens separated by blanks.
 
     Returns:
         The sentence with each compound `A-B` as `A ##AT##-##AT## B`. Matches do not overlap, so
@@ -99,8 +99,8 @@ def split_compounds(tokens: str) -> str:
         >>> split_compounds("ein T-Shirt")
         'ein T ##AT##-##AT## Shirt'
     """
-    # Bytes, because the authors' Perl worked on them: in "face-à-face" the two bytes of "à" serve
-    # one match each, so that both hyphens split.
+    # Bytes, since the authors' Perl script worked on bytes: in "face-à-face" each match takes one
+    # of the two bytes of "à", so that both hyphens split.
     split = re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode())
     return split.decode()
 
@@ -122,20 +122,20 @@ def format_scores(scores: Mapping[str, Score]) -> str:
 def _scores_on_tokens(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, Score]:
-    # Imported here: it takes up to a second, which every command line would begin with.
+    # Imported here: it takes up to a second, which would delay every command.
     from keras_transformer.evaluation import moses
 
     if language not in moses.LANGUAGES:
         return {}
 
     def lowercased_tokens(sentences):
-        # Lowercased first, as Multi30k's own preparation does: abbreviations are matched by case.
+        # Lowercased first, as in Multi30k's own preparation: case matters for abbreviations.
         lowercased = [sentence.lower() for sentence in sentences]
         return moses.tokenize(moses.normalize_punctuation(lowercased, language), language)
 
     def tokens_of_paper(sentences):
-        # tensor2tensor's get_ende_bleu.sh. It reads a reference that is already tokenised; ours is
-        # plain text and is prepared as the translations are.
+        # As in tensor2tensor's get_ende_bleu.sh, whose reference is already tokenised. Ours is
+        # plain text, and is prepared like the translations.
         replaced = moses.replace_unicode_punctuation(sentences)
         return [split_compounds(tokens) for tokens in moses.tokenize(replaced, language)]
 

@@ -1,4 +1,4 @@
-"""Labelled bracket scores of parsed sentences, as EVALB counts them with COLLINS.prm (Table 4)."""
+"""Labelled bracket scores of parsed sentences, counted like EVALB with COLLINS.prm (Table 4)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from keras_transformer.parsing.trees import ROOT_LABELS, Leaf, Open, Tree
 
 DELETED = frozenset({"TOP", TRACE}) | PUNCTUATION_TAGS  # DELETE_LABEL
 SAME = {"PRT": "ADVP"}  # EQ_LABEL
-SHORT = 40  # words of what Table 4's literature calls a short sentence
+SHORT = 40  # maximum number of words of a short sentence in the literature
 
 
 class Brackets(NamedTuple):
-    """The constituents and tagged words of a tree that are scored.
+    """The constituents and words of a tree that are scored.
 
     Attributes:
-        spans: (label, first word, word behind the last) of each constituent, and how often.
-        words: those that are left once punctuation and traces are deleted.
+        spans: the count of each constituent (label, first word, last word + 1).
+        words: the words without punctuation and traces.
     """
 
     spans: Counter
@@ -30,9 +30,9 @@ class Brackets(NamedTuple):
 def brackets(tree: Tree) -> Brackets:
     """The brackets of a tree that are scored, by the rules of COLLINS.prm.
 
-    A deleted tag takes its word along, and a constituent in which no word is left has no bracket.
-    A bracket around the sentence without a label, or called ROOT or S1, which EVALB would count,
-    is deleted as TOP is. A label that begins with a hyphen is whole.
+    Deleting a tag deletes its word, and a constituent without words has no bracket. A bracket
+    around the sentence that has no label, or is called ROOT or S1, is deleted like TOP; EVALB would
+    count it. A label that begins with a hyphen stays whole.
 
     Example:
         >>> brackets(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")).spans
@@ -56,12 +56,12 @@ def brackets(tree: Tree) -> Brackets:
 
 @dataclass(frozen=True)
 class BracketScores:
-    """Counts of sentences and of brackets, and the figures that follow from them, from 0 to 100.
+    """Counts of sentences and brackets, and the figures computed from them, from 0 to 100.
 
     Attributes:
-        sentences: scored, those without a tree among them.
-        failed: that had no tree, or one of which other words were deleted than of the reference.
-        exact: all of whose brackets, and no others, were found.
+        sentences: number of scored sentences, including those without a tree.
+        failed: sentences without a tree, or whose deleted words differ from the reference's.
+        exact: sentences whose brackets are exactly those of the reference.
         matched: brackets of the references that were found.
         found: brackets of the parsed trees.
         expected: brackets of the references.
@@ -81,7 +81,7 @@ class BracketScores:
 
     @property
     def precision(self) -> float:
-        """Share of the found brackets that are the references'."""
+        """Share of the found brackets that are in the references."""
         return _percent(self.matched, self.found)
 
     @property
@@ -105,18 +105,18 @@ def score_trees(
 ) -> BracketScores:
     """Scores parsed sentences against a treebank's trees.
 
-    A sentence without a tree has found none of its brackets. So has one whose tags made other words
-    of it be deleted than of its reference, which cannot be compared word by word: EVALB leaves
-    such sentences out, which would reward them.
+    For a sentence without a tree, no bracket counts as found. The same holds if its tags delete
+    other words than the reference's tags, so that the trees cannot be compared word by word. EVALB
+    skips such sentences, which would reward them.
 
     Args:
-        parsed: a tree of each sentence, or None where there is none.
-        references: what each should be, normalised or as the treebank has it.
-        max_words: scores only sentences of so many words at most, punctuation included (EVALB's
+        parsed: the tree of each sentence, or None if there is none.
+        references: the reference trees, normalised or as in the treebank.
+        max_words: scores only sentences of at most this many words, including punctuation (EVALB's
             cut-off: 40); None for all.
 
     Raises:
-        UserError: the counts differ, or a tree is not of its reference's words.
+        UserError: the counts differ, or a tree has other words than its reference.
 
     Example:
         >>> tree = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")

@@ -1,4 +1,4 @@
-"""The tokenizer of Moses, which the literature's BLEU on tokens is computed with."""
+"""The Moses tokenizer, with which the literature computes BLEU on tokens."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ def normalize_punctuation(sentences: Iterable[str], language: str) -> list[str]:
 
 
 def replace_unicode_punctuation(sentences: Iterable[str]) -> list[str]:
-    """Applies Moses' `replace-unicode-punctuation.perl`: wide signs, and some quotes.
+    """Applies Moses' `replace-unicode-punctuation.perl`: wide punctuation, and some quotes.
 
     Example:
         >>> replace_unicode_punctuation(["5\u00a0000 „Euro“"])
@@ -36,7 +36,7 @@ def replace_unicode_punctuation(sentences: Iterable[str]) -> list[str]:
 
 
 def tokenize(sentences: Iterable[str], language: str) -> list[str]:
-    """Applies Moses' `tokenizer.perl`: blanks between tokens, and HTML's escapes of some signs.
+    """Applies Moses' `tokenizer.perl`: blanks between tokens, and HTML escapes of some characters.
 
     Args:
         sentences: plain text.

@@ -16,7 +16,7 @@ class ReferenceLoss:
 
     Args:
         model: a built `Transformer`.
-        batches: finite batches, as `data.Batches.epoch` makes them.
+        batches: a finite dataset, such as `data.Batches.epoch` returns.
 
     Example:
         >>> ReferenceLoss(model, Batches(corpus, shuffle=False).epoch())()
@@ -31,10 +31,10 @@ class ReferenceLoss:
         self._sums = tf.function(self._batch_sums, signature, autograph=False)
 
     def __call__(self) -> dict[str, float]:
-        """The smoothed `loss` in nats, and the unsmoothed `perplexity`, of the model as it is.
+        """The current model's label-smoothed `loss` in nats, and `perplexity` without smoothing.
 
         Raises:
-            UserError: there is no pair.
+            UserError: there are no pairs.
         """
         sums = [self._sums(inputs, labels).numpy() for inputs, labels in self.batches]
         if not sums:

@@ -1,4 +1,4 @@
-"""A trained model as other programs take it: one module a format."""
+"""Exports trained models to other programs: one module for each format."""
 
 import lazy_loader
 

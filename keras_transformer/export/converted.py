@@ -1,4 +1,4 @@
-"""A model_dir as CTranslate2 loads it: converted once, and kept in the model_dir."""
+"""Converts a model_dir for CTranslate2 once, and keeps the result in the model_dir."""
 
 import contextlib
 import fcntl
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 
 class ConvertedModel:
-    """The model that `export_ctranslate2` writes of a model_dir, converted on first use.
+    """The model of a model_dir in CTranslate2's format, converted on first use.
 
-    It is kept in `MODEL_DIR/ctranslate2`, a folder for each choice of weights and precision. Its
+    `MODEL_DIR/ctranslate2` holds a folder for each choice of weights and precision. The folder's
     name ends in a digest of all that determines its content: the checkpoints (by their checksums,
     so that no weights are read), the configuration, the vocabulary, and the versions of this
-    package and of CTranslate2. Where that changes, a new folder replaces the old one.
+    package and of CTranslate2. If any of these changes, a new folder replaces the old one.
 
     Args:
-        model_dir: of a model for translation.
+        model_dir: the model_dir of a model for translation.
         average: number of checkpoints, as for `ModelDir.load_model`.
-        weights: which weights, as there.
-        precision: what CTranslate2 computes in, such as "float32"; weights are stored in "int8"
-            for that, and in float32 for all else.
+        weights: the choice of weights, as for `ModelDir.load_model`.
+        precision: the precision that CTranslate2 computes in, such as "float32"; weights are stored
+            in int8 for "int8", and else in float32.
 
     Attributes:
-        path: the folder, whether it is there or not.
+        path: the folder, whether or not it exists.
 
     Raises:
-        UserError: there is no such model, there are no such weights, or CTranslate2 does not
-            compute in this precision here.
+        UserError: the model or the weights do not exist, or CTranslate2 does not support this
+            precision on this processor.
     """
 
     def __init__(self, model_dir: "ModelDir", average: int | None, weights: str, precision: str):
@@ -61,21 +61,21 @@ class ConvertedModel:
         self.path = self._path()
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the converted model exists."""
         return self.path.is_dir()
 
     def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
-        """Loads the model and its vocabulary; converts it first unless that was done.
+        """Loads the model and its vocabulary; converts the model first if needed.
 
-        Several processes may ask at once: one converts, and the others wait for it. Where the
-        model_dir cannot be written to, the model is converted to a temporary folder each time, so
-        that whoever may read a model can translate with it.
+        If several processes call this at once, one converts the model, and the others wait. If the
+        model_dir is read-only, each call converts the model to a temporary folder, so that read
+        access is enough to translate.
 
         Args:
-            workers: number of batches it translates at the same time.
+            workers: number of batches to translate in parallel.
 
         Raises:
-            UserError: the model cannot be converted, or what is kept is damaged.
+            UserError: the model cannot be converted, or the converted model is damaged.
         """
         with self._folder() as folder:
             try:
@@ -94,7 +94,7 @@ class ConvertedModel:
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
-        """The folder, which no other process removes while the block runs."""
+        """The folder; no other process removes it while the block runs."""
         lock = self._open_lock()
         if lock is None:
             with tempfile.TemporaryDirectory() as temporary:
@@ -112,7 +112,7 @@ class ConvertedModel:
             yield self.path
 
     def _open_lock(self):
-        """The file to lock; None where the model_dir cannot be written to."""
+        """Opens the file to lock; None if the model_dir is read-only."""
         try:
             self.path.parent.mkdir(exist_ok=True)
             return open(self.path.parent / ".lock", "a")
@@ -122,7 +122,7 @@ class ConvertedModel:
     def _convert_unless_there(self, path):
         if path.is_dir():
             return
-        # Imported here: a model that is kept is found without TensorFlow.
+        # Imported here: a model that is already converted needs no TensorFlow.
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
         tokenizer = self._model_dir.load_tokenizer()

@@ -1,4 +1,4 @@
-"""For CTranslate2, a C++ engine that translates without TensorFlow (an optional extra)."""
+"""Export to CTranslate2, a C++ engine that translates without TensorFlow (an optional extra)."""
 
 import os
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ _ACTIVATIONS = {
     "swish": Activation.SWISH,
 }
 
-# CTranslate2 fails beyond its table of positions. It reads 1,024 tokens and an end symbol unless
-# told otherwise, and writes what it is told.
+# CTranslate2 fails beyond its table of positions. By default it reads 1,024 tokens and an end
+# symbol; the length of its output is an option.
 _POSITIONS = 2048
 
 
@@ -40,26 +40,26 @@ def export_ctranslate2(
 ) -> None:
     """Writes a folder that `ctranslate2.Translator` loads.
 
-    It computes what the model computes: any `TransformerConfig` whose `layer_type` is "attention"
-    and whose positions are not rotary is converted without loss, but for what quantization rounds.
-    Positions end at 2,048, or at `max_positions` where that is more.
+    The exported model computes the same as `model`, except for the rounding of quantization. This
+    holds for every `TransformerConfig` whose `layer_type` is "attention" and whose positions are
+    not rotary. The number of positions is 2,048, or `max_positions` if that is larger.
 
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
         shared_vocabulary.json    the subwords
-        sentencepiece.model       the vocabulary as `sentencepiece` reads it, for text to subwords;
-                                  of an imported Marian model source.spm and target.spm
+        sentencepiece.model       the vocabulary for `sentencepiece`, which splits text;
+                                  source.spm and target.spm for an imported Marian model
 
     Args:
-        model: a built `Transformer`, of any precision; it stays as it is.
-        tokenizer: the vocabulary it was trained with.
+        model: a built `Transformer`, of any precision; it is not changed.
+        tokenizer: the model's tokenizer.
         output: the folder to make.
-        quantization: how weights are stored: "int8", "int8_float16", "int8_float32", "int16",
+        quantization: type of the stored weights: "int8", "int8_float16", "int8_float32", "int16",
             "float16", or "float32", the default.
 
     Raises:
-        UserError: `output` exists or cannot be made there, there is no such quantization, the
-            vocabulary is not the model's, or the model has layers that CTranslate2 lacks.
+        UserError: `output` exists or cannot be made, the quantization is unknown, the vocabulary is
+            not the model's, or CTranslate2 lacks a layer of the model.
 
     Example:
         >>> import ctranslate2
@@ -70,7 +70,7 @@ def export_ctranslate2(
         >>> [result] = translator.translate_batch(pieces.encode(["A man."], out_type=str))
         >>> german = pieces.decode(result.hypotheses[0])  # such as "Ein Mann."
     """
-    # NumPy has no bfloat16, for which CTranslate2 wants PyTorch.
+    # NumPy has no bfloat16; CTranslate2 would need PyTorch for it.
     known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
     if quantization is not None and quantization not in known:
         raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
@@ -89,12 +89,12 @@ def export_ctranslate2(
 
 
 def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> TransformerSpec:
-    """The model as CTranslate2 writes it.
+    """The model as a specification that CTranslate2 can write.
 
     Args:
         model: a built `Transformer`.
         pieces: the subword of each id.
-        unknown_id: the id of what is no subword.
+        unknown_id: the id of unknown subwords.
 
     Raises:
         UserError: CTranslate2 lacks the activation, or positions are not added to embeddings.
@@ -161,8 +161,8 @@ def _set_stack(spec, stack):
 
 
 def _set_attention(spec, attention, norm):
-    # CTranslate2 has one width of a head: queries and keys, or values, are filled up with zeros,
-    # which neither their products nor the output see.
+    # CTranslate2 has one width for all heads: queries and keys, or values, are padded with zeros,
+    # which change neither their products nor the output.
     width = max(attention.d_k, attention.d_v)
 
     def fill(heads):
@@ -194,7 +194,7 @@ def _filled(dense, fill):
 
 def _set_dense(spec, dense):
     kernel = _array(dense.kernel)
-    if dense.quantization_mode == "int8":  # integers: the weights times a scale for each output
+    if dense.quantization_mode == "int8":  # integers: weights times each output's scale
         kernel /= _array(dense.kernel_scale)
     spec.weight = kernel.T
     if dense.use_bias:
@@ -207,5 +207,5 @@ def _set_norm(spec, norm):
 
 
 def _array(tensor):
-    # A copy: CTranslate2 quantizes in place what it is given, and a backend may share its memory.
+    # A copy: CTranslate2 quantizes arrays in place, and a backend may share their memory.
     return np.array(ops.convert_to_numpy(tensor), "float32")

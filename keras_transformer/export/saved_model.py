@@ -1,4 +1,4 @@
-"""A SavedModel of a whole translator: text in, text out, for TensorFlow Serving (TensorFlow)."""
+"""Export of a whole translator, from text to text, for TensorFlow Serving (TensorFlow)."""
 
 import dataclasses
 import os
@@ -18,28 +18,28 @@ from keras_transformer.translator import Translator
 
 
 def export_saved_model(translator: Translator, output: str | os.PathLike) -> Path:
-    """Writes the next version of a model that TensorFlow Serving finds in `output`.
+    """Writes a new version of a model that TensorFlow Serving finds in `output`.
 
-    Versions are numbered from 1, and each appears whole or not at all. A version holds model,
-    vocabulary and search; it needs the operations of TensorFlow and of TensorFlow Text alone.
-    Texts are bytes of UTF-8, the batch may be empty, and the signatures are
+    Versions are numbered from 1, and each is written atomically. A version holds model, vocabulary
+    and search. It needs only the operations of TensorFlow and TensorFlow Text. Texts are UTF-8
+    bytes, and the batch may be empty. The signatures are:
 
         serving_default   text (batch,) -> translation (batch,), score (batch,)
         nbest             text (batch,) -> translations, scores (batch, n_best)
         score             text (batch,), translation (batch,) -> score (batch,)
         sample            text (batch,), seed (batch,) -> translations, scores (batch, n_best)
 
-    Translations and scores are those of the `Translator`, with its options and limits. A score is
-    float32. In `nbest`, a slot that no hypothesis fills is empty and scores -1e9, which JSON can
+    Translations and scores equal those of the `Translator`, with its options and limits. A score is
+    float32. In `nbest`, a slot without a hypothesis is empty and has the score -1e9, which JSON can
     hold. `assets.extra` holds requests with which TensorFlow Serving warms the model up.
 
-    A translator that samples has the signature `sample` too. Its seeds are int32, and what is drawn
-    for a text is a function of the text's own seed: as by a `Translator` of that seed for its first
-    sentence. The other signatures draw by the translator's `seed` and the text's index in the
-    request; without a seed, they draw anew at each call.
+    A translator that samples also has the signature `sample`. Its seeds are int32, and a text's
+    samples depend only on its own seed: they are those of a `Translator` with that seed for its
+    first sentence. The other signatures sample by the translator's `seed` and the text's index in
+    the request; without a seed, each call gives new samples.
 
     Args:
-        translator: what is exported.
+        translator: the translator to export.
         output: the folder of all versions; made if missing.
 
     Returns:
@@ -57,7 +57,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         raise UserError(f"{output}: expected a folder to write a version to, found a file")
     output.mkdir(parents=True, exist_ok=True)
     served = _ServedTranslator(translator)
-    # A name that is no number is no version to TensorFlow Serving.
+    # TensorFlow Serving ignores folders whose names are not numbers.
     partial = output / f".partial-{os.getpid()}"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -71,13 +71,13 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
 
 
 class _ServedTranslator(tf.Module):
-    """The content of a SavedModel: TensorFlow's variables and functions, and no Keras layer."""
+    """The content of a SavedModel: TensorFlow variables and functions, without Keras layers."""
 
     def __init__(self, translator: Translator):
         super().__init__()
         self.tokenizer = translator.tokenizer
         self.weights = [weight.value for model in translator.models for weight in model.weights]
-        # A SavedModel follows modules, and a `Translator` is none: the Keras model stays behind.
+        # A SavedModel tracks modules. A `Translator` is not one, so the Keras model is not saved.
         self._translator = translator
 
     def signatures(self) -> dict[str, Callable]:
@@ -135,16 +135,16 @@ class _ServedTranslator(tf.Module):
             positions=tf.maximum(source_lengths, target_lengths) + 1,
             without_tokens=[tf.zeros([1])],
         )
-        # A text without a token always becomes an empty one.
+        # The translation of a text without tokens is always empty.
         of_no_text = tf.where(target_lengths == 0, 0.0, NO_HYPOTHESIS)
         return {"score": tf.where(source_lengths == 0, of_no_text, scores)}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def count_tokens(self, text):
-        """No signature: for servers in Python, which plan batches by it."""
+        """Counts tokens for Python servers, which plan batches by them; not a signature."""
         return self.tokenizer.tokenize(text).row_lengths()
 
-    @tf.function(autograph=False)  # traced once for each `n_best`, which two signatures may share
+    @tf.function(autograph=False)  # traced once for each `n_best`; two signatures may share it
     def _search(self, text, n_best: int, seeds=None, sentence_ids=None):
         options = dataclasses.replace(self._translator.options, n_best=n_best)
         source = self._tokenize(text, self.tokenizer.tokenize)
@@ -178,12 +178,12 @@ class _ServedTranslator(tf.Module):
         )
 
     def _seed(self):
-        """The seed of all texts of a request: the translator's, or a new one at each call."""
+        """The seed for all texts of a request: the translator's, or a new one at each call."""
         options = self._translator.options
         if options.seed is not None or not options.sample:
             return tf.constant(options.seed or 0)
-        # By these seeds of 0 the operation seeds itself when it is loaded; `tf.random.uniform`
-        # would write down what `tf.random.set_seed` said here.
+        # With these seeds of 0 the operation seeds itself when it is loaded; `tf.random.uniform`
+        # would save the seed of `tf.random.set_seed` in this process.
         shape, low, high = tf.zeros([0], tf.int32), tf.constant(0), tf.constant(tf.int32.max)
         return tf.raw_ops.RandomUniformInt(shape=shape, minval=low, maxval=high, seed=0, seed2=0)
 
@@ -201,12 +201,12 @@ class _ServedTranslator(tf.Module):
         """Computes texts of similar length together, as `Translator` does, and restores the order.
 
         Args:
-            compute: from the indices of some texts, the number of batch slots and ids, padded int32
-                (some, length) of each of `tokens`, to (some, ...).
-            tokens: (batch, None) each.
-            positions: int64 (batch,), what a text costs of `tokens_per_batch`; 0: it has no token.
-            without_tokens: the results of one text that has none, (1, ...).
-            extra_length: what of `positions` is not encoded, so that more texts are encoded
+            compute: takes the indices of some texts, the number of batch slots, and for each of
+                `tokens` the padded ids, int32 (some, length); returns results (some, ...).
+            tokens: ragged ids of all texts, (batch, None) each.
+            positions: int64 (batch,), each text's share of `tokens_per_batch`; 0 without tokens.
+            without_tokens: the results for one text without tokens, (1, ...).
+            extra_length: the part of `positions` that is not encoded; it allows encoding more texts
                 together than there are batch slots.
         """
         config, tokens_per_batch = (
@@ -235,7 +235,7 @@ class _ServedTranslator(tf.Module):
             compute_batch,
             [tf.constant(0, tf.int64), *nothing],
             shape_invariants=[tf.TensorShape([]), *shapes],
-            parallel_iterations=1,  # batches side by side would need the memory of all of them
+            parallel_iterations=1,  # parallel batches would need the memory of all of them
         )
         rest = tf.size(positions, tf.int64) - count
         original_order = tf.argsort(order)
@@ -246,8 +246,8 @@ class _ServedTranslator(tf.Module):
 
 
 def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
-    """The values, once it is sure that there is one for each text."""
-    # A graph orders only what says so: what reads the values waits for the check.
+    """Returns the values, after checking that there is one for each text."""
+    # Operations in a graph have no order by themselves: readers of the values wait for the check.
     with tf.control_dependencies(
         [tf.debugging.assert_equal(tf.size(text), tf.size(values), message)]
     ):
@@ -255,13 +255,13 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
 
 
 def _one_line(texts: tf.Tensor) -> tf.Tensor:
-    """The texts with white space as one space, none at the ends: `str.split` in a graph."""
+    """Reduces white space to single spaces, with none at the ends: `str.split` in a graph."""
     spaces = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
     return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
 
 
 def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:
-    """A request of each signature, which TensorFlow Serving makes before it serves the version."""
+    """Writes a request for each signature, which TensorFlow Serving runs before it serves."""
     text = tf.make_tensor_proto(["Hello, world!"])
     others = {
         "score": {"translation": text},

@@ -1,4 +1,4 @@
-"""The vocabulary of a model exported for CTranslate2: text to subwords to text, no TensorFlow."""
+"""The vocabulary of a model exported to CTranslate2: text to subwords and back, no TensorFlow."""
 
 import json
 import os
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-# As `MarianTokenizer` tells the symbol of a language from text.
+# The pattern by which `MarianTokenizer` recognises the symbol of a language.
 _LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
 
 
 class Subwords:
-    """Splits and joins text as the tokenizer of the exported model does.
+    """Splits and joins text like the tokenizer of the exported model.
 
     Args:
-        folder: what `export_ctranslate2` wrote.
+        folder: the folder that `export_ctranslate2` wrote.
 
     Attributes:
         end: the end symbol.
@@ -32,8 +32,8 @@ class Subwords:
         folder = Path(folder)
         config = json.loads((folder / "config.json").read_text("utf-8"))
         self.end, self._unknown = config["eos_token"], config["unk_token"]
-        # An imported Marian model has a vocabulary file for each side, and may translate to several
-        # languages, which a source sentence begins with the symbol of.
+        # An imported Marian model has a vocabulary file for each side. It may translate to several
+        # languages; a source sentence then begins with the symbol of one.
         self._is_marian = (folder / "source.spm").exists()
         names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
         processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
@@ -57,13 +57,13 @@ class Subwords:
         return _split(self._target, sentences)
 
     def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
-        """The texts of target subwords, without special symbols; white space may be at the ends."""
-        if self._is_marian:  # whose tokenizer leaves out unknown pieces
+        """Joins target subwords to texts without special symbols; white space may surround them."""
+        if self._is_marian:  # its tokenizer drops unknown pieces
             translations = ([piece for piece in t if piece != self._unknown] for t in translations)
         return self._target.decode(list(translations))
 
     def _language(self, sentence):
-        """The symbol of a language that the sentence begins with, or nothing."""
+        """The language symbol at the beginning of the sentence, or an empty one."""
         found = _LANGUAGE.match(sentence)
         return found[0] if found and found[0] in self._languages else b""
 

@@ -1,1 +1,1 @@
-"""Published models of other toolkits, read into a model_dir."""
+"""Imports published models of other toolkits."""

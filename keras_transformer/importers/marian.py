@@ -1,4 +1,4 @@
-"""Marian models, such as OPUS-MT's, from a folder as Hugging Face's Transformers saves them."""
+"""Imports Marian models, such as OPUS-MT, from a folder that Hugging Face's Transformers saved."""
 
 import dataclasses
 import json
@@ -19,8 +19,8 @@ _FILES = ("config.json", "source.spm", "target.spm", "vocab.json")
 _TARGET_VOCABULARY = "target_vocab.json"
 _SAFETENSORS, _PYTORCH = "model.safetensors", "pytorch_model.bin"
 
-# Added to the logits of padding, which begins a translation but is never part of one. There is no
-# probability left in float32, and label smoothing over the vocabulary bears it.
+# Added to the logit of padding, which begins a translation but never occurs in one. Its probability
+# is then 0 in float32, and label smoothing over the vocabulary still works.
 _NEVER = -1000.0
 
 _FIELDS = {
@@ -49,7 +49,7 @@ _DEFAULTS = {
     "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
 }
-# What Transformers' own Marian model does not do either, or ours does not.
+# Values that Transformers' own Marian model, or ours, requires.
 _EXPECTED = {
     "model_type": "marian",
     "normalize_before": False,
@@ -78,18 +78,18 @@ def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokeniz
     """Reads a Marian model that Hugging Face's Transformers saved.
 
     The folder holds `config.json`, the weights in `model.safetensors` or `pytorch_model.bin` (which
-    needs PyTorch to be read), `source.spm`, `target.spm` and `vocab.json`. Generation settings are
-    not read: how to search is said to `Translator`.
+    needs PyTorch), `source.spm`, `target.spm` and `vocab.json`. Generation settings are not read:
+    the search options belong to `Translator`.
 
     Args:
-        folder: as `git clone` or `save_pretrained` makes it.
+        folder: a folder that `git clone` or `save_pretrained` made.
 
     Returns:
-        The model, in float32, and its vocabulary.
+        The model, in float32, and its tokenizer.
 
     Raises:
-        UserError: a file is missing or damaged, or the model is of another kind: all reasons that
-            can be found at once.
+        UserError: a file is missing or damaged, or the model is of another kind; the message gives
+            all reasons that can be found at once.
 
     Example:
         >>> model, tokenizer = import_marian("opus-mt-en-fr")
@@ -126,7 +126,7 @@ def _check_files(folder):
 
 
 def _check_one_vocabulary(folder):
-    """Raises `UserError` if the target has ids of its own, since ours are shared."""
+    """Raises `UserError` if the target side has its own ids, since ours are shared."""
     other = folder / _TARGET_VOCABULARY
     if other.is_file():
         if _read_json(other) != _read_json(folder / "vocab.json"):
@@ -148,7 +148,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _configuration(marian, tokenizer, folder) -> TransformerConfig:
-    """Ours for theirs; raises `UserError` with every reason why there is none."""
+    """Converts their configuration to ours; raises `UserError` with every reason against it."""
     if not isinstance(marian, dict):
         raise UserError(f"{folder}/config.json: expected a JSON object")
     marian = {**_DEFAULTS, **marian}
@@ -184,9 +184,9 @@ def _configuration(marian, tokenizer, folder) -> TransformerConfig:
 
 
 def _are_apart(arrays) -> bool:
-    """Whether source and target have matrices of their own, whatever the configuration says.
+    """Whether source and target have different matrices, whatever the configuration says.
 
-    Transformers 5 ties nothing where `tie_word_embeddings` is false; Transformers 4 still shared.
+    If `tie_word_embeddings` is false, Transformers 5 ties nothing, but Transformers 4 still shared.
     """
     names = (_SOURCE, _TARGET)
     return all(name in arrays for name in names) and not np.array_equal(*map(arrays.get, names))
@@ -206,17 +206,17 @@ def _read_weights(folder) -> dict[str, np.ndarray]:
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         return {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    except Exception as error:  # torch.load raises what the file's content makes it raise
+    except Exception as error:  # torch.load may raise anything, depending on the file
         kind = type(error).__name__
         raise UserError(f"{path}: expected weights saved by PyTorch, found a {kind}") from error
 
 
 def _set_weights(model, arrays, folder):
-    """Assigns every weight; raises `UserError` with every reason why one cannot be."""
+    """Assigns every weight; raises `UserError` with every reason against it."""
     config = model.config
     known = {_BIAS, *_POSITIONS}
     if not config.tie_output:
-        known.add(_SHARED)  # which Transformers 5 then writes beside the matrices that it uses
+        known.add(_SHARED)  # Transformers 5 then saves it besides the matrices in use
     values, missing, reasons = {}, [], []
     for weight in model.weights:
         path = weight.path.partition("/")[2]
@@ -261,7 +261,7 @@ def _set_weights(model, arrays, folder):
 
 
 def _their_names(path: str, config: TransformerConfig) -> list[str]:
-    """The names of one of our weights in their files; tied weights have several."""
+    """The names that one of our weights has in their files; tied weights have several."""
     if layer := re.fullmatch(r"(encoder|decoder)/layer_(\d+)/(.+)/(\w+)", path):
         side, index, sublayer, weight = layer.groups()
         return [f"model.{side}.layers.{index}.{_SUBLAYERS[sublayer]}.{_WEIGHTS[weight]}"]
@@ -276,7 +276,7 @@ def _their_names(path: str, config: TransformerConfig) -> list[str]:
 
 
 def _other_positions(arrays) -> list[str]:
-    """The names of position tables that are not the sinusoids which our model computes."""
+    """The names of position tables that differ from the sinusoids of our model."""
     other = []
     for name in _POSITIONS:
         if name not in arrays:

@@ -1,4 +1,4 @@
-"""Reading of `.safetensors` files: an 8-byte length, a JSON header, raw little-endian arrays."""
+"""Reads `.safetensors` files: an 8-byte length, a JSON header, raw little-endian arrays."""
 
 import json
 import math
@@ -24,10 +24,10 @@ _DTYPES = {
 
 
 def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """The arrays of a `.safetensors` file by name; bfloat16 becomes float32.
+    """Reads the arrays of a `.safetensors` file by name; bfloat16 becomes float32.
 
     Raises:
-        UserError: the file cannot be read, is not whole, or has an array of another kind.
+        UserError: the file cannot be read, is incomplete, or has an array of another kind.
     """
     try:
         with open(path, "rb") as file:

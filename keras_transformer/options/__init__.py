@@ -1,4 +1,4 @@
-"""Checked records of options, from which the commands make their flags; none needs a backend."""
+"""Validated records of options, from which the commands make their flags; none needs a backend."""
 
 from keras_transformer.options.parsing import ParsingOptions
 from keras_transformer.options.search import SearchOptions

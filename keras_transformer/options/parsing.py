@@ -5,8 +5,8 @@ import dataclasses
 from keras_transformer.records import Record, field
 
 LINEARIZATIONS = ("brackets", "words")
-# Defaults of `SearchOptions` for parsers (paper, section 6.3), by linearization. In two symbols a
-# word, a tree is just as long as its sentence.
+# Defaults of `SearchOptions` for parsers (paper, section 6.3), by linearization. With two symbols
+# for each word, a tree is as long as its sentence.
 PARSER_SEARCH = {
     "brackets": {"beam_size": 21, "alpha": 0.3, "extra_length": 300},
     "words": {"beam_size": 21, "alpha": 0.3, "extra_length": 0},
@@ -15,7 +15,7 @@ PARSER_SEARCH = {
 
 @dataclasses.dataclass(frozen=True)
 class ParsingOptions(Record):
-    """Options of a parser's treebank. Every field is a flag of `train`.
+    """Options of a parser's training data. Every field is a flag of `train`.
 
     Raises:
         UserError: a value has the wrong type or is out of range.
@@ -24,11 +24,11 @@ class ParsingOptions(Record):
     linearization: str = field(
         "brackets",
         "how trees become symbols: brackets, as in the paper; words, two symbols for each "
-        "word, which needs fewer trees to learn",
+        "word, which a parser learns from fewer trees",
         LINEARIZATIONS,
     )
     extra_weight: float = field(
-        1.0, "how often each tree of --extra_source occurs for each time that the others occur"
+        1.0, "how often a tree of --extra_source occurs, relative to the other trees"
     )
     substituted: int = field(
         0,

@@ -6,10 +6,10 @@ from typing import Any
 from keras_transformer.records import Record, field
 
 NO_HYPOTHESIS = -1e9
-"""The score where there is no hypothesis: finite, so that JSON can hold it."""
-# Defaults of searches by CTranslate2: the formula and the rule for when a search ends that it has.
+"""The score of a missing hypothesis: finite, so that JSON can hold it."""
+# Defaults of searches by CTranslate2: its length penalty, and its rule for ending a search.
 CTRANSLATE2_SEARCH: dict[str, Any] = {"plain_length_penalty": True, "patience": 1.0}
-# Far beyond what is of use, so that a slip of the pen is an error and not an endless search.
+# Limits far beyond any use, so that a typing mistake is an error and not an endless search.
 MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
 
 
@@ -17,11 +17,11 @@ MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
 class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
-    Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, the end symbol
-    included.
+    Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, including the end
+    symbol.
 
     Raises:
-        UserError: a value has the wrong type or is out of range, or two of them exclude each other.
+        UserError: a value has the wrong type or is out of range, or two values exclude each other.
 
     Example:
         >>> SearchOptions(beam_size=5, alpha=1.0).n_best
@@ -45,23 +45,23 @@ class SearchOptions(Record):
         50, "maximum number of tokens that a translation has beyond those of its source"
     )
     max_length: int | None = field(
-        None, "maximum number of tokens of a translation; default: as extra_length allows"
+        None, "maximum number of tokens of a translation; default: limited by extra_length only"
     )
     min_length: int = field(
         1, "minimum number of tokens of a translation, unless the maximum is lower"
     )
     no_repeat_ngram: int = field(
-        0, "forbid that a sequence of this many tokens occurs twice; 0 allows it"
+        0, "forbid repeating any sequence of this many tokens; 0 allows it"
     )
     sample: bool = field(False, "sample beam_size translations at random instead of searching")
     temperature: float = field(1.0, "softmax temperature used when sampling")
     top_k: int = field(0, "sample only from this many most likely tokens; 0 for all")
     top_p: float = field(
-        1.0, "sample only from the most likely tokens that together have this probability"
+        1.0, "sample only from the most likely tokens whose total probability reaches this value"
     )
     seed: int | None = field(
         None,
-        "seed of sampling; with the number of a sentence it determines what is drawn; "
+        "seed of sampling; together with a sentence's number it determines the samples; "
         "default: a new one for each run",
     )
 
@@ -78,7 +78,7 @@ class SearchOptions(Record):
             self.expect_within("max_length", 1, LONGEST)
         self.expect_within("min_length", 1, LONGEST)
         self.expect_within("no_repeat_ngram", 0, LONGEST_NGRAM)
-        # Smaller ones would be 0 in float32.
+        # Smaller temperatures would be 0 in float32.
         self.expect("temperature", self.temperature >= 1e-6, "at least 1e-6")
         self.expect("top_k", self.top_k >= 0, "at least 0")
         self.expect("top_p", 1e-6 <= self.top_p <= 1, "in [1e-6, 1]")
@@ -95,16 +95,17 @@ class SearchOptions(Record):
         self.expect(name, least <= getattr(self, name) <= most, f"in [{least}, {most}]")
 
     def longest(self, source_length):
-        """The most tokens a translation of a source of so many tokens may have, both with the end.
+        """The maximum length of a translation, in tokens including the end symbol.
 
         Args:
-            source_length: an integer, or an integer tensor of any shape.
+            source_length: length of the source, in tokens including the end symbol: an integer, or
+                an integer tensor of any shape.
         """
         longest = source_length + self.extra_length
         if self.max_length is None:
             return longest
         if isinstance(longest, int):
             return min(longest, self.max_length)
-        from keras import ops  # only here: flags are defined without Keras
+        from keras import ops  # here, since flags are defined without Keras
 
         return ops.minimum(longest, self.max_length)

@@ -20,15 +20,15 @@ class ServingOptions(Record):
     max_queue: int = field(256, "maximum number of requests that wait for a batch; else 429")
     max_connections: int = field(2000, "maximum number of open connections; else 503")
     request_timeout: float = field(
-        60.0, "seconds that a request may wait and be computed once it was read; else 504"
+        60.0, "seconds from reading a request until its answer must be computed; else 504"
     )
     read_timeout: float = field(
         10.0,
-        "seconds that a client may take to send the headers of a request, to send its body "
-        "(else 408), to read the answer, and to leave a connection unused",
+        "seconds that a client may take to send a request's headers, to send its body (else 408) "
+        "or to read the answer, and that a connection may stay unused",
     )
     batch_wait_ms: float = field(
-        2.0, "milliseconds that a request waits for others to be translated with"
+        2.0, "milliseconds that a request waits for others to join its batch"
     )
 
     def __post_init__(self):
@@ -42,7 +42,7 @@ class ServingOptions(Record):
             "max_connections",
         ):
             self.expect(name, getattr(self, name) >= 1, "at least 1")
-        # Years of seconds would overflow in the clock of a thread.
+        # Years, in seconds, would overflow in a thread's clock.
         self.expect("request_timeout", 0 < self.request_timeout <= 86_400, "in (0, 86400]")
         self.expect("read_timeout", 0 < self.read_timeout <= 86_400, "in (0, 86400]")
         self.expect("batch_wait_ms", 0 <= self.batch_wait_ms <= 10_000, "in [0, 10000]")

@@ -7,7 +7,7 @@ from keras_transformer.records import Record, field
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""
-# The fields that may differ when a run is resumed: all others decide what its weights become.
+# The fields that may differ when a run is resumed: all others determine the trained weights.
 MAY_CHANGE = frozenset(
     (
         *("steps", "jit_compile", "report_steps", "validation_steps"),
@@ -27,9 +27,9 @@ class TrainingOptions(Record):
 
     steps: int = field(6000, "number of updates")
     tokens_per_batch: int = field(
-        4096, "maximum number of source tokens, and of target tokens, in a batch, padding included"
+        4096, "maximum number of source tokens, and of target tokens, in a batch, including padding"
     )
-    max_length: int = field(256, "drop pairs with a side of more tokens than this")
+    max_length: int = field(256, "drop pairs whose source or target has more tokens than this")
     learning_rate: float | None = field(
         None,
         "peak learning rate, reached at the end of warm-up; default: the paper's, which "
@@ -43,9 +43,8 @@ class TrainingOptions(Record):
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
     bidirectional_steps: int = field(
         0,
-        "number of updates, the first of the steps, that train both directions: on each pair, and "
-        "on the pair with its sides exchanged, so that half of their text is not for the "
-        "direction wanted",
+        "number of first updates that train both directions, on each pair and on the pair with its "
+        "sides exchanged; half of their text is then in the other direction",
     )
     r_drop: float = field(
         0.0,
@@ -53,35 +52,35 @@ class TrainingOptions(Record):
         "dropout; 0 disables it",
     )
     clip_norm: float = field(
-        0.0, "maximum global norm of gradients, which are scaled down to it; 0 disables clipping"
+        0.0, "maximum global norm of gradients, larger ones are scaled down; 0 disables clipping"
     )
     ema_decay: float = field(
         0.0,
-        "decay rate of a moving average of the weights, for --weights=ema of other commands; "
-        "0 keeps none",
+        "decay rate of the moving average of the weights, for --weights=ema of other commands; "
+        "0 keeps no average",
     )
     num_microbatches: int = field(
         1,
-        "number of micro-batches that each batch is split into and computed in turn: less "
+        "number of micro-batches that each batch is split into, computed one after another: less "
         "memory, same update",
     )
     parallel_parts: int | None = field(
         None,
-        "number of parts of a batch to compute at the same time; default: on a CPU with a d_model "
-        "of at most 256, one for each core, of at least 1,024 tokens; else 1",
+        "number of parts of a batch to compute in parallel; default: on a CPU with a d_model of at "
+        "most 256, one for each core, of at least 1,024 tokens; else 1",
     )
     dtype_policy: str = field(
         "float32",
-        "precision of matrix products; weights and updates stay in float32; auto: bfloat16 where "
-        "this machine multiplies it faster",
+        "precision of matrix products; weights and updates stay in float32; auto: bfloat16 if this "
+        "machine multiplies it faster",
         ("auto", "float32", "mixed_bfloat16", "mixed_float16"),
     )
     lowercase: bool = field(
-        False, "convert all text to lower case, translations too; validation then ignores case"
+        False, "convert all text, also translations, to lower case; validation then ignores case"
     )
     bpe_dropout: float = field(
         0.0,
-        "share of merges left out at random when training text is tokenised, anew in each epoch",
+        "share of BPE merges skipped at random when training text is tokenised, anew in each epoch",
     )
     word_dropout: float = field(
         0.0,
@@ -90,8 +89,8 @@ class TrainingOptions(Record):
     )
     seed: int = field(
         1,
-        "seed of initial weights, dropout, the order of pairs and the sample that the "
-        "vocabulary is learned from",
+        "seed of initial weights, dropout, the order of pairs, and the sample of text for learning "
+        "the vocabulary",
         largest=2**32 - 1,
     )
     jit_compile: bool = field(
@@ -101,15 +100,15 @@ class TrainingOptions(Record):
     validation_steps: int = field(1000, "number of updates between validations")
     checkpoint_steps: int = field(1000, "number of updates between checkpoints")
     checkpoint_minutes: float = field(
-        10.0, "maximum number of minutes between checkpoints; 0 for no such limit"
+        10.0, "maximum number of minutes between checkpoints; 0 for no limit"
     )
-    keep_checkpoints: int = field(20, "number of checkpoints to keep, the last ones")
+    keep_checkpoints: int = field(20, "number of last checkpoints to keep")
     average_checkpoints: int = field(
         5, "number of last checkpoints to average, for the final evaluation and for other commands"
     )
     best_by: str = field(
         "score",
-        "what decides which validation is best: the score (BLEU, or F1 of a parser) or the loss",
+        "figure that decides which validation is best: score (BLEU, or F1 of a parser) or loss",
         ("score", "loss"),
     )
     stop_patience: int = field(
@@ -118,12 +117,11 @@ class TrainingOptions(Record):
     )
     max_skipped_updates: int = field(
         200,
-        "stop once more than this many updates were skipped because their gradient was not finite",
+        "stop once more than this many updates were skipped for a gradient that was not finite",
     )
     device_flops: float | None = field(
         None,
-        "floating-point operations per second that a device sustains, for an estimate of the "
-        "training cost",
+        "floating-point operations per second that a device sustains, to estimate training cost",
     )
 
     def __post_init__(self):
@@ -159,7 +157,7 @@ class TrainingOptions(Record):
         )
 
     def schedule(self, d_model: int) -> "kt.InverseSquareRootSchedule":
-        """The learning rate of each update of a model of this width."""
+        """The learning-rate schedule for a model of this width."""
         if self.learning_rate is None:
             return kt.InverseSquareRootSchedule(d_model, self.warmup_steps)
         return kt.InverseSquareRootSchedule.with_peak(

@@ -1,7 +1,7 @@
 """Trees as sentences of another language ("Grammar as a Foreign Language", Vinyals et al., 2015).
 
-`(S (NP XX XX NP) (VP XX VP) . S)`: an opening bracket of each constituent, its children, a closing
-bracket; of words nothing is written but that they are there.
+`(S (NP XX XX NP) (VP XX VP) . S)`: each constituent is an opening bracket, its children and a
+closing bracket. A word becomes the placeholder `XX`, and punctuation its tag.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.trees import Close, Leaf, Open, Tree
 
-WORD = "XX"  # what is written for a word
+WORD = "XX"  # the placeholder of a word
 PUNCTUATION_TAGS = frozenset({",", ":", "``", "''", "."})  # scoring needs these
 
 
@@ -17,8 +17,8 @@ def linearize(tree: Tree, keep_tags: bool = False) -> str:
     """The symbols of a tree, separated by spaces.
 
     Args:
-        tree: of which no tag of a word begins with a bracket.
-        keep_tags: whether each word's tag is written, rather than `XX` for all but punctuation.
+        tree: a tree in which no word's tag begins with a bracket.
+        keep_tags: whether to write each word's tag, rather than `XX` for all but punctuation.
 
     Example:
         >>> linearize(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))"))
@@ -40,7 +40,7 @@ def delinearize(symbols: str, words: Sequence[str]) -> Tree:
     """The tree of these symbols and words: the inverse of `linearize`.
 
     Raises:
-        UserError: the symbols are not those of one tree over these words; `repair` makes them so.
+        UserError: the symbols are not one tree over these words; `repair` accepts any symbols.
 
     Example:
         >>> format_tree(delinearize("(NP XX NP)", ["Dogs"]))

@@ -1,19 +1,19 @@
-"""Reduces a treebank's trees to what a parser learns: no functions, no traces."""
+"""Reduces a treebank's trees to what a parser learns, without functions and traces."""
 
 import re
 
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.trees import ROOT, ROOT_LABELS, Close, Leaf, Open, Tree
 
-TRACE = "-NONE-"  # the tag of what has no sound: traces, zero elements
+TRACE = "-NONE-"  # the tag of silent elements, such as traces
 
 _FUNCTION = re.compile(r"(?<=.)[-=].*")
 
 
 def base_label(label: str) -> str:
-    """A label without functions and indices: what is before its first `-` or `=`.
+    """A label without functions and indices: the part before its first `-` or `=`.
 
-    A label that begins with one, such as `-LRB-` or `-NONE-`, is whole.
+    A label that begins with a hyphen, such as `-LRB-` or `-NONE-`, stays whole.
 
     Example:
         >>> base_label("NP-SBJ-1"), base_label("NP=2"), base_label("-LRB-")
@@ -23,18 +23,18 @@ def base_label(label: str) -> str:
 
 
 def normalize(tree: Tree) -> Tree:
-    """The tree that a parser is to find (paper, section 6.3).
+    """The tree that a parser should find (paper, section 6.3).
 
-    Functions and indices of labels go, then traces, then constituents that this leaves empty, and
-    the bracket around the sentence. A constituent that has another of the same label as its only
-    child stays, as EVALB counts both. Several constituents, or a word alone, in the bracket around
-    the sentence stay in one labelled `TOP`, so that there is always one root.
+    This removes functions and indices of labels, traces, constituents that are then empty, and the
+    bracket around the sentence. A constituent whose only child has the same label stays, since
+    EVALB counts both. If the bracket around the sentence holds several constituents, or a single
+    word, it stays and is labelled `TOP`, so that there is always one root.
 
     Returns:
         A tree with one root, of at least one word.
 
     Raises:
-        UserError: the tree has no word but traces.
+        UserError: the tree has no words except traces.
 
     Example:
         >>> format_tree(normalize(parse_tree("( (S (NP-SBJ (-NONE- *)) (VP (VB Go))))")))
@@ -55,7 +55,7 @@ def normalize(tree: Tree) -> Tree:
 
 
 def without_empty(items) -> list:
-    """The items of a tree without brackets around nothing."""
+    """The items of a tree without empty constituents."""
     kept: list[Open | Leaf | Close] = []
     for item in items:
         if isinstance(item, Close) and kept and isinstance(kept[-1], Open):
@@ -66,7 +66,7 @@ def without_empty(items) -> list:
 
 
 def _is_constituent(items) -> bool:
-    """Whether the items are one constituent, and not several, or a word."""
+    """Whether the items are exactly one constituent, not several and not a word."""
     depth = 0
     for index, item in enumerate(items):
         depth += isinstance(item, Open) - isinstance(item, Close)

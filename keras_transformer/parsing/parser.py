@@ -1,4 +1,4 @@
-"""Parser: sentences in, trees out."""
+"""Parser: turns sentences into trees."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from keras_transformer.sentences import as_text
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translator import Translator
 
-# The tags of words that are nothing but punctuation; of other marks the model says which.
+# The tags of words that are always punctuation; for ambiguous marks, the model's tag counts.
 _PUNCTUATION = {
     **dict.fromkeys([","], ","),
     **dict.fromkeys([".", "?", "!"], "."),
@@ -28,10 +28,11 @@ _AMBIGUOUS = frozenset({"'", '"'})
 class Parser:
     """Finds the constituents of sentences by translating them to symbols of trees (section 6.3).
 
-    What the model says is repaired, so that each sentence has a tree over just its words.
+    `repair` corrects the model's output, so that each sentence gets a tree over exactly its words.
 
     Args:
-        translator: with the vocabulary of a parser. `search_defaults` has the paper's search.
+        translator: a translator with a parser's vocabulary. `search_defaults` has the paper's
+            search options.
 
     Raises:
         UserError: the vocabulary is not a parser's.
@@ -51,7 +52,7 @@ class Parser:
         self.translator = translator
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
-        """The tree of each sentence in the treebank's notation, in order; of no words, no tree.
+        """Returns each sentence's tree in the treebank's notation; "" if it has no words.
 
         Args:
             sentences: words separated by white space, as the Penn Treebank splits them.
@@ -59,8 +60,8 @@ class Parser:
         return [format_tree(tree) if tree else "" for tree in self.parse(sentences)]
 
     def parse(self, sentences: Iterable[str]) -> list[Tree]:
-        """The tree of each sentence; an empty one of a sentence without words."""
-        # What is not UTF-8 comes out as it came in.
+        """Returns each sentence's tree; an empty tree if it has no words."""
+        # Bytes that are not UTF-8 are returned as they were read.
         all_words = [text.split() for text in as_text(sentences, errors="surrogateescape")]
         symbols = self.translator([" ".join(words) for words in all_words])
         return trees_of(symbols, all_words, self.translator.tokenizer)
@@ -69,7 +70,7 @@ class Parser:
 def trees_of(
     symbols: Sequence[str], sentences: Sequence[Sequence[str]], tokenizer: ParsingTokenizer
 ) -> list[Tree]:
-    """The trees that a model means by symbols, over the words of sentences."""
+    """The trees of a model's output symbols, repaired, over the words of sentences."""
     as_text = as_brackets if tokenizer.two_a_word else str
     return [
         _with_punctuation(repair(as_text(text), words)) if words else ()
@@ -78,16 +79,16 @@ def trees_of(
 
 
 def search_defaults(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The options of a search that differ from those of translation (paper, section 6.3)."""
+    """The search options in which parsing differs from translation (paper, section 6.3)."""
     if not isinstance(tokenizer, ParsingTokenizer):
         return {}
     return dict(PARSER_SEARCH[tokenizer.linearization])
 
 
 def _with_punctuation(tree: Tree) -> Tree:
-    """The tree with a tag of punctuation at a word just if the word is punctuation.
+    """Gives a word a punctuation tag if, and only if, the word is punctuation.
 
-    Scoring leaves out words by their tags, and what is left must be the same words everywhere.
+    Scoring deletes words by their tags, and must keep the same words in both trees.
     """
 
     def tag(leaf):

@@ -1,4 +1,4 @@
-"""Any symbols whatever as a tree over the words of a sentence."""
+"""Turns any sequence of symbols into a tree over the words of a sentence."""
 
 from collections.abc import Sequence
 
@@ -9,24 +9,24 @@ from keras_transformer.parsing.trees import ROOT, Close, Leaf, Open, Tree
 
 
 def repair(symbols: str, words: Sequence[str]) -> Tree:
-    """The tree that these symbols most nearly are: `delinearize`, of symbols that may be wrong.
+    """Returns the tree closest to these symbols: like `delinearize`, but the symbols may be wrong.
 
-    Read from left to right:
+    The symbols are read from left to right:
 
-    - An opening bracket that comes first is the root's, which nothing closes before the end. Where
-      something else comes first, the root is labelled `TOP`.
-    - A closing bracket closes the constituent of its label that was opened last, and all within it;
-      `)` alone the one that was opened last. Where there is none, it is left out.
-    - A symbol that is no bracket stands for the next word; behind the last word, it is left out.
-    - At the end all but the root is closed. Words that nothing stands for are the root's.
-    - Constituents without a word are left out.
+    - An opening bracket at the beginning opens the root, which stays open until the end. If another
+      symbol comes first, the root is labelled `TOP`.
+    - A closing bracket closes the last opened constituent of its label, and all within it. `)`
+      alone closes the last opened constituent. If there is none, the bracket is dropped.
+    - Any other symbol stands for the next word; after the last word, it is dropped.
+    - At the end, all constituents are closed. Words without a symbol become children of the root.
+    - Constituents without a word are dropped.
 
     Args:
-        symbols: separated by spaces.
-        words: at least one, none of them with a space.
+        symbols: symbols separated by spaces.
+        words: the words, at least one, all without spaces.
 
     Returns:
-        A tree of one root over exactly these words.
+        A tree with one root over exactly these words.
 
     Raises:
         UserError: there is no word.

@@ -1,4 +1,4 @@
-"""More trees than a treebank has: constituents put in the places of others (Shi et al., 2021)."""
+"""Augments a treebank by exchanging constituents between trees (Shi et al., 2021)."""
 
 import random
 from collections import defaultdict
@@ -11,14 +11,14 @@ from keras_transformer.parsing.trees import Leaf, Open, Tree
 def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree]:
     """Yields each tree with some of its constituents replaced by others of the treebank.
 
-    A constituent is replaced with probability `share` by one of the same label, within one of the
-    same label, drawn from all of these; what is within it is then the other's, unchanged. Leaves
-    stay. A tree that would become more than twice as long, and ten words more, is left as it is.
+    A constituent is replaced with probability `share`. The replacement is drawn from all
+    constituents with the same label and the same label of the parent, and is copied unchanged.
+    Leaves stay. If a tree of n words would get more than 2n + 10 words, it stays unchanged.
 
     Args:
-        trees: with one root each, which is never replaced.
-        share: from 0 to 1.
-        seed: of the choice.
+        trees: trees with one root each, which is never replaced.
+        share: probability of a replacement, from 0 to 1.
+        seed: seed of the random choices.
 
     Example:
         >>> dogs = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))")
@@ -56,7 +56,7 @@ def substituted(trees: Sequence[Tree], share: float, seed: int) -> Iterator[Tree
 
 
 def _constituents(tree: Tree) -> Iterator[tuple[int, str]]:
-    """Finds the start of each constituent but the root, and the label of its parent."""
+    """Finds the start of each constituent except the root, and the label of its parent."""
     open_labels: list[str] = []
     for index, item in enumerate(tree):
         if isinstance(item, Open):

@@ -1,4 +1,4 @@
-"""Treebank files as pairs of sentences and trees in symbols, to learn translation from."""
+"""Treebank files as pairs of sentences and linearized trees, to train on like translations."""
 
 import functools
 import itertools
@@ -22,7 +22,7 @@ def normalized_trees(path: str | os.PathLike) -> Iterator[Tree]:
     """Yields the normalised trees of a file.
 
     Raises:
-        UserError: as `read_trees`, or a tree is of traces alone.
+        UserError: as for `read_trees`, or a tree holds only traces.
     """
     for number, tree in numbered_trees(path):
         try:
@@ -32,14 +32,14 @@ def normalized_trees(path: str | os.PathLike) -> Iterator[Tree]:
 
 
 class TreebankPairs(SentencePairs):
-    """The sentences of treebank files, and their trees in symbols.
+    """The sentences of treebank files, and their trees as symbols.
 
     Args:
-        files: in the Penn Treebank's notation, plain or `.gz`.
-        options: how trees are written, and what is done to have more of them.
-        extra_files: more trees, weighted by `options.extra_weight` (paper, section 6.3: the
-            semi-supervised setting mixes in 17 million sentences parsed by other parsers). A weight
-            of 2.5 puts each in twice, and a random half of them once more.
+        files: files in the Penn Treebank's notation, plain or `.gz`.
+        options: how trees are written and augmented.
+        extra_files: additional trees, weighted by `options.extra_weight` (paper, section 6.3: the
+            semi-supervised setting mixes in 17 million sentences parsed by other parsers). With a
+            weight of 2.5, each occurs twice, and a random half of them once more.
 
     Example:
         >>> TreebankPairs(["train.mrg"], ParsingOptions()).check()
@@ -60,16 +60,16 @@ class TreebankPairs(SentencePairs):
 
     @functools.cached_property
     def trees(self) -> list[Tree]:
-        """The normalised trees of `files`: not of `extra_files`, which may not fit in memory."""
+        """The normalised trees of `files`, without `extra_files`, which may not fit in memory."""
         return [tree for file in self.files for tree in normalized_trees(file)]
 
     def as_pair(self, tree: Tree) -> tuple[str, str]:
-        """The sentence of a tree, words separated by spaces, and its symbols."""
+        """The sentence of a tree, with words separated by spaces, and the tree's symbols."""
         in_words = self.options.linearization == "words"
         return " ".join(words(tree)), word_symbols(tree) if in_words else linearize(tree)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """All pairs in order: the trees, copies with substitutions, extra trees by weight."""
+        """Yields all pairs in order: trees, augmented copies, extra trees by weight."""
         yield from map(self.as_pair, self.trees)
         for seed in range(self.options.substituted):
             copies = substituted(self.trees, self.options.substituted_share, seed)
@@ -81,7 +81,7 @@ class TreebankPairs(SentencePairs):
                 yield from [self.as_pair(tree)] * times
 
     def blocks(self) -> Iterator[Block]:
-        """All pairs in their order.
+        """Yields all pairs in order.
 
         Raises:
             UserError: a file is not a treebank.

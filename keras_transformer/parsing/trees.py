@@ -1,4 +1,4 @@
-"""Trees as the sequence of their brackets and leaves, and the Penn Treebank's notation for them."""
+"""Trees as sequences of brackets and leaves, and their notation in the Penn Treebank."""
 
 import os
 import re
@@ -22,7 +22,7 @@ class Open(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A word with its part-of-speech tag: what the Penn Treebank writes as `(NN dog)`."""
+    """A word with its part-of-speech tag, in the Penn Treebank `(NN dog)`."""
 
     tag: str
     word: str
@@ -32,13 +32,12 @@ class Close(NamedTuple):
     """The closing bracket of the constituent opened last."""
 
 
-# A tree, left to right. Being flat, it may be as deep as it likes, and two are equal or not in one
-# comparison.
+# A tree, from left to right. It is flat, so that depth has no limit and two trees compare at once.
 Tree = tuple[Open | Leaf | Close, ...]
 
 
 def words(tree: Tree) -> list[str]:
-    """The words of a tree, those of traces among them.
+    """The words of a tree, including traces.
 
     Example:
         >>> words(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))"))
@@ -48,7 +47,7 @@ def words(tree: Tree) -> list[str]:
 
 
 def parse_tree(text: str) -> Tree:
-    """Reads a text with exactly one tree; raises `UserError` if it holds none, or several.
+    """Reads exactly one tree; raises `UserError` if the text holds none or several.
 
     Example:
         >>> parse_tree("(NP (NNS Dogs))")
@@ -63,15 +62,15 @@ def parse_tree(text: str) -> Tree:
 def read_trees(path: str | os.PathLike) -> Iterator[Tree]:
     r"""Yields the trees of a file in the Penn Treebank's notation (`.mrg`), plain or `.gz`.
 
-    A tree may take several lines and a line hold several trees; a line `*x* ...` between trees is a
-    comment. Words stay as they are written, with escapes such as `-LRB-` and `1\/2`.
+    A tree may span several lines, and a line may hold several trees; a line `*x* ...` between trees
+    is a comment. Words stay as written, with escapes such as `-LRB-` and `1\/2`.
 
     Args:
-        path: the file. The tree may stand in brackets without a label, or of `TOP`, `ROOT` or `S1`,
-            which `normalize` takes off.
+        path: the file. A tree may be in brackets without a label, or labelled `TOP`, `ROOT` or
+            `S1`, which `normalize` removes.
 
     Raises:
-        UserError: the file cannot be read, or a bracket, a word or a label is where none may be.
+        UserError: the file cannot be read, or a bracket, a word or a label is misplaced.
 
     Example:
         >>> sum(1 for _ in read_trees("train.mrg"))
@@ -82,14 +81,14 @@ def read_trees(path: str | os.PathLike) -> Iterator[Tree]:
 
 
 def numbered_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
-    """Yields what `read_trees` does, each tree with the number of the line that it begins in."""
+    """Yields the trees of `read_trees`, each with the number of its first line."""
     return _trees(read_lines(path), path)
 
 
 def _trees(lines: Iterable[str], path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
     tree: list[Any] = []
     label_may_follow = False
-    # Where in `tree` each begins; None for a leaf's, which is no item of its own.
+    # The index in `tree` where each begins; None for a leaf's bracket, which is not an item.
     open_brackets: list[Any] = []
     begins = number = 0
 
@@ -136,9 +135,9 @@ def _trees(lines: Iterable[str], path: str | os.PathLike) -> Iterator[tuple[int,
 
 
 def format_tree(tree: Tree) -> str:
-    """The tree in one line, as `parse_tree` reads it.
+    """The tree in one line, which `parse_tree` can read.
 
-    Brackets within words become `-LRB-` and `-RRB-`, since they would read as the tree's.
+    Brackets within words become `-LRB-` and `-RRB-`, to differ from the tree's brackets.
 
     Example:
         >>> format_tree((Open("NP"), Leaf("NNS", "Dogs"), Close()))

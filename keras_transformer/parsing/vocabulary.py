@@ -1,4 +1,4 @@
-"""The vocabulary of a parser: words and the classes of rare ones, and the symbols of trees."""
+"""The vocabulary of a parser: words, classes of rare words, and symbols of trees."""
 
 import functools
 import json
@@ -14,34 +14,33 @@ from keras_transformer.ragged import Ragged
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
 
 _SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
-_LEAST_COUNT = 2  # a word seen once tells more as an example of its class
-_LEAST_WORDS = 5  # of an ending: with fewer, a shorter one is their class
+_LEAST_COUNT = 2  # a word seen once is more useful as an example of its class
+_LEAST_WORDS = 5  # minimum number of words with an ending that makes a class
 _LONGEST_ENDING = 3
 
 
 class ParsingTokenizer(Tokenizer):
-    r"""A vocabulary of words for the source, of symbols of trees for the target.
+    r"""A vocabulary of words for the source, and of tree symbols for the target.
 
-    A sentence is words separated by white space, as the Penn Treebank splits them. Digits are all
-    alike, `\/` is `/`, a bracket `-LRB-` or `-RRB-`, and what is not known as it is written may be
-    in lower case. Any other word is its class: its shape (capitals, digits, a hyphen) and its
-    ending of up to three letters.
+    A sentence is words separated by white space, as the Penn Treebank splits them. Every digit
+    becomes 0, `\/` becomes `/`, and brackets become `-LRB-` and `-RRB-`. A word that is unknown as
+    written is looked up in lower case. Any other word is replaced by its class: its shape
+    (capitals, digits, a hyphen) and its ending of up to three letters.
 
-    With `two_a_word`, made for trees in two symbols a word (`word_symbols`), each word is two
-    symbols too: itself, or else the unknown symbol, and its class.
+    With `two_a_word`, meant for trees with two symbols for each word (`word_symbols`), each source
+    word is two symbols too: the word, or else the unknown symbol, and its class.
 
-    Ids: 0 pads, 1 starts, 2 ends a sentence, 3 is unknown; then symbols of trees, up to
-    `target_vocab_size`; then classes and words, up to `vocab_size`. Ids that are left stand for
-    nothing.
+    Ids: 0 padding, 1 start, 2 end of sentence, 3 unknown; then tree symbols, up to
+    `target_vocab_size`; then classes and words, up to `vocab_size`. Remaining ids are unused.
 
     Args:
-        symbols: of trees.
-        classes: of words.
-        words: how often each was seen.
+        symbols: the tree symbols.
+        classes: the word classes.
+        words: the words, with their counts in the training set.
         two_a_word: whether a word is two symbols.
         vocab_size: number of ids.
-        target_vocab_size: number of those that symbols of trees may have; None for as many as there
-            are symbols.
+        target_vocab_size: number of ids reserved for special and tree symbols; None for no more
+            than there are.
 
     Example:
         >>> pairs = [("Dogs bark", "(S (NP XX NP) (VP XX VP) S)")]
@@ -94,17 +93,18 @@ class ParsingTokenizer(Tokenizer):
     ) -> "ParsingTokenizer":
         """Learns a vocabulary from sentences and their trees.
 
-        All symbols of trees are in it, all classes of enough words, and of the words that were seen
-        twice the most frequent, as far as there is room.
+        It holds all tree symbols, all classes with enough words, and as many words as fit: the most
+        frequent ones, if seen at least twice.
 
         Args:
-            pairs: sentences and trees, in symbols separated by spaces.
+            pairs: sentences and trees, as words or symbols separated by spaces.
             vocab_size: number of ids.
             two_a_word: whether a word is two symbols.
-            target_vocab_size: number of ids for symbols of trees; None for as many as they are.
+            target_vocab_size: number of ids for special and tree symbols; None for no more than
+                there are.
 
         Raises:
-            UserError: there is no room for the symbols, or none for words.
+            UserError: there is no room for the symbols or for any word.
         """
         symbols: Counter[str] = Counter()
         written: Counter[str] = Counter()
@@ -153,9 +153,9 @@ class ParsingTokenizer(Tokenizer):
         return tf.ragged.map_flat_values(self._symbol_ids.lookup, tf.strings.split(text))
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
-        """The same ids with some words unknown, so that there are unknown words to learn from.
+        """Replaces some words by unknown ones at random, so that the model learns to handle them.
 
-        A word seen n times is taken for one with probability `dropout / (dropout + n)`.
+        A word seen n times is replaced with probability `dropout / (dropout + n)`.
         """
         counts = np.fromiter(self._words.values(), float)
         word = sentences.ids - self._first_word
@@ -177,7 +177,7 @@ class ParsingTokenizer(Tokenizer):
         return class_ids
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """The symbols of trees among the ids, separated by spaces."""
+        """The tree symbols among the ids, separated by spaces."""
         names = tf.constant([*_SPECIAL, *self._symbols])
         is_symbol = (ids >= len(_SPECIAL)) & (ids < len(_SPECIAL) + len(self._symbols))
         names = tf.ragged.map_flat_values(
@@ -223,14 +223,14 @@ def _filled_up(names: list[str], size: int) -> list[str]:
 
 
 def _table(names: list[str], first_id: int) -> tf.lookup.StaticHashTable:
-    # A table may not be empty, and the empty word is never looked for.
+    # A table must not be empty, and the empty word is never looked up.
     ids = [UNKNOWN_ID, *range(first_id, first_id + len(names))]
     entries = tf.lookup.KeyValueTensorInitializer(tf.constant(["", *names]), tf.constant(ids))
     return tf.lookup.StaticHashTable(entries, default_value=UNKNOWN_ID)
 
 
 def _plain(words: tf.Tensor) -> tf.Tensor:
-    """Words as the vocabulary has them: valid UTF-8, no escapes, digits alike."""
+    """Words in the vocabulary's form: valid UTF-8, no escapes, every digit 0."""
     words = tf.strings.unicode_transcode(words, "UTF-8", "UTF-8")
     for pattern, plain in ((r"\\([/*])", r"\1"), (r"\(", "-LRB-"), (r"\)", "-RRB-"), (r"\d", "0")):
         words = tf.strings.regex_replace(words, pattern, plain)
@@ -238,7 +238,7 @@ def _plain(words: tf.Tensor) -> tf.Tensor:
 
 
 def _classes(plain: tf.Tensor, length: int) -> tf.Tensor:
-    """The class of each word, by its shape and its last `length` letters."""
+    """The class of each word, from its shape and its last `length` letters."""
 
     def is_like(pattern):
         return tf.strings.regex_full_match(plain, pattern)

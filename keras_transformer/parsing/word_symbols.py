@@ -1,10 +1,10 @@
-"""Trees as two symbols a word: what opens before it, then its tag and how much closes behind it.
+"""Trees as two symbols for each word: the brackets that open before it; its tag and closing count.
 
 `(S(NP NNS/1 (VP VBP/1 ( ./1` is `(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))`. A sentence of n words
-has 2n symbols, and in a source of two symbols a word each word stands where its two do, so that the
-decoder need not count. Labels of closing brackets follow from those of the opening ones. This is
-parsing as sequence labelling (Gomez-Rodriguez and Vilares, 2018), in two parts, so that there are
-only some hundreds of symbols.
+has 2n symbols. If the source has two symbols for each word too, both sides align by position, and
+the decoder need not count. Labels of closing brackets follow from the opening ones. This is parsing
+as sequence labelling (Gomez-Rodriguez and Vilares, 2018), split in two so that there are only a few
+hundred symbols.
 """
 
 import re
@@ -17,7 +17,7 @@ _TAG_AND_CLOSING = re.compile(r"(.+)/(\d{1,9})")
 
 
 def word_symbols(tree: Tree) -> str:
-    """The symbols of a tree of one root, separated by spaces.
+    """The symbols of a tree with one root, separated by spaces.
 
     Example:
         >>> word_symbols(parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)))"))
@@ -42,7 +42,7 @@ def word_symbols(tree: Tree) -> str:
 def as_brackets(symbols: str) -> str:
     """The same tree in the symbols of `linearize(tree, keep_tags=True)`.
 
-    Never fails: what closes nothing is left out, what is no symbol of a word is kept as it is.
+    Never fails: surplus closing brackets are dropped, and unknown symbols are kept.
 
     Example:
         >>> as_brackets("(S(NP NNS/1 (VP VBP/2")

@@ -1,4 +1,4 @@
-"""The report of a run, or of several side by side: a page and pictures."""
+"""The report of one run, or of several side by side: a page and pictures."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The curves of runs, drawn with matplotlib: over steps and over time, several runs in one plot."""
+"""Draws the curves of runs with matplotlib, over steps and over time, several runs in one plot."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ class Plot(NamedTuple):
     """One plot of the report.
 
     Attributes:
-        name: of its file.
-        title: above it.
-        lines: (split, figure, style) of the curves that each run has in it.
-        is_log: whether the figures are on a logarithmic scale.
+        name: name of its file.
+        title: title above the plot.
+        lines: (split, figure, style) of each run's curves.
+        is_log: whether the scale is logarithmic.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
             for index, (split, name, style) in enumerate(plot.lines):
                 x, y = run.series(split, name, over)
                 label = run.name if index == len(plot.lines) - 1 else None
-                marker = "o" if len(x) == 1 else None  # a line of one point would not be seen
+                marker = "o" if len(x) == 1 else None  # a line of one point would be invisible
                 axes.plot(x, y, style, color=colour, label=label, marker=marker, linewidth=1.6)
         axes.set_xlabel(over if over == "step" else "hours of work")
         if plot.is_log:

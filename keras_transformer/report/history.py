@@ -15,14 +15,14 @@ class RunHistory:
     """The history of one run.
 
     Attributes:
-        name: of the model_dir.
-        figures: by split, "train" and "validation", the figures of each step: {name: value}, with
-            "step", and "hours" since the first start, without the pauses between starts.
+        name: name of the model_dir.
+        figures: for each split, "train" and "validation", the figures of each step: {name: value},
+            with "step", and "hours" of work since the first start, without pauses between starts.
         samples: rows of the last validation: source, translation, reference.
-        rows_by_length: number of rows of batches, by the length that they are padded to.
-        padding_share: of all source and target ids, or None where no checkpoint is left.
+        rows_by_length: number of rows for each padded length.
+        padding_share: share of padding in all source and target ids; None without a checkpoint.
         config: the fields of the model's configuration.
-        training: `ModelDir.load_training`'s record.
+        training: the record that `ModelDir.load_training` reads.
     """
 
     name: str
@@ -34,13 +34,13 @@ class RunHistory:
     training: dict[str, Any]
 
     def series(self, split: str, figure: str, over: str = "step") -> tuple[list, list]:
-        """The values of `over`, and those of a figure, where it is known and finite."""
+        """The values of `over` and of a figure, wherever the figure is known and finite."""
         entries = [e for e in self.figures[split] if e.get(figure) is not None]
         return [entry[over] for entry in entries], [entry[figure] for entry in entries]
 
     @property
     def scores(self) -> list[str]:
-        """The names of the validations' figures but loss and perplexity, such as "BLEU"."""
+        """The names of validation figures except loss and perplexity, such as "BLEU"."""
         known = {"time", "step", "split", "hours", "loss", "perplexity"}
         return [name for name in (self.figures["validation"] or [{}])[0] if name not in known]
 
@@ -63,7 +63,7 @@ def read_history(model_dir: ModelDir) -> RunHistory:
         raise UserError(f"{path}: expected the log of a training: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
-    # The last line may be one that a process is writing, or was when it was killed.
+    # The last line may be incomplete, while it is written or after the process was killed.
     entries = [entry for entry in entries if entry is not None]
     _add_hours(entries, [start["time"] for start in training["starts"]])
     samples = [entry["rows"] for entry in entries if entry["split"] == "samples"]
@@ -91,9 +91,10 @@ def _parsed(line):
 
 
 def _add_hours(entries, starts):
-    """Adds the hours that the run had worked: a start begins where the last entry before it ended.
+    """Adds to each entry the hours that the run had worked, without pauses between starts.
 
-    Entries at 10:00 and 11:00 of a start at 9:00, and one at 15:00 of a start at 14:00: 1, 2 and 3.
+    A start at 9:00 with entries at 10:00 and 11:00, and a start at 14:00 with an entry at 15:00,
+    give 1, 2 and 3 hours.
     """
     worked, last = 0.0, min(starts, default=None)
     starts = sorted(starts)

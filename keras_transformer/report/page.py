@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that needs nothing else, and its pictures as files."""
+"""The page of a report: one self-contained HTML file, with its pictures also as files."""
 
 import base64
 import datetime
@@ -30,11 +30,11 @@ def write_report(model_dirs: Sequence[ModelDir], output: str | os.PathLike | Non
 
     Args:
         model_dirs: the runs, finished or not.
-        output: a folder for `index.html` and the pictures, made if missing, whose files of the
-            same names are replaced; default: `report` in the first model_dir.
+        output: folder for `index.html` and the pictures, made if missing. Files of the same names
+            are replaced. Default: `report` in the first model_dir.
 
     Returns:
-        The page.
+        The path of the page.
 
     Raises:
         UserError: a model_dir holds no model, or one that was not trained there.
@@ -92,14 +92,14 @@ def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
     }
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     before, *pieces = page.split("{{")
-    for piece in pieces:  # so that nothing is replaced in what was filled in
+    for piece in pieces:  # never replaces anything within inserted text
         name, _, rest = piece.partition("}}")
         before += parts[name] + rest
     return before
 
 
 def _summary(runs):
-    """A row a run: size, data, the best validation and the last, time."""
+    """A table with a row for each run: steps, data, last and best validation, time."""
     columns = ("run", "step", "pairs", "padding", "last validation", "best validation", "hours")
     return _table([columns, *(_summary_row(run) for run in runs)])
 
@@ -141,7 +141,7 @@ def _image(name, content):
 
 
 def _samples(run):
-    """The samples of the last validation, with the words that differ from the reference marked."""
+    """The samples of the last validation; words that differ from the reference are marked."""
     blocks = [] if run.samples else ["<p>No validation recorded any."]
     for row in run.samples:
         translation, reference = row["translation"].split(), row["reference"].split()
@@ -165,7 +165,7 @@ def _marked(words: Sequence[str], same: Iterable[int], tag: str) -> str:
 
 
 def _options(runs):
-    """The fields of configurations and options; of several runs those that differ come first."""
+    """The fields of configurations and options; those that differ between runs come first."""
     fields: list[dict[str, Any]] = [{**run.config, **run.training["options"]} for run in runs]
     names = dict.fromkeys(name for values in fields for name in values)
 
@@ -179,11 +179,11 @@ def _options(runs):
 
 
 def _starts(run):
-    """Each start of a run: when, its command, and the machine."""
+    """Each start of a run: its time, its command, and the machine."""
     starts = run.training["starts"]
     commands = run.training["commands"]
     blocks = []
-    # Starts of earlier versions were recorded by their command alone.
+    # Earlier versions recorded only the command of each start.
     unknown: list[dict[str, Any]] = [{}] * (len(commands) - len(starts))
     for command, start in zip(commands, [*unknown, *starts], strict=True):
         when = "at an unknown time"
@@ -198,7 +198,7 @@ def _starts(run):
 
 
 def _table(rows: Sequence[Sequence[str]], marked: int = 0) -> str:
-    """A table whose first row is its head; the first `marked` rows after it stand out."""
+    """A table whose first row is its header; the first `marked` rows after it are highlighted."""
     head, *body = rows
     lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}" for cell in head)]
     for index, row in enumerate(body):

@@ -23,7 +23,7 @@ from keras_transformer.serving.tensor_json import parse_predict, predict_respons
 
 
 class _ModelName(Convertor[str]):
-    """A name, after which `:predict` may come."""
+    """A model name, which `:predict` may follow."""
 
     regex = "[^/:]+"
 
@@ -34,7 +34,7 @@ class _ModelName(Convertor[str]):
 
 
 class _Version(Convertor[int]):
-    """A number of 64 bits."""
+    """A version number that fits into 64 bits."""
 
     regex = "[0-9]{1,18}"
 
@@ -52,12 +52,12 @@ register_url_convertor("version", _Version())
 def create_app(
     server: Server, keys: Sequence[str] = (), cors_origins: Sequence[str] = ()
 ) -> Starlette:
-    """The application of a server.
+    """The ASGI application of a server.
 
     Args:
         server: the models and limits.
-        keys: with one of which a request must come; none: it need not.
-        cors_origins: of pages in browsers that may ask and read the answer; "*": of all.
+        keys: API keys, one of which each request must send; empty: none is needed.
+        cors_origins: origins of web pages that may use the server; "*": all.
     """
 
     async def predict(request: Request) -> Response:
@@ -145,5 +145,5 @@ async def _http_error(request, error):
 
 
 async def _internal_error(request, error):
-    """The traceback is in the log."""
+    """Answers without the traceback, which is in the log."""
     return json_response({"error": "the server failed to answer this request"}, 500)

@@ -1,4 +1,4 @@
-"""Requests of several clients become batches: a bounded queue, a token budget, a short wait."""
+"""Batches requests of several clients: a bounded queue, a token budget, a short wait."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ class Task(Hashable, Protocol):
 
 
 class QueueFull(Exception):
-    """As many requests wait as may."""
+    """The queue holds the maximum number of requests."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,17 +43,17 @@ class _Request:
 
 
 class Batcher:
-    """Worker threads that take what waits: the oldest request, and others of the same task.
+    """Worker threads that batch the oldest waiting request with others of the same task.
 
-    A batch is of whole requests, in the order in which they came. It has at most `tokens_per_batch`
-    tokens, unless one request alone has more.
+    A batch holds whole requests, in order of arrival. It has at most `tokens_per_batch` tokens,
+    unless a single request has more.
 
     Args:
         tokens_per_batch: the token budget of a batch.
-        max_wait: seconds that a request waits for company.
-        max_queued: requests that may wait, without those being computed.
-        workers: batches computed at the same time, each in a thread.
-        observe: called with the sentences and the tokens of each batch.
+        max_wait: seconds that a request waits for others to join its batch.
+        max_queued: maximum number of waiting requests, without those being computed.
+        workers: number of batches computed in parallel, each in a thread.
+        observe: called with the number of sentences and of tokens of each batch.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class Batcher:
             thread.start()
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def submit(self, task: Task, rows: Sequence[Any], tokens: int) -> Future:
         """Queues a request; the future gives the result of each row.
 
-        A request whose future is cancelled leaves the queue.
+        If the future is cancelled, the request leaves the queue.
 
         Raises:
-            QueueFull: `max_queued` requests wait.
+            QueueFull: `max_queued` requests are waiting.
         """
         request = _Request(task, rows, tokens, time.monotonic(), Future())
         with self._changed:
@@ -99,7 +99,7 @@ class Batcher:
         return request.future
 
     def close(self) -> None:
-        """Computes what waits, and ends the workers."""
+        """Computes the waiting requests, and ends the workers."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -114,7 +114,7 @@ class Batcher:
 
     def _work(self):
         while self._compute_next():
-            pass  # and keep nothing of what was computed, such as a version that is let go
+            pass  # and keep no reference, for example to a model version that is to be freed
 
     def _compute_next(self):
         batch = self._next_batch()
@@ -131,7 +131,7 @@ class Batcher:
         except Exception as error:
             if len(batch) == 1:
                 batch[0].future.set_exception(error)
-            else:  # each alone, so that none fails for what another asks
+            else:  # each alone, so that none fails because of another
                 for request in batch:
                     self._compute([request])
             return
@@ -140,7 +140,7 @@ class Batcher:
             request.future.set_result(part)
 
     def _next_batch(self):
-        """The next requests to compute; none once the batcher is closed and nothing waits."""
+        """The next requests to compute; empty once the batcher is closed and the queue is empty."""
         with self._changed:
             while True:
                 if not self._waiting:
@@ -157,7 +157,7 @@ class Batcher:
                 self._changed.wait(remaining)
 
     def _joined(self):
-        """The oldest request with those that join it, and whether no other could."""
+        """The oldest request with those that join it, and whether the batch is full."""
         first = self._waiting[0]
         batch, tokens = [first], first.tokens
         if not first.task.joins():

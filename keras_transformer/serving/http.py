@@ -1,4 +1,4 @@
-"""The HTTP server below the application: sockets, slow clients, an orderly end."""
+"""The HTTP server below the application: sockets, slow clients, orderly shutdown."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ _TOO_MANY = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; connections wait until a server accepts them.
+    """Opens a listening socket; connections wait until a server accepts them.
 
     Raises:
-        UserError: the address is unknown, or in use.
+        UserError: the address is unknown or in use.
     """
     try:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(
@@ -41,10 +41,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn with an end that is a success, and connections with deadlines.
+    """Uvicorn that exits successfully on a signal, and whose connections have deadlines.
 
     Args:
-        app: answers requests.
+        app: the application that answers requests.
         options: the limits.
     """
 
@@ -68,7 +68,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end the server, once what was begun is answered."""
+        """Makes SIGTERM and SIGINT end the server once it has answered its current requests."""
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self.stop)
@@ -77,13 +77,13 @@ class HttpServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Ends the server when what was begun is answered; at the second call, before that."""
+        """Ends the server once it has answered its current requests; a second call, at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 def _allow_open_files(connections):
-    """Raises the limit of open files, if it may be, to what the connections need."""
+    """Raises the limit of open files, as far as allowed, to what the connections need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + 256
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -92,16 +92,17 @@ def _allow_open_files(connections):
 
 
 class _Connection(H11Protocol):
-    """A connection that no client keeps by being slow.
+    """A connection that a slow client cannot hold open.
 
-    Uvicorn sets a clock when an answer is complete, and stops it at the next byte. Here it runs
-    from the start, until the headers of a request are complete; another watches the answer.
+    Uvicorn starts a timer when an answer is complete, and stops it at the next byte. Here the timer
+    runs from the start until the headers of a request are complete. Another one limits the time to
+    read the answer.
     """
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self._max_connections = self.limit_concurrency or 0
-        self.limit_concurrency = None  # by which uvicorn would count connections for itself
+        self.limit_concurrency = None  # else uvicorn would check it too, its own way
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -116,7 +117,7 @@ class _Connection(H11Protocol):
         if is_first:
             self._start_clock()
         self.conn.receive_data(data)
-        self.handle_events()  # stops the clock when it finds a request
+        self.handle_events()  # stops the timer when it finds a request
 
     def _start_clock(self):
         self._unset_keepalive_if_required()
@@ -125,7 +126,7 @@ class _Connection(H11Protocol):
         )
 
     def timeout_keep_alive_handler(self) -> None:
-        self.transport.abort()  # closing would wait until the client reads what was sent
+        self.transport.abort()  # `close` would wait until the client has read the answer
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -1,4 +1,4 @@
-"""The log of a server: a line of JSON for each event, to the standard error stream."""
+"""The log of a server: a line of JSON for each event, on standard error."""
 
 import datetime
 import json
@@ -21,10 +21,10 @@ class _JsonLines(logging.Formatter):
 
 
 def log_to_stderr(access: bool = True) -> None:
-    """Has the server, and uvicorn below it, write lines of JSON.
+    """Makes the server, and uvicorn below it, log lines of JSON to standard error.
 
     Args:
-        access: whether to write one for each request, too.
+        access: whether to log each request, too.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())

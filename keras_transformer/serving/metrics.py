@@ -12,7 +12,7 @@ class Metrics:
     """The metrics of one server; requests are counted by model, method and status.
 
     Args:
-        queued: how many requests wait now.
+        queued: returns the number of waiting requests.
     """
 
     def __init__(self, queued: Callable[[], int]):
@@ -43,11 +43,11 @@ class Metrics:
         self._seconds.labels(model, method).observe(seconds)
 
     def observe_batch(self, sentences: int, tokens: int) -> None:
-        """Counts what is computed together."""
+        """Counts a computed batch."""
         self._sentences.observe(sentences)
         self._batch_tokens.observe(tokens)
         self._tokens.inc(tokens)
 
     def text(self) -> bytes:
-        """All metrics."""
+        """All metrics as text."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Steps around the route of every request: the key, the log, the metrics."""
+"""Steps around every request: API key, log, metrics."""
 
 import hashlib
 import hmac
@@ -14,13 +14,13 @@ from keras_transformer.errors import UserError
 from keras_transformer.serving import page
 from keras_transformer.serving.server import Server, json_response
 
-# What answers without a key: probes, and the page that asks for the key.
+# Paths that need no key: probes, and the page that asks for the key.
 _OPEN = {"/healthz", "/readyz", *page.FILES}
 _LOG = logging.getLogger("keras_transformer.serving.access")
 
 
 class RequireKey:
-    """Refuses requests without `Authorization: Bearer KEY`, for one of the keys."""
+    """Refuses requests that do not send one of the keys, as `Authorization: Bearer KEY`."""
 
     def __init__(self, app: ASGIApp, keys: Iterable[str]):
         self._app = app
@@ -37,16 +37,16 @@ class RequireKey:
     def _is_known(self, scope):
         kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
         digest = _digest(key.strip().encode("latin-1"))
-        # A list, not a generator: every key is compared, whichever is the right one.
+        # A list, not a generator: every key is compared, even after a match.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return kind.lower() == "bearer" and any(matches)
 
 
 def read_keys(path: str) -> list[str]:
-    """The keys in a file, one a line; empty lines and those that begin with # are none.
+    """Reads the keys in a file, one a line; ignores empty lines and those that begin with #.
 
     Raises:
-        UserError: the file cannot be read, or has no key, or one that no header can hold.
+        UserError: the file cannot be read, has no key, or has one that no header can hold.
     """
     try:
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
@@ -65,7 +65,7 @@ def read_keys(path: str) -> list[str]:
 
 
 def _digest(key):
-    """A digest of fixed length, so that comparing tells nothing about the key."""
+    """A digest of fixed length, so that the time of a comparison reveals nothing about the key."""
     return hashlib.sha256(key).digest()
 
 

@@ -1,4 +1,4 @@
-"""The page at `/`, on which people try a model, and the requests that only the page makes."""
+"""The page at `/`, where people try a model, and the requests that only this page makes."""
 
 import asyncio
 from importlib import resources
@@ -14,7 +14,7 @@ from keras_transformer.analysis.pair_attention import WordAttention, word_number
 from keras_transformer.errors import UserError
 from keras_transformer.serving.server import Attention, Server, Translate, json_response
 
-# What the page lets people choose.
+# The search options that people can choose on the page.
 OPTIONS = (
     "beam_size",
     "n_best",
@@ -39,12 +39,12 @@ HEADERS = {
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # a new release of the server brings its own page
+    "Cache-Control": "no-cache",  # a new release of the server has a new page
 }
 
 
 def page_routes(server: Server) -> list[Route]:
-    """The routes of the page and of what it asks for."""
+    """The routes of the page and of its requests."""
 
     async def models(request: Request) -> Response:
         loaded = [model for model in server.models.values() if model.current]
@@ -79,7 +79,7 @@ def parse_translate(body: Any) -> tuple[list[str], dict[str, Any]]:
     """The texts and the options of a request such as `{"text": ["Two dogs."], "options": {}}`.
 
     Raises:
-        UserError: it asks for something else.
+        UserError: the body has another form.
     """
     texts, options = _values(body, "text", "options")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -93,7 +93,7 @@ def parse_attention(body: Any) -> tuple[str, str]:
     """The two texts of a request such as `{"text": "Two dogs.", "translation": "Zwei Hunde."}`.
 
     Raises:
-        UserError: it asks for something else.
+        UserError: the body has another form.
     """
     text, translation = _values(body, "text", "translation")
     if not isinstance(text, str) or not isinstance(translation, str):
@@ -102,7 +102,7 @@ def parse_attention(body: Any) -> tuple[str, str]:
 
 
 def _values(body, *names):
-    """The values of an object that has these names and no others; None where one is missing."""
+    """The values of an object for these names, and no others; None for a missing name."""
     if not isinstance(body, dict) or not set(body) <= set(names):
         raise UserError(f"expected an object of {' and '.join(names)}")
     return [body.get(name) for name in names]

@@ -1,4 +1,4 @@
-"""A server from its first to its last moment."""
+"""Runs a server from start to shutdown."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -24,21 +24,21 @@ def serve(
     keys: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
 ) -> None:
-    """Serves models until SIGTERM or SIGINT; what was begun by then is answered.
+    """Serves models until SIGTERM or SIGINT, and then still answers the current requests.
 
     Args:
-        models: what to serve. They are loaded while the server says that it is not ready.
+        models: the models to serve. While they are loaded, the server reports that it is not ready.
         options: the limits.
-        host: the address to listen at.
-        port: 0 for any free one, which is printed.
+        host: the address to listen on.
+        port: the port to listen on; 0 for any free one, which is printed.
         tokens_per_batch: the token budget of a batch.
-        workers: batches computed at the same time.
-        poll_seconds: how often to look for new versions.
-        keys: with one of which a request must come; none: it need not.
-        cors_origins: of pages in browsers that may ask.
+        workers: number of batches computed in parallel.
+        poll_seconds: seconds between checks for new versions.
+        keys: API keys, one of which each request must send; empty: none is needed.
+        cors_origins: origins of web pages that may use the server.
 
     Raises:
-        UserError: the address cannot be listened at, or a model cannot be loaded.
+        UserError: the server cannot listen on the address, or cannot load a model.
     """
     socket = listen(host, port)
     server = Server(models, options, tokens_per_batch, workers)

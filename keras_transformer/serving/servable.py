@@ -1,4 +1,4 @@
-"""The models of a server: translators, parsers, SavedModels, all with the same signatures."""
+"""The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
 import dataclasses
 import functools
@@ -22,18 +22,18 @@ from keras_transformer.sentences import as_text
 from keras_transformer.translation import Translation, utf_8
 from keras_transformer.translator import Translator
 
-Row = tuple[Any, ...]  # a value of each input of a signature, in the order of their names
+Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
 
 
 class Servable(Protocol):
-    """A model that answers. Its methods may be called by several threads at the same time."""
+    """A model that answers requests. Several threads may call its methods at the same time."""
 
     task: str  # "translation" or "parsing"
-    engine: str  # what computes: "tensorflow", "ctranslate2" or "saved_model"
+    engine: str  # "tensorflow", "ctranslate2" or "saved_model"
     signatures: Mapping[str, SignatureDef]
-    options: SearchOptions | None  # the defaults of `translate_n`; None: they cannot be chosen
-    max_tokens: int  # a text is read up to so many tokens
+    options: SearchOptions | None  # the defaults of `translate_n`; None: they are fixed
+    max_tokens: int  # the maximum number of tokens that are read of a text
     has_attention: bool
 
     def count_tokens(self, texts: Texts) -> list[int]:
@@ -41,7 +41,7 @@ class Servable(Protocol):
         ...
 
     def joins(self, signature: str) -> bool:
-        """Whether requests may be computed together, because no row depends on the others."""
+        """Whether requests may share a batch, because no row depends on the others."""
         ...
 
     def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ class Servable(Protocol):
     def translate_n(
         self, texts: Texts, options: SearchOptions | None = None
     ) -> list[list[Translation]]:
-        """The best translations of each text, best first; `options`: by default `self.options`."""
+        """The best translations of each text, best first, by `options` or else `self.options`."""
         ...
 
     def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
@@ -60,7 +60,7 @@ class Servable(Protocol):
 
 
 def signature_defs(n_best: int, names: Sequence[str]) -> dict[str, SignatureDef]:
-    """The signatures that `export_saved_model` writes, for a model that is not a SavedModel."""
+    """The signatures of `export_saved_model`, for a model that is not a SavedModel."""
     one: list[int] = []
     text, translation = ("text", DT_STRING, one), ("translation", DT_STRING, one)
     score = ("score", DT_FLOAT, one)
@@ -87,7 +87,7 @@ class TranslatorServable:
     """A `Translator` of any engine, with the signatures that its SavedModel would have.
 
     Args:
-        translator: beam search; requests bring no seeds to sample by.
+        translator: a translator that uses beam search; requests bring no seeds for sampling.
     """
 
     def __init__(self, translator: Translator | CTranslate2Translator):
@@ -96,11 +96,11 @@ class TranslatorServable:
         self.has_attention = isinstance(translator, Translator)
         self.engine = "tensorflow" if self.has_attention else "ctranslate2"
         self.options = translator.options
-        self.max_tokens = translator.max_source_length - 1  # and the end symbol
+        self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
         self.signatures = signature_defs(self.options.n_best, names)
-        # TensorFlow traces graphs for each, which take seconds and tens of MB; those
-        # of the signatures stay, whatever else is asked for.
+        # TensorFlow traces graphs for each set of options, which takes seconds and tens of MB. The
+        # signatures' graphs are always kept; of others, only the last few used.
         best = dataclasses.replace(self.options, n_best=1)
         self._kept = {best: translator.with_options(best), self.options: translator}
         self._with_options = functools.lru_cache(maxsize=8)(translator.with_options)
@@ -125,7 +125,7 @@ class TranslatorServable:
         return [self._slots(translations) for translations in self.translate_n(sentences)]
 
     def _slots(self, translations):
-        """As many as `n_best`: a slot without a translation is empty."""
+        """Fills up to `n_best` slots: a slot without a translation is empty."""
         missing = self.options.n_best - len(translations)
         translations = [*translations, *[Translation("", NO_HYPOTHESIS)] * missing]
         texts, scores = zip(*translations, strict=True)
@@ -150,7 +150,7 @@ class TranslatorServable:
 class ParserServable(TranslatorServable):
     """A parser: its translations are trees in the treebank's notation.
 
-    There is no signature `score`, since a tree may be spelled by other symbols than the search's.
+    It has no signature `score`, since the search may have written a tree with other symbols.
     """
 
     def __init__(self, translator: Translator | CTranslate2Translator):
@@ -174,7 +174,7 @@ class ParserServable(TranslatorServable):
 
 
 class SavedModelServable:
-    """A SavedModel as `export_saved_model` writes it.
+    """A SavedModel that `export_saved_model` wrote.
 
     Args:
         path: the folder of one version.
@@ -205,7 +205,7 @@ class SavedModelServable:
         return [len(utf_8(text)) // 4 for text in texts]  # an estimate, for an export before 0.2
 
     def joins(self, signature: str) -> bool:
-        # Where a model samples, what is drawn for a text depends on its index in the request.
+        # If a model samples, a text's samples depend on its index in the request.
         return signature in ("sample", "score") or "sample" not in self.signatures
 
     def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -237,7 +237,7 @@ class SavedModelServable:
 
 
 def _values(tensor: tf.Tensor) -> list:
-    """Nested lists of numbers or of text."""
+    """The tensor as nested lists of numbers or of text."""
 
     def decoded(value):
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The part that all routes share: the models, and computing within the server's limits."""
+"""The part that all routes share: the models, and computation within the server's limits."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model
 
-# What a request may ask of a search at most, unless the server's own options ask for more.
+# The maximum of each search option in a request, unless the server's own option is larger.
 _MOST = {
     "beam_size": 32,
     "n_best": 32,
@@ -34,7 +34,7 @@ _MOST = {
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """The task of a signature."""
+    """The task of computing a signature."""
 
     servable: Servable
     signature: str
@@ -48,7 +48,7 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Translate:
-    """The task of translating by options of the request; a row is a text."""
+    """The task of translating with the request's options; a row is a text."""
 
     servable: Servable
     options: SearchOptions | None
@@ -62,7 +62,7 @@ class Translate:
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """The task of attention maps; a row is a text and its translation."""
+    """The task of computing attention maps; a row is a text and its translation."""
 
     servable: Servable
 
@@ -74,13 +74,13 @@ class Attention:
 
 
 class Server:
-    """The part that the routes share: the models, and how a request is computed.
+    """Holds the models, and computes requests within the limits, for all routes.
 
     Args:
-        models: what is served; they may be loaded later.
+        models: the models to serve; they may be loaded later.
         options: the limits.
         tokens_per_batch: the token budget of a batch.
-        workers: batches computed at the same time.
+        workers: number of batches computed in parallel.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class Server:
         return all(model.current for model in self.models.values())
 
     def model(self, request: Request) -> tuple[Model, int, Servable]:
-        """The model of the path's {name}, the version that answers and its number.
+        """The model of the path's {name}, its current version's number, and that version.
 
         Raises:
-            HTTPException: 404, no such model, or not in the path's {version}; 503, it is loading.
+            HTTPException: 404, no such model, or {version} is not current; 503, it is loading.
         """
         name, asked = request.path_params["name"], request.path_params.get("version")
         if model := self.models.get(name):
@@ -124,10 +124,10 @@ class Server:
     def search_options(
         self, servable: Servable, changes: Mapping[str, Any]
     ) -> SearchOptions | None:
-        """The options of a search that a request changes.
+        """The servable's search options with a request's changes.
 
         Raises:
-            UserError: a change is unknown or too large, or the servable's search is fixed.
+            UserError: an option is unknown or too large, or the servable's search is fixed.
         """
         if not changes:
             return servable.options
@@ -142,11 +142,11 @@ class Server:
         return dataclasses.replace(servable.options, **changes)
 
     async def read_json(self, request: Request) -> Any:
-        """The body, as strict JSON.
+        """Reads the body as strict JSON.
 
         Raises:
-            UserError: it is something else.
-            HTTPException: 413, it is too large; 408, it comes too slowly.
+            UserError: the body is not strict JSON.
+            HTTPException: 413, the body is too large; 408, it arrives too slowly.
         """
         return await asyncio.to_thread(parse_json, await self._body(request))
 
@@ -173,18 +173,18 @@ class Server:
     async def compute(
         self, request: Request, task: Task, rows: Sequence[Any], texts: Sequence[str | bytes]
     ) -> list[Any]:
-        """The result of each row, computed together with rows of other requests.
+        """Computes the result of each row, in batches with rows of other requests.
 
         Args:
-            request: whose client waits.
+            request: the request whose client waits.
             task: computes the rows.
-            rows: what to compute.
-            texts: what of the rows counts for the limits of characters and tokens.
+            rows: the rows to compute.
+            texts: the texts that count towards the limits of characters and tokens.
 
         Raises:
-            UserError: too many sentences, or too long ones.
-            HTTPException: 429, the queue is full; 504, there was not enough time; 499, the client
-                has gone.
+            UserError: there are too many sentences, or too long ones.
+            HTTPException: 429, the queue is full; 504, the time is over; 499, the client has
+                disconnected.
         """
         if not rows:
             return []
@@ -210,7 +210,7 @@ class Server:
             raise HTTPException(504, f"expected to be done within {seconds:g} seconds")
         finally:
             gone.cancel()
-            result.cancel()  # unless it is done: then the request leaves the queue
+            result.cancel()  # removes a request that is not done from the queue
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options
@@ -238,5 +238,5 @@ async def _gone(request):
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None):
-    """A response of strict JSON."""
+    """A response with a body of strict JSON."""
     return Response(write_json(value), status, headers, "application/json")

@@ -1,4 +1,4 @@
-"""Where a model comes from: a model_dir, several as an ensemble, or a folder of SavedModels."""
+"""Sources of models: a model_dir, several as an ensemble, or a folder of SavedModels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +18,10 @@ _SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
 
 
 def parse_model_flag(value: str) -> tuple[str, list[str]]:
-    """The name and the paths of `NAME=PATH[,PATH...]`.
+    """The name and the paths in `NAME=PATH[,PATH...]`.
 
     Raises:
-        UserError: it is something else.
+        UserError: `value` has another form.
 
     Example:
         >>> parse_model_flag("en-de=runs/first,runs/second")
@@ -34,10 +34,10 @@ def parse_model_flag(value: str) -> tuple[str, list[str]]:
 
 
 def default_name(paths: Sequence[str]) -> str:
-    """The name of a model without one: its folder's, of an ensemble the first folder's.
+    """The default name of a model: the name of its folder, or of an ensemble's first folder.
 
     Raises:
-        UserError: the folder's name cannot be a model's.
+        UserError: the folder's name is not a valid model name.
     """
     if not paths or not paths[0]:
         raise UserError("expected --model_dir to name something, found nothing")
@@ -54,10 +54,10 @@ def _checked(name):
 
 
 def has_saved_models(path: str) -> bool:
-    """Whether a folder is one of SavedModel versions, not a model_dir.
+    """Whether a folder holds versions of a SavedModel, and is not a model_dir.
 
     Raises:
-        UserError: it is one version, beside which others will be.
+        UserError: the folder itself is one version.
     """
     folder = Path(path)
     if (folder / "saved_model.pb").exists():
@@ -66,7 +66,7 @@ def has_saved_models(path: str) -> bool:
 
 
 def saved_model(name: str, path: str) -> Model:
-    """The model whose versions are in a folder; a new one is found by `Model.refresh`."""
+    """The model whose versions are in a folder; `Model.refresh` finds new ones."""
     folder = Path(path)
     return Model(
         name,
@@ -80,15 +80,15 @@ def trained_model(
     paths: Sequence[str],
     load: Callable[[Sequence[str]], Translator | CTranslate2Translator],
 ) -> Model:
-    """The model of a model_dir, or the ensemble of several.
+    """The model of one model_dir, or the ensemble of several.
 
     Args:
-        name: the model's.
-        paths: model_dirs.
-        load: makes the translator of model_dirs.
+        name: the model's name.
+        paths: the model_dirs.
+        load: makes a translator from the model_dirs.
 
     Raises:
-        UserError: a folder has no model.
+        UserError: a folder holds no model.
     """
     for path in paths:
         ModelDir(path).load_config()

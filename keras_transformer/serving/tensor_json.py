@@ -1,4 +1,4 @@
-"""Bodies of `:predict`, as TensorFlow Serving reads and writes them: rows of inputs, or columns."""
+"""Bodies of `:predict` as in TensorFlow Serving: rows of inputs, or columns."""
 
 import base64
 import binascii
@@ -27,9 +27,9 @@ class PredictRequest(NamedTuple):
     """A request of `:predict`.
 
     Attributes:
-        signature: its name.
-        rows: for each sentence a value of each input, in the order of the inputs' names.
-        is_columns: whether the inputs, and so the answer, are columns.
+        signature: the name of the signature.
+        rows: for each sentence, a value for each input, in the order of the inputs' names.
+        is_columns: whether the inputs, and therefore the outputs, are columns.
     """
 
     signature: str
@@ -38,17 +38,17 @@ class PredictRequest(NamedTuple):
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of strict JSON.
+    """Parses strict JSON.
 
     Raises:
-        UserError: the body is something else.
+        UserError: the body is not strict JSON.
     """
     if not body:
         raise UserError("JSON Parse error: The document is empty")
     try:
         text = body.decode("utf-8-sig")
         value = json.loads(text, parse_constant=_refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # which half a surrogate pair is not
+        json.dumps(value, ensure_ascii=False).encode()  # fails for half a surrogate pair
     except UnicodeDecodeError as error:
         raise UserError(f"JSON Parse error: not UTF-8 at offset: {error.start}") from None
     except UnicodeEncodeError:
@@ -63,15 +63,15 @@ def parse_json(body: bytes) -> Any:
 
 
 def write_json(value: Any) -> bytes:
-    """Strict JSON: a number that is none is an error of the program."""
+    """Writes strict JSON; NaN or infinity is an error of the program."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
 
 def parse_predict(value: Any, signatures: Mapping[str, SignatureDef]) -> PredictRequest:
-    """The request that a body of `:predict` asks for.
+    """Parses the body of a `:predict` request.
 
     Raises:
-        UserError: it asks for nothing, or not as TensorFlow Serving does.
+        UserError: the body is not in the format of TensorFlow Serving.
     """
     if not isinstance(value, dict):
         raise UserError(f"JSON Value: {_shown(value)} Is not object")
@@ -100,7 +100,7 @@ def parse_predict(value: Any, signatures: Mapping[str, SignatureDef]) -> Predict
 def predict_response(
     request: PredictRequest, signature: SignatureDef, outputs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The body that answers, from the outputs of each row; a single output needs no name."""
+    """The body of the answer, from the outputs of each row; a single output has no name."""
     names = sorted(signature.outputs)
     if request.is_columns:
         columns = {name: [row[name] for row in outputs] for name in names}
@@ -174,7 +174,7 @@ def _is_base64(value):
 
 
 def _value(value, dtype, level):
-    """A string, bytes or an integer of 32 bits: what inputs of our signatures are."""
+    """A value for an input of our signatures: a string, bytes or a 32-bit integer."""
     if isinstance(value, list):
         raise UserError(f"Encountered list at unexpected level: {level} expected < {level}")
     if dtype == DT_STRING:
@@ -201,7 +201,7 @@ def _refuse_constant(name):
 
 
 def _shown(value, limit=80):
-    """The beginning of a value, for a message, however long and deep it is."""
+    """The beginning of a value for a message, however long or deeply nested it is."""
     chunks = [value] if isinstance(value, str) else json.JSONEncoder().iterencode(value)
     text = "".join(itertools.islice(chunks, limit))
     return text if len(text) <= limit else f"{text[:limit]}..."

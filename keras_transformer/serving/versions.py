@@ -1,4 +1,4 @@
-"""Which version of a model answers: the only one of a model_dir, the highest of a folder."""
+"""Chooses the version that answers: the only one of a model_dir, or the highest in a folder."""
 
 import gc
 import logging
@@ -14,20 +14,20 @@ from keras_transformer.errors import UserError
 from keras_transformer.serving.servable import Servable
 
 _LOG = logging.getLogger("keras_transformer.serving")
-_UNKNOWN = 2  # the code of errors that have none of their own, among those of gRPC
+_UNKNOWN = 2  # gRPC's code of errors without a code of their own
 
 
 class Model:
-    """A model under its name, and the version of it that answers.
+    """A named model, and the version of it that answers.
 
-    `refresh` loads the highest version that can be loaded and warms it up; requests go to the one
-    before meanwhile. That is let go when its last request is answered. A version that cannot be
-    loaded is tried again when its files have changed, for a copy may not have been complete.
+    `refresh` loads the highest version that can be loaded and warms it up. Meanwhile the previous
+    version answers requests; it is freed after its last request. A version that cannot be loaded is
+    tried again after its files have changed, since a copy may have been incomplete.
 
     Args:
         name: NAME in `/v1/models/NAME`.
-        find: the versions there are, each with something that differs when its files do.
-        load: loads one.
+        find: returns the versions, each with a value that changes whenever its files do.
+        load: loads a version.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Model:
 
     @property
     def current(self) -> tuple[int, Servable] | None:
-        """The number of the version that answers, and the version; None before there is one."""
+        """The number of the current version, and the version; None before one is loaded."""
         return self._current
 
     def status(self) -> GetModelStatusResponse:
-        """The state of each version, the highest first, and why one could not be loaded."""
+        """The state of each version, the highest first, with the errors of loading."""
         response = GetModelStatusResponse()
         for version, (state, error) in sorted(self._states.copy().items(), reverse=True):
             one = response.model_version_status.add(version=version, state=state)
@@ -57,9 +57,9 @@ class Model:
         return response
 
     def refresh(self) -> None:
-        """Looks for versions, and has the highest that can be loaded answer."""
+        """Finds versions, and makes the highest that can be loaded the current one."""
         if (ModelVersionStatus.UNLOADING, "") in self._states.values():
-            gc.collect()  # requests and what TensorFlow loads are in cycles
+            gc.collect()  # requests and loaded models are in reference cycles
         found = self._find()
         for version in sorted(found, reverse=True):
             if self._current and self._current[0] == version:
@@ -93,7 +93,7 @@ class Model:
 
 
 def _described(error):
-    """One line about why a version cannot be loaded."""
+    """One line that explains why a version cannot be loaded."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     message = " ".join(str(error).split())
@@ -101,7 +101,7 @@ def _described(error):
 
 
 def saved_model_versions(folder: Path) -> dict[int, Hashable]:
-    """The versions in a folder as TensorFlow Serving sees them, each with the state of its files.
+    """The versions that TensorFlow Serving sees in a folder, each with the state of its files.
 
     Example:
         >>> Path("export/en-de/1").mkdir(parents=True)
@@ -122,10 +122,10 @@ def _state_of_files(path):
 
 
 def warm_up(servable: Servable) -> None:
-    """Computes each signature once, for TensorFlow prepares a graph when it first runs."""
+    """Computes each signature once, since TensorFlow prepares a graph at its first run."""
     values = {"text": "Hello, world!", "translation": "Hello, world!", "seed": 0}
     for name, signature in servable.signatures.items():
-        if signature.inputs:  # a SavedModel has one without, which initialises it
+        if signature.inputs:  # a SavedModel's initialisation has none
             row = tuple(values[key] for key in sorted(signature.inputs))
             servable.predict(name, [row])
 
@@ -134,9 +134,9 @@ class Watcher:
     """A thread that loads models, and then their new versions.
 
     Args:
-        models: what to load.
-        period: seconds between two looks.
-        on_failure: called if a model has no version that can be loaded at first.
+        models: the models to load.
+        period: seconds between checks for new versions.
+        on_failure: called if no version of a model can be loaded at first.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Loads no more versions."""
+        """Stops loading versions."""
         self._stop.set()
 
     def _watch(self):
@@ -168,5 +168,5 @@ class Watcher:
     def _refresh(self, model):
         try:
             model.refresh()
-        except OSError as error:  # a folder that cannot be read, now
+        except OSError as error:  # a folder that cannot be read at the moment
             _LOG.error("model %s: %s", model.name, _described(error))

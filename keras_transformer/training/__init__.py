@@ -1,4 +1,4 @@
-"""Training with `model.fit`, its checkpoints and its reports."""
+"""Training with `model.fit`, with checkpoints and reports."""
 
 import lazy_loader
 

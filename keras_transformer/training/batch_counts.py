@@ -1,4 +1,4 @@
-"""Counts of the pairs, tokens and padding in the batches of training (TensorFlow)."""
+"""Counts the pairs, tokens and padding in training batches (TensorFlow)."""
 
 import tensorflow as tf
 
@@ -7,10 +7,10 @@ from keras_transformer.data.batches import BATCHES_AHEAD
 
 
 class BatchCounts:
-    """Counts batches as they are read, so that their figures cost the training device nothing.
+    """Counts batches as they are read, so that counting costs the training device nothing.
 
     Args:
-        batches: what is counted, the rows of all workers together.
+        batches: the batches to count, with the rows of all workers.
 
     Example:
         >>> counts = BatchCounts(batches)
@@ -25,7 +25,7 @@ class BatchCounts:
         self._counts: dict[int, BatchCount] = {}
 
     def watch(self, dataset: tf.data.Dataset, start: int) -> tf.data.Dataset:
-        """The same dataset of batches from `start` on, counted as it is read."""
+        """Returns the same dataset, of the batches from `start` on, counted as it is read."""
 
         def count(step, batch):
             tf.numpy_function(self._count, [step], [])
@@ -34,7 +34,7 @@ class BatchCounts:
         return dataset.enumerate(start).map(count).prefetch(BATCHES_AHEAD)
 
     def take(self, step: int) -> BatchCount:
-        """Returns and forgets the counts of the batch that led to a step."""
+        """Returns, and forgets, the counts of the batch that led to a step."""
         return self._counts.pop(step)
 
     def _count(self, step):

@@ -1,6 +1,6 @@
 """Callbacks between the steps of `model.fit`: reports, validation, checkpoints.
 
-They share a `RunState`, in the order in which they stand here: `Progress` counts the step.
+They share a `RunState` and run in the order of this module: `Progress` first counts the step.
 """
 
 import datetime
@@ -23,11 +23,11 @@ from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
-_CHECK_STEPS = 100  # between two looks at what each step's gradient was
+_CHECK_STEPS = 100  # steps between two checks of the gradient norms
 
 
 class CallbackList(keras.callbacks.CallbackList):
-    """Gives callbacks the logs of a step as tensors: Keras would wait for each step's numbers."""
+    """Passes a step's logs to callbacks as tensors: Keras would wait for the numbers."""
 
     def on_train_batch_end(self, batch, logs=None):
         for callback in self.callbacks:
@@ -35,12 +35,15 @@ class CallbackList(keras.callbacks.CallbackList):
 
 
 class Progress(keras.callbacks.Callback):
-    """Counts steps and time; a bar, and every `report_steps` what happened since the last report.
+    """Counts steps and time, shows a progress bar, and reports every `report_steps` steps.
 
-    The model's metrics must include a loss and a perplexity; they begin anew with each report.
+    The model's metrics must include a loss and a perplexity; each report resets them.
 
     Args:
-        counts: what was in the batch of each step.
+        state: progress of the run.
+        log: prints and records the reports.
+        options: of the run.
+        counts: the counts of each step's batch.
     """
 
     def __init__(
@@ -49,11 +52,12 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self.state, self.log, self.options, self.counts = state, log, options, counts
         self._shown = 0.0
-        self._first_step: int | None = None  # of this start, and when it ended
+        # The first step since the run was started, and the time of its end.
+        self._first_step: int | None = None
         self._first_end = 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Sets the metrics, which `fit` has reset, to what was summed before this start."""
+        """Sets the metrics, which `fit` has reset, to their sums before the run was resumed."""
         if self.state.metrics:
             variables = self.model.metrics_variables
             for variable, before in zip(variables, self.state.metrics, strict=True):
@@ -88,7 +92,7 @@ class Progress(keras.callbacks.Callback):
             self.model.reset_metrics()
 
     def _figures(self, logs):
-        # Of the step: to read the metrics themselves is for all workers to do together.
+        # From the step's logs: only all workers together could read the metrics themselves.
         figures = {name: float(logs[name]) for name in ("loss", "perplexity")}
         figures["learning_rate"] = float(self.model.optimizer.learning_rate)
         figures["padding_share"] = self.state.seen.padding_share(since=self.state.reported)
@@ -99,7 +103,7 @@ class Progress(keras.callbacks.Callback):
         step, steps = self.state.step, self.options.steps
         done = round(20 * step / steps)
         left = ""
-        if step > self._first_step:  # the first one compiles, and says nothing of the others
+        if step > self._first_step:  # the first one compiles, so its time tells nothing
             seconds = (time.perf_counter() - self._first_end) / (step - self._first_step)
             left = f", {datetime.timedelta(seconds=round(seconds * (steps - step)))} left"
         return (
@@ -111,18 +115,21 @@ class Progress(keras.callbacks.Callback):
 
 
 class SkippedUpdates(keras.callbacks.Callback):
-    """Says which updates were skipped; after too many of them saves a batch, and stops.
+    """Reports skipped updates; after too many of them, saves the batch and stops.
 
-    Reads the logs `gradient_norm`, of each update, and `skipped_updates`, all so far. It looks at
-    them only now and then, for that waits for the device, and before each checkpoint, since the
-    next start knows no norms of the steps before it.
+    Reads two logs: each update's `gradient_norm`, and `skipped_updates`, the count so far. Reading
+    waits for the device, so it happens only every 100 steps, and before each checkpoint, since a
+    resumed run does not know the norms of earlier steps.
 
     Args:
-        batch_at: the batch that follows a step, the rows of all workers together.
-        folder: where the batch is saved: `batch-00001234.npz` is that of step 1,234.
+        state: progress of the run.
+        log: prints the skipped updates.
+        options: of the run.
+        batch_at: returns the batch that follows a step, with the rows of all workers.
+        folder: where the batch is saved: `batch-00001234.npz` is the batch of step 1,234.
 
     Raises:
-        UserError: more than `max_skipped_updates`; it names the file with the batch.
+        UserError: more than `max_skipped_updates` updates were skipped; the error names the file.
     """
 
     def __init__(
@@ -152,7 +159,7 @@ class SkippedUpdates(keras.callbacks.Callback):
         self.check()
 
     def check(self) -> None:
-        """Looks at the updates since the last time."""
+        """Checks the updates since the last check."""
         steps = [step for step, norm in self._norms.items() if not np.isfinite(float(norm))]
         self._norms = {}
         self.state.skipped_updates = count = int(self._count)
@@ -172,7 +179,7 @@ class SkippedUpdates(keras.callbacks.Callback):
         )
 
     def _save_batch(self, step):
-        """Saves the batch; says where it is."""
+        """Saves the batch, and returns a phrase that says where it is."""
         path = self.folder / f"batch-{step:08d}.npz"
         try:
             with whole_file(path) as partial, open(partial, "wb") as file:
@@ -183,7 +190,7 @@ class SkippedUpdates(keras.callbacks.Callback):
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Ends training after the step in which a signal came."""
+    """Stops training after the step during which a signal came."""
 
     def __init__(self, signals: StopSignals):
         super().__init__()
@@ -195,15 +202,19 @@ class StopOnSignal(keras.callbacks.Callback):
 
 
 class Validation(keras.callbacks.Callback):
-    """Judges the model now and then, keeps the best one, and stops when it gets no better.
+    """Validates the model, saves the best one, and stops early if it no longer improves.
 
-    A signal interrupts it; `catch_up` then does it when the run is resumed.
+    A signal interrupts a validation; `catch_up` repeats it when the run is resumed.
 
     Args:
-        judge: gives figures, "loss" and the score among them, and rows of sample translations.
-        score: the name of the figure that is higher where the model is better.
-        best: where the weights of the best validation are saved; None where another worker does.
-            `SaveCheckpoints` removes those of the one before.
+        state: progress of the run.
+        log: records the validations.
+        options: of the run.
+        judge: returns figures, including "loss" and the score, and rows of sample translations.
+        score: the name of the figure that is higher for a better model.
+        best: where to save the weights of the best validation; None if another worker saves them.
+            `SaveCheckpoints` removes the weights of the previous best.
+        signals: the signals that interrupt a validation.
     """
 
     def __init__(
@@ -225,7 +236,7 @@ class Validation(keras.callbacks.Callback):
             self.catch_up()
 
     def catch_up(self) -> bool:
-        """Validates if this is due and was not done; whether it was."""
+        """Validates the model if that is due and not done yet; returns whether it did."""
         state, options = self.state, self.options
         is_due = state.step % options.validation_steps == 0 or state.step == options.steps
         if not is_due or state.validated == state.step:
@@ -269,11 +280,14 @@ class Validation(keras.callbacks.Callback):
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Saves every so many steps or minutes, and at the end; keeps the last checkpoints.
+    """Saves checkpoints every so many steps or minutes and at the end, and keeps the last ones.
 
     Args:
-        best: what `Validation` saves.
-        skipped_updates: checked before each checkpoint.
+        state: progress of the run, saved in each checkpoint.
+        options: of the run.
+        checkpoints: where checkpoints are saved.
+        best: where `Validation` saves the best weights.
+        skipped_updates: the callback to check before each checkpoint.
     """
 
     def __init__(
@@ -301,10 +315,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self.save(is_late)
 
     def save(self, is_late: bool = False) -> None:
-        """Saves the model as it is, and the state of the run.
+        """Saves the current model and the state of the run.
 
         Args:
-            is_late: whether enough minutes have passed since the last checkpoint.
+            is_late: whether `checkpoint_minutes` have passed since the last checkpoint.
         """
         began = time.perf_counter()
         state = self.state
@@ -316,9 +330,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._saved = time.monotonic()
 
     def remove_outdated(self) -> None:
-        """Removes what the last checkpoint has replaced: older ones, interim ones, former bests.
+        """Removes outdated checkpoints: old ones, interim ones and former best weights.
 
-        Nothing is removed before that checkpoint is whole, since a killed run would still need it.
+        Called only once the last checkpoint is whole, since a killed run would need them.
         """
         state = self.state
         self.checkpoints.remove(*(step for step in state.interim if step != state.step))

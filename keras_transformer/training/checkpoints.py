@@ -1,4 +1,4 @@
-"""Checkpoints: written whole, verified when read, averaged (paper, section 6.1)."""
+"""Checkpoints: written atomically, verified when read, averaged (paper, section 6.1)."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.errors import UserError
 from keras_transformer.files import recover_folder, remove_folder, whole_folder
 
-# Keras and NumPy are imported where arrays are read or written: a command that decodes with
-# CTranslate2 asks which checkpoints there are, and would be slower for them.
+# Keras and NumPy are imported where arrays are read or written. A command that decodes with
+# CTranslate2 only lists the checkpoints, and these imports would slow it down.
 if TYPE_CHECKING:
     from keras_transformer.model import Transformer
 
@@ -22,12 +22,12 @@ _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
 class Checkpoints:
     """The checkpoints of a run, one folder each: `step-00001000`.
 
-    A folder holds `state.npz`, the arrays of all variables, `progress.json`, what else the run
-    knows of itself, and their checksums. It is written beside, brought to the disk and renamed, so
-    that a checkpoint which exists is whole; removed ones are renamed first.
+    A folder holds `state.npz` (the arrays of all variables), `progress.json` (the run's progress)
+    and their checksums. It is written under another name, flushed to disk and then renamed, so
+    that every checkpoint is whole. A checkpoint to be removed is renamed first.
 
     Args:
-        folder: where they are; made when the first is saved.
+        folder: the folder of the checkpoints; made when the first one is saved.
 
     Example:
         >>> checkpoints = Checkpoints("runs/new/checkpoints")
@@ -41,7 +41,7 @@ class Checkpoints:
         self.folder = Path(folder)
 
     def steps(self) -> list[int]:
-        """The steps at which there are checkpoints, the first one first."""
+        """The steps of the checkpoints, in ascending order."""
         names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*"))
         return sorted(int(name[1]) for name in names if name)
 
@@ -52,39 +52,39 @@ class Checkpoints:
     def save(
         self, model: "Transformer", step: int, progress: Mapping[str, Any] | None = None
     ) -> None:
-        """Writes weights and random state, and of a compiled model the optimizer's state.
+        """Writes weights, random state and, for a compiled model, the optimizer's state.
 
         Args:
             model: a built model.
             step: the number of batches that it has learnt from.
-            progress: what `load_progress` shall return: anything that JSON can hold.
+            progress: the value for `load_progress` to return, such as JSON can hold.
 
         Raises:
-            UserError: it cannot be written; the checkpoints before it are untouched.
+            UserError: the checkpoint cannot be written; earlier checkpoints are untouched.
         """
         self._write(step, {**_weights(model), **_training_state(model)}, progress or {})
 
     def save_weights(self, model: "Transformer", step: int) -> None:
-        """Writes what `restore_weights` reads, alone; raises what `save` does."""
+        """Writes only the weights, for `restore_weights`; raises what `save` does."""
         self._write(step, _weights(model), {})
 
     def restore(self, model: "Transformer", step: int) -> None:
-        """Reads what `save` wrote, into a model that is compiled as the saved one was.
+        """Reads a checkpoint of `save` into a model that is compiled as the saved one was.
 
         Raises:
-            UserError: there is no such checkpoint, it is damaged, or of another model.
+            UserError: the checkpoint is missing, is damaged, or is of another model.
         """
         self._read(step, {**_weights(model), **_training_state(model)})
 
     def restore_weights(self, model: "Transformer", step: int) -> None:
-        """Reads the weights alone; raises what `restore` does."""
+        """Reads only the weights; raises what `restore` does."""
         self._read(step, _weights(model))
 
     def restore_average(self, model: "Transformer", step: int) -> None:
-        """Reads the moving average of the weights as the weights.
+        """Sets the weights to their moving average.
 
         Raises:
-            UserError: it was trained without, or as `restore`.
+            UserError: the model was trained without one, or as for `restore`.
         """
         weights = _weights(model)
         averages = {f"ema/{name.partition('/')[2]}": weight for name, weight in weights.items()}
@@ -96,7 +96,7 @@ class Checkpoints:
         return json.loads((self.path(step) / _PROGRESS).read_text())
 
     def manifest(self, step: int) -> bytes:
-        """The checksums of a checkpoint's files, which no other checkpoint has.
+        """The checksums of a checkpoint's files, unique to this checkpoint.
 
         Raises:
             UserError: there is no such checkpoint.
@@ -111,21 +111,21 @@ class Checkpoints:
         self.remove(*self.steps()[:-keep])
 
     def remove(self, *steps: int) -> None:
-        """Removes those of these steps that are there."""
+        """Removes the checkpoints of these steps that exist."""
         for step in {*steps}.intersection(self.steps()):
             remove_folder(self.path(step))
 
     def recover(self) -> list[str]:
-        """Puts this folder in order after a process was killed, or a disk has failed.
+        """Cleans this folder up after a process was killed, or a disk has failed.
 
-        Removes what is half-written, and renames to `step-00001000.damaged` what is damaged after
-        the last whole checkpoint.
+        Removes partly written checkpoints. Renames damaged checkpoints after the last whole one,
+        for example to `step-00001000.damaged`.
 
         Returns:
-            What is wrong with each of these, in a line.
+            One line for each damaged checkpoint, saying what is wrong.
 
         Raises:
-            UserError: there are checkpoints, and none of them is whole; they are left as they are.
+            UserError: there are checkpoints, but none of them is whole; nothing was renamed.
         """
         recover_folder(self.folder)
         problems = {}
@@ -193,10 +193,10 @@ class Checkpoints:
 
 
 def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Sequence[int]) -> None:
-    """Sets the model's weights to the plain mean of those at `steps` (paper, section 6.1).
+    """Sets the model's weights to their mean over the checkpoints at `steps` (paper, section 6.1).
 
     Raises:
-        UserError: as `Checkpoints.restore`.
+        UserError: as for `Checkpoints.restore`.
     """
     import keras
     import numpy as np
@@ -212,13 +212,13 @@ def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Seque
 
 
 def _weights(model):
-    """The model's weights by their path, without the name of the model."""
+    """The model's weights by their paths, without the model's name."""
     return {f"weights/{weight.path.partition('/')[2]}": weight for weight in model.weights}
 
 
 def _training_state(model):
-    """The state that a run needs, beside the weights, to resume as if it had not stopped."""
-    # Seed generators are numbered across the process, so their names are not the same everywhere.
+    """The state, besides the weights, that a run needs to resume as if it had never stopped."""
+    # Keras numbers seed generators per process, so their names differ between runs.
     known = {id(weight) for weight in model.weights}
     random = [variable for variable in model.variables if id(variable) not in known]
     state = {f"random/{index}": variable for index, variable in enumerate(random)}
@@ -238,7 +238,7 @@ def _check_same_weights(path, variables, arrays, surplus):
             raise UserError(
                 f"{path}: state of another model: expected {shape} for {name}, found {found}"
             )
-    kind = next(iter(variables)).partition("/")[0]  # weights, or their average
+    kind = next(iter(variables)).partition("/")[0]  # "weights", or "ema" for their average
     if weights := [name for name in surplus if name.startswith(f"{kind}/")]:
         raise UserError(f"{path}: state of another model: expected no {weights[0]}")
 

@@ -1,4 +1,4 @@
-"""The machine and the versions that a run is trained with."""
+"""The machine and the software versions that train a run."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from keras_transformer.backend import processor
 
 
 def environment() -> dict[str, str]:
-    """Versions and devices, as a model_dir records them for each start of its training.
+    """Versions and devices, which a model_dir records each time that training starts.
 
     Example:
         >>> environment()["processor"]

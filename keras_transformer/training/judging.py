@@ -1,4 +1,4 @@
-"""Judges a model by pairs of sentences: while it trains, and at the end."""
+"""Judges a model on pairs of sentences, during training and at the end."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
 
-# Validates a model as it is now: figures by name, and samples of its outputs.
+# Validates the current model: returns figures by name, and samples of its outputs.
 Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
 
 
 def judge_of(model, tokenizer, options, pairs, corpus):
-    """A function that validates the model: loss and perplexity, BLEU or F1 of greedy search."""
+    """A function that validates the model: loss and perplexity, BLEU or F1 with greedy search."""
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epoch())
     task = task_of(tokenizer)
@@ -36,7 +36,7 @@ def judge_of(model, tokenizer, options, pairs, corpus):
 
 
 def report(model, tokenizer, pairs, target_lang, options, log):
-    """Says how good a model is on these pairs, by beam search, with some of its outputs."""
+    """Prints a model's scores on these pairs, with beam search, and some of its outputs."""
     task = task_of(tokenizer, target_lang)
     sources, references = _sentences(pairs)
     translator = Translator(model, tokenizer, **task.search, workers=options.parallel_parts)
@@ -52,7 +52,7 @@ def report(model, tokenizer, pairs, target_lang, options, log):
 
 
 def _sample_rows(sentences):
-    """Chooses four or five, evenly spread, to show."""
+    """Chooses evenly spread sentences to show, four or a few more."""
     return range(0, len(sentences), max(1, len(sentences) // 4))
 
 

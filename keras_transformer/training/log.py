@@ -1,4 +1,4 @@
-"""Reports of training: for a person, for TensorBoard, and in a file for programs."""
+"""Reports of training: on the terminal, for TensorBoard, and in a file for programs."""
 
 import contextlib
 import json
@@ -17,16 +17,16 @@ from keras_transformer.files import recover_folder, whole_file
 
 
 class TrainingLog:
-    """Writes figures to `log.jsonl` and for TensorBoard, and prints what a person should see.
+    """Writes figures to `log.jsonl` and for TensorBoard, and prints reports.
 
     A line of `log.jsonl` is an object with `time` (seconds since 1970), `step`, `split` ("train",
-    "validation", "summary") and figures; one that is not finite is null. A line of the split
-    "samples" has `rows` of text instead. Lines appear whole.
+    "validation", "summary") and figures; a figure that is not finite is null. A line of the split
+    "samples" has `rows` of text instead. Every line is written whole.
 
     Args:
-        folder: of the files; None for none, where another worker writes them.
-        last: the last step of each split that is to be kept. What an earlier run wrote after it
-            is removed, since it comes again.
+        folder: folder of the files; None if another worker writes them.
+        last: the last step of each split to keep. Later lines of an earlier run are removed, since
+            the resumed run writes them again.
 
     Raises:
         UserError: a file cannot be written, as on a full disk; methods raise it too.
@@ -54,7 +54,7 @@ class TrainingLog:
             self._writer = tf.summary.create_file_writer(str(folder))
 
     def record(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
-        """Writes values of a step to `log.jsonl`."""
+        """Writes the values of a step to `log.jsonl`."""
         figures = {
             name: None if value is None or not math.isfinite(value) else value
             for name, value in values.items()
@@ -65,18 +65,18 @@ class TrainingLog:
         entry = {"time": round(time.time(), 3), "step": step, "split": split}
         line = json.dumps({**entry, **fields}).encode() + b"\n"
         with _errors_of_one_line(self._folder):
-            while line:  # on a full disk a part is written before there is an error
+            while line:  # on a full disk, a part is written before the error
                 line = line[self._lines.write(line) :]
 
     def figures(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        """Records values of a step, in TensorBoard under `split/name`."""
+        """Records the values of a step, in TensorBoard under `split/name`."""
         self.record(step, split, values)
         with self._summaries():
             for name, value in values.items():
                 tf.summary.scalar(f"{split}/{name}", value, step=step)
 
     def samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
-        """Records rows of text, of the same columns each, in TensorBoard as a table."""
+        """Records rows of text, all with the same columns, as a table in TensorBoard."""
         lines = [rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)]
         cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
         with self._summaries():
@@ -90,7 +90,7 @@ class TrainingLog:
         self._unfinished_line = False
 
     def progress(self, text: str) -> None:
-        """Prints a line over the last such one on a terminal, below it elsewhere."""
+        """Prints a line; on a terminal it replaces the last such line."""
         if sys.stdout and sys.stdout.isatty():
             print(f"\r\033[K{text}", end="", flush=True)
             self._unfinished_line = True
@@ -99,7 +99,7 @@ class TrainingLog:
 
     @contextlib.contextmanager
     def _summaries(self):
-        """A block whose summaries are in TensorBoard's file at its end."""
+        """Flushes the summaries of this block to TensorBoard's file at its end."""
         with _errors_of_one_line(self._folder):
             with self._writer.as_default():
                 yield
@@ -108,7 +108,7 @@ class TrainingLog:
 
 @contextlib.contextmanager
 def _errors_of_one_line(folder):
-    """Turns errors of files, Python's and TensorFlow's, into a `UserError`."""
+    """Turns file errors of Python and TensorFlow into a `UserError`."""
     try:
         yield
     except OSError as error:
@@ -120,7 +120,7 @@ def _errors_of_one_line(folder):
 
 
 def _cut_lines(path, last):
-    """Removes the lines after the last step of their split, and one that is not whole."""
+    """Removes lines after the last step of their split, and a line that is not whole."""
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(keepends=True)
@@ -129,7 +129,7 @@ def _cut_lines(path, last):
         try:
             entry = json.loads(line)
             return line.endswith(b"\n") and entry["step"] <= last.get(entry["split"], -1)
-        except ValueError:  # what is left of a line when the power goes
+        except ValueError:  # a partial line, as after a power failure
             return False
 
     kept = [line for line in lines if is_kept(line)]
@@ -139,7 +139,7 @@ def _cut_lines(path, last):
 
 
 def _cut_events(path, last):
-    """The same for a file of TensorBoard's, whose tags begin with the split."""
+    """Does the same for a file of TensorBoard, whose tags begin with the split."""
     events, is_whole = [], True
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():

@@ -1,4 +1,4 @@
-"""The folder that holds everything about a model: what every command but training starts from."""
+"""The folder that holds everything about a model: every command except `train` starts from it."""
 
 import contextlib
 import dataclasses
@@ -33,13 +33,13 @@ _RECORDED = {
 
 
 def vocabulary_digest(content: bytes) -> str:
-    """A hexadecimal number that another vocabulary file does not have."""
+    """A hexadecimal digest that identifies a vocabulary file."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 @functools.cache
 def tokenizer_kinds() -> dict[str, type["kt.tokenizers.Tokenizer"]]:
-    """The kinds of vocabulary by the name of their file; TensorFlow is imported for them."""
+    """The kinds of vocabulary by the name of their file; the call imports TensorFlow."""
     kinds = (kt.MarianTokenizer, kt.parsing.ParsingTokenizer, kt.SubwordTokenizer)
     return {kind.file_name: kind for kind in kinds}
 
@@ -48,9 +48,9 @@ class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
 
         config.json        the `TransformerConfig`
-        vocabulary.model   the SentencePiece model; of an imported model vocabulary.zip, of a
-                           parser vocabulary.json
-        training.json      the `TrainingOptions`, the data, and each command that trained it
+        vocabulary.model   the SentencePiece model; vocabulary.zip for an imported model,
+                           vocabulary.json for a parser
+        training.json      the `TrainingOptions`, the data, and each command that trained the model
         checkpoints/       the last checkpoints
         best/              the weights of the best validation
         logs/              log.jsonl, and files for TensorBoard
@@ -67,7 +67,7 @@ class ModelDir:
     """
 
     def __init__(self, path: str | os.PathLike):
-        if not os.fspath(path):  # to `Path` it would be the current folder
+        if not os.fspath(path):  # `Path` would take it for the current folder
             raise UserError("expected --model_dir to name something, found nothing")
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
@@ -78,10 +78,10 @@ class ModelDir:
         self._training = self.path / "training.json"
 
     def exists(self) -> bool:
-        """Whether a model is here.
+        """Whether the folder holds a model.
 
         Raises:
-            UserError: something else is here.
+            UserError: it holds something else.
         """
         if self._config.exists():
             return True
@@ -98,13 +98,13 @@ class ModelDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other processes from training here meanwhile; makes the folder if need be.
+        """Keeps other processes from training here; makes the folder if it is missing.
 
-        The lock goes with the process, however that ends. A new folder goes too, if nothing was
-        written to it.
+        The lock ends with the process, however the process ends. A new folder is removed if
+        nothing was written to it.
 
         Raises:
-            UserError: another process has it.
+            UserError: another process holds the lock.
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class ModelDir:
                     shutil.rmtree(self.path)
 
     def recover(self) -> list[str]:
-        """Puts the folder in order after a process was killed; see `Checkpoints.recover`."""
+        """Cleans the folder up after a process was killed; see `Checkpoints.recover`."""
         recover_folder(self.path)
         recover_folder(self.best.folder)
         return self.checkpoints.recover()
@@ -128,9 +128,9 @@ class ModelDir:
     def create(
         self, config: TransformerConfig, tokenizer: "kt.tokenizers.Tokenizer", training: dict
     ) -> None:
-        """Writes what a new run begins with; the configuration last, which makes it a model."""
+        """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.save_training(training)  # with what tells the vocabulary from a user's file
+        self.save_training(training)  # with the digest that tells the vocabulary from a user's file
         tokenizer.save(self.path / tokenizer.file_name)
         with whole_file(self._config) as partial:
             partial.write_text(config.to_json())
@@ -149,10 +149,10 @@ class ModelDir:
         target_lang: str | None,
         command: str,
     ) -> None:
-        """Writes a model that was trained elsewhere, whole or not at all, to a new folder.
+        """Writes a model that was trained elsewhere to a new folder, atomically.
 
         Raises:
-            UserError: the folder holds something.
+            UserError: the folder is not empty.
         """
         self.check_new()
         path = self.path.absolute()
@@ -176,25 +176,25 @@ class ModelDir:
             shutil.rmtree(partial.path, ignore_errors=True)
 
     def load_config(self) -> TransformerConfig:
-        """The configuration.
+        """The model's configuration.
 
         Raises:
-            UserError: there is none, or it is not one.
+            UserError: the file is missing, or is not a configuration.
         """
         return TransformerConfig.from_json(self._read(self._config), self._config)
 
     def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
-        """The vocabulary; raises `UserError` if there is none."""
+        """The model's tokenizer; raises `UserError` if there is no vocabulary."""
         for name, kind in tokenizer_kinds().items():
             if (self.path / name).exists():
                 return kind.load(self.path / name)
         return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
 
     def load_training(self) -> dict:
-        """Reads what `save_training` wrote; options that came later get their earlier behaviour.
+        """Reads the record of `save_training`; options unknown to it get their earlier behaviour.
 
         Raises:
-            UserError: it is not there, or not that.
+            UserError: the file is missing, or is not such a record.
         """
         try:
             training = json.loads(self._read(self._training))
@@ -225,15 +225,14 @@ class ModelDir:
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
-            average: number of checkpoints; default: what training was told to average, or all
-                where there are fewer.
-            weights: "mean"; or "ema" for the moving average that the last checkpoint holds, "best"
-                for the weights of the best validation, the step of one checkpoint, as text, for
-                its.
+            average: number of checkpoints; default: the training's `average_checkpoints`, or all
+                if there are fewer.
+            weights: "mean"; "ema", the moving average in the last checkpoint; "best", the weights
+                of the best validation; or the step of one checkpoint, as text.
 
         Raises:
-            UserError: there are fewer checkpoints than asked for, or one is damaged, or there are
-                no such weights.
+            UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
+                do not exist.
         """
         config = self.load_config()
         checkpoints, steps = self.chosen_checkpoints(average, weights)
@@ -271,7 +270,11 @@ class ModelDir:
         )
 
     def number_averaged(self, average: int | None = None) -> int:
-        """The number of checkpoints that `load_model` averages; `UserError` if they are missing."""
+        """The number of checkpoints that `load_model` averages.
+
+        Raises:
+            UserError: there are fewer checkpoints than `average`.
+        """
         steps = self.checkpoints.steps()
         if average is None:
             return min(len(steps), self.load_training()["options"]["average_checkpoints"])
@@ -283,7 +286,7 @@ class ModelDir:
         return average
 
     def check_trained_here(self) -> None:
-        """Raises `UserError` if the model here was imported, so that no run can resume."""
+        """Raises `UserError` if the model was imported, so that training cannot resume."""
         if not self.load_training()["data"]:
             raise UserError(
                 f"model_dir {self.path}: expected a model trained here, found an imported one: "
@@ -291,23 +294,23 @@ class ModelDir:
             )
 
     def check_same(self, config: TransformerConfig) -> None:
-        """Raises `UserError` if the model here has another configuration, naming the difference."""
+        """Raises `UserError` if the model has another configuration, and names the difference."""
         here, wanted = self.load_config().to_dict(), config.to_dict()
         self._refuse_difference("model of another configuration", here, wanted)
 
     def check_same_run(
         self, options: dict, data: dict, vocab_type: str | None, linearization: str | None = None
     ) -> None:
-        """Raises `UserError` if the run here cannot be resumed with these, naming the difference.
+        """Raises `UserError` if the run cannot be resumed with these, and names the difference.
 
         Args:
-            options: the `TrainingOptions`, of which those of `MAY_CHANGE` may differ.
-            data: what was recorded of the data; the run would see other batches.
+            options: the `TrainingOptions`; only those in `MAY_CHANGE` may differ.
+            data: the record of the data; if it differed, so would the batches.
             vocab_type: kind of subwords, or None.
             linearization: how a parser writes trees, or None.
         """
         training = self.load_training()
-        # A run of an earlier version had the defaults of the options that came later.
+        # A run of an earlier version lacks later options: it had their defaults.
         here = {
             **dataclasses.asdict(TrainingOptions()),
             **training["options"],
@@ -330,7 +333,7 @@ class ModelDir:
             raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
 
     def _foreign_file(self) -> str | None:
-        """The name of a file here that is not ours: a `create` that was killed leaves only ours."""
+        """The name of a file that is not ours; None after a killed `create`, which leaves none."""
         found = {path.name for path in self.path.iterdir() if not is_partial(path)}
         found -= {self._lock.name}
         with contextlib.suppress(UserError):
@@ -353,7 +356,7 @@ class ModelDir:
 
 
 def _with_linearization(training):
-    """The record of a parser, which had other names for two of its fields until version 0.2.
+    """Renames two fields in the record of a parser from before version 0.2.
 
     Its `vocab_type` was the linearization, its `bpe_dropout` the word dropout.
     """

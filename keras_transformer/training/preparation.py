@@ -1,4 +1,4 @@
-"""Makes a run ready to begin or to resume: its vocabulary and data, checked; nothing is written."""
+"""Prepares a run to begin or to resume: checks vocabulary and data, and writes nothing."""
 
 import contextlib
 import dataclasses
@@ -21,31 +21,31 @@ from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
 from keras_transformer.training.tasks import learn_vocabulary
 
-# Fields of a configuration that another run with the same weights may have otherwise.
-# A share of float32's time that a product must take for its precision to pay, since tensors are
-# converted around it.
+# A lower precision pays off if a matrix product takes less than this share of its float32 time,
+# since tensors are converted around it.
 _PAYS_BELOW = 0.8
+# Fields of a configuration that may differ for a run that starts from the same weights.
 _NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
 @dataclasses.dataclass
 class Run:
-    """A run of training: what it is made of, and how far it has come.
+    """A training run: its parts and its progress.
 
     Attributes:
         model_dir: the folder of the model.
-        config: the model.
-        options: how it is trained.
-        strategy: the devices that train it.
-        tokenizer: its vocabulary.
-        corpus: what it is trained on, as ids.
+        config: the model's configuration.
+        options: the training options.
+        strategy: the devices that train the model.
+        tokenizer: the model's tokenizer.
+        corpus: the training set, as token ids.
         batches: the batches of the corpus.
-        valid_pairs, valid_corpus: what it is validated by, or None.
-        test_pairs: what its result is judged by; None for `valid_pairs`.
+        valid_pairs, valid_corpus: the validation set, as text and as token ids, or None.
+        test_pairs: the test set for the trained model; None for `valid_pairs`.
         target_lang: two-letter code of the target language, or None.
-        record: what the model_dir records of the run.
+        record: the run's record, which the model_dir keeps in training.json.
         start_from: the model_dir whose weights a new run begins with, or None.
-        model, state, log: once it is restored.
+        model, state, log: set by `restore`.
     """
 
     model_dir: ModelDir
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker is the one that writes to the model_dir."""
+        """Whether this worker writes to the model_dir."""
         return is_chief(self.strategy)
 
 
@@ -89,13 +89,13 @@ def prepare(
     exact_vocab_size: bool,
     until_trained: contextlib.ExitStack,
 ) -> Run:
-    """A run that can begin or resume; the arguments are those of `train`.
+    """Returns a run that can begin or resume; the arguments are those of `train`.
 
     Args:
         until_trained: holds the lock of the model_dir.
 
     Raises:
-        UserError: the data are not as they should be, or the model_dir holds something else.
+        UserError: the data are invalid, or the model_dir holds something else.
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
     with failing_together(strategy):
@@ -142,7 +142,7 @@ def prepare(
             model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from
         )
         record["preset"] = preset or record["preset"]
-    data = {**record["data"], "start_from": None}  # a path, which each machine has its own of
+    data = {**record["data"], "start_from": None}  # a path, which differs between machines
     validation = valid_corpus and valid_corpus.fingerprint
     expect_same(
         strategy, {**config.to_dict(), **record["options"], **data, "validation": validation}
@@ -199,10 +199,10 @@ def _check(config, options, train_pairs, valid_pairs, vocab_type):
 def parallel_parts(
     path: str | os.PathLike, config: TransformerConfig, options: TrainingOptions, replicas: int = 1
 ) -> int:
-    """The parts of a batch that `train` computes at the same time.
+    """The number of parts of a batch that `train` computes in parallel.
 
-    Those of the options; else those that the run to resume began with, whatever the machine; else
-    the best for this machine. Arguments are those of `train`, and the replicas of its strategy.
+    This is the option's value; else the value that the run to resume began with, on any machine;
+    else the best for this machine. Arguments are those of `train`, and the number of replicas.
     """
     if options.parallel_parts:
         return options.parallel_parts
@@ -218,8 +218,8 @@ def parallel_parts(
 def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
     """The precision that `train` computes in.
 
-    That of the options; if it is "auto", that of the run to resume, whatever the machine; else the
-    fastest on this machine. Arguments are those of `train`.
+    This is the option's value. If that is "auto", it is the precision of the run to resume, on any
+    machine; else the fastest on this machine. Arguments are those of `train`.
     """
     if options.dtype_policy != "auto":
         return options.dtype_policy
@@ -230,7 +230,7 @@ def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
 
 
 def precision_warning(policy: str) -> str | None:
-    """A line of warning if a processor trains more slowly by this policy than in float32."""
+    """A one-line warning if this processor gains nothing from this precision; else None."""
     if policy in ("auto", "float32") or tf.config.list_logical_devices("GPU"):
         return None
     dtype = policy.removeprefix("mixed_")
@@ -247,17 +247,17 @@ def precision_warning(policy: str) -> str | None:
 
 
 def _existing_vocabulary(model_dir, config, options, train_pairs, start_from, vocabulary):
-    """The vocabulary of the model here, else the given one, else that of `start_from`.
+    """The vocabulary of this model_dir, else the given one, else that of `start_from`.
 
     Raises:
-        UserError: the model here or in `start_from` is another one, or not to be trained further.
+        UserError: the model here or in `start_from` is another one, or cannot be trained further.
     """
     if model_dir.exists():
         model_dir.check_trained_here()
         tokenizer = model_dir.load_tokenizer()
         _check_task(tokenizer, train_pairs, f"model_dir {model_dir.path}")
         model_dir.check_same(config)
-        # As with `start_from`, a file that has gone is not needed any more.
+        # As with `start_from`, the file is no longer needed, and may be missing.
         if vocabulary and os.path.exists(vocabulary):
             given = SubwordTokenizer.load(vocabulary)
             if given.to_bytes() != tokenizer.to_bytes():
@@ -283,7 +283,7 @@ def _linearization(pairs):
 
 
 def _check_task(tokenizer, pairs, where):
-    """Raises `UserError` unless the vocabulary is for what is to be learned from the pairs."""
+    """Raises `UserError` unless the vocabulary is for the task of the pairs."""
     if tokenizer.task != pairs.task:
         raise UserError(
             f"{where}: expected a model for {pairs.task}, found one for {tokenizer.task}"
@@ -291,7 +291,7 @@ def _check_task(tokenizer, pairs, where):
 
 
 def _fitting(tokenizer, options, pairs, where):
-    """The tokenizer; raises `UserError` unless it can split the pairs as the options say."""
+    """Returns the tokenizer; raises `UserError` unless it fits the pairs and the options."""
     _check_task(tokenizer, pairs, where)
     wanted = _linearization(pairs)
     if wanted and tokenizer.linearization != wanted:
@@ -308,7 +308,7 @@ def _fitting(tokenizer, options, pairs, where):
 
 
 def _of_chief(tokenizer, strategy):
-    """The tokenizer of the chief, which alone has one, on all workers."""
+    """Returns the chief's tokenizer on all workers; only the chief has one."""
     content = (
         b"" if tokenizer is None else f"{tokenizer.file_name}\n".encode() + tokenizer.to_bytes()
     )
@@ -320,12 +320,12 @@ def _of_chief(tokenizer, strategy):
 
 
 def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from):
-    """The record of a run; raises `UserError` if one is here that cannot be resumed with it."""
+    """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
     data = {
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_digest(tokenizer.to_bytes()),
-        "devices": strategy.num_replicas_in_sync,  # a batch holds a multiple of them
+        "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
         "start_from": start_from and os.fspath(start_from),
     }
     before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
@@ -333,7 +333,7 @@ def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, st
         before = model_dir.load_training()
         theirs = before["data"].get("start_from")
         if start_from and theirs and os.path.realpath(start_from) == os.path.realpath(theirs):
-            data["start_from"] = theirs  # as it was written then: `own` is `./own`
+            data["start_from"] = theirs  # as written then: `own` and `./own` are the same
         model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type, linearization)
     return {
         **before,

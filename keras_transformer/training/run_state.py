@@ -1,4 +1,4 @@
-"""The state of a run beside the variables of its model: totals, the best validation, patience."""
+"""The state of a run besides its model's variables: totals, the best validation, patience."""
 
 import copy
 import dataclasses
@@ -13,9 +13,9 @@ class TrainingTotals:
     """Totals over the batches of a run, and the time they took.
 
     Attributes:
-        seconds: of training, without validations and saving.
-        pairs, source_tokens, target_tokens: without padding.
-        rows_by_length: number of rows of each length that rows are padded to.
+        seconds: training time, without validations and saving.
+        pairs, source_tokens, target_tokens: counts without padding.
+        rows_by_length: number of rows for each padded length.
     """
 
     seconds: float = 0.0
@@ -34,11 +34,11 @@ class TrainingTotals:
 
     @property
     def positions(self) -> int:
-        """Room for tokens, on both sides."""
+        """The number of token positions on both sides, including padding."""
         return 2 * sum(length * rows for length, rows in self.rows_by_length.items())
 
     def padding_share(self, since: "TrainingTotals") -> float:
-        """The share of padding in the source and target ids after `since`, from 0 to 1."""
+        """The share of padding in source and target ids since `since`, from 0 to 1."""
         tokens = self.source_tokens + self.target_tokens - since.source_tokens - since.target_tokens
         return 1 - tokens / max(1, self.positions - since.positions)
 
@@ -54,17 +54,17 @@ class RunState:
     """The progress of a run over all its starts, saved in each checkpoint.
 
     Attributes:
-        step: batches learnt from, those with a skipped update among them.
-        seen: what was in them.
-        reported: what had been seen at the last report.
-        metrics: the values of the metrics' variables, which are sums since then.
-        validation_seconds, saving_seconds: what else took time.
-        skipped_updates: those whose gradient was not finite.
+        step: number of batches learnt from, including those with a skipped update.
+        seen: totals over these batches.
+        reported: the totals at the last report.
+        metrics: the values of the metrics' variables, which are sums since the last report.
+        validation_seconds, saving_seconds: time spent on validations and on saving.
+        skipped_updates: number of updates whose gradient was not finite.
         validated: step of the last validation.
         best_step, best_value: the best validation; None before the first.
-        validations_since_best: how many have not been better.
-        interim: steps of checkpoints that are there only because the run was stopped. The next one
-            replaces them, so that the last checkpoints are those of a run that was not.
+        validations_since_best: number of validations since the best one.
+        interim: steps of checkpoints that exist only because the run was stopped. The next
+            checkpoint replaces them, so that the last checkpoints are those of an unstopped run.
     """
 
     step: int = 0
@@ -82,20 +82,20 @@ class RunState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunState":
-        """The state that `to_json` gave."""
+        """Restores the state from the result of `to_json`."""
         parts = {name: TrainingTotals.from_json(values[name]) for name in ("seen", "reported")}
         return cls(**{**values, **parts})
 
     def to_json(self) -> dict[str, Any]:
-        """This state as JSON holds it."""
+        """This state as values that JSON can hold."""
         return dataclasses.asdict(self)
 
     def report(self) -> None:
-        """Begins what the next report is about."""
+        """Marks the current totals as reported."""
         self.reported = copy.deepcopy(self.seen)
 
     def is_better(self, value: float, highest: bool) -> bool:
-        """Whether a validation is better than the best so far; one that is not finite never is."""
+        """Whether a validation is better than the best so far; never if it is not finite."""
         if not math.isfinite(value):
             return False
         if self.best_value is None:

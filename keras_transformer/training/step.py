@@ -1,4 +1,4 @@
-"""One update of training: of any number of devices, in any number of parts (TensorFlow)."""
+"""One training update, on any number of devices and in any number of parts (TensorFlow)."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
 from keras_transformer.training.strategies import split_rows
 
-# Of float16, whose small gradients would be zero: NVIDIA's recipe for mixed precision.
+# Loss scaling for float16, whose small gradients would be zero: NVIDIA's recipe.
 _FIRST_LOSS_SCALE, _UPDATES_UNTIL_GROWTH = 2.0**15, 2000
 
 _NOT_OF_UPDATE_STEP = (
@@ -33,38 +33,39 @@ _NOT_OF_UPDATE_STEP = (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TrainableTransformer(Transformer):
-    """A Transformer whose `fit` makes the updates of one device on any number of them.
+    """A Transformer whose `fit` makes the same updates on one device or on several.
 
-    A step takes a global batch, and
+    A step takes a global batch:
 
-    1. each replica sums the gradients of its rows, one micro-batch after another, of the loss that
-       is divided by the tokens of the whole batch;
-    2. the sums are added over all replicas, so that each has the same gradient;
-    3. if its norm is finite, the optimizer moves the weights. If not, on whichever replica it went
-       wrong, weights, optimizer and averages stay as they are, and the update is counted.
+    1. Each replica sums the gradients over its rows, one micro-batch after another. The loss is
+       divided by the number of tokens in the global batch.
+    2. The sums are added over all replicas, so that each has the same gradient.
+    3. If the gradient's norm is finite, the optimizer updates the weights. If it is not, on any
+       replica, then weights, optimizer and averages stay unchanged, and the skipped update is
+       counted.
 
-    A step is a batch and one more of `optimizer.iterations`, whether or not it moved the weights:
-    so the step alone says where in the data and in the schedule a run is.
+    Each step takes one batch and adds 1 to `optimizer.iterations`, whether or not it updates the
+    weights. So the step alone determines a run's place in the data and in the schedule.
 
-    `metric_sums` has what the metrics have summed up, of all replicas, after the last step.
+    `metric_sums` holds the metrics' sums over all replicas after the last step.
 
-    Its `fit` runs under `MultiWorkerMirroredStrategy` too, of which Keras's own makes no sense.
+    Unlike Keras's own `fit`, this one also works under `MultiWorkerMirroredStrategy`.
     `sample_weight` multiplies the losses of tokens, as with `LabelSmoothedCrossEntropy`.
 
     Args:
         config: a `TransformerConfig`.
-        num_microbatches: parts that a batch is computed in, one after another, to need the memory
-            of one part.
-        parallel_parts: parts that each of these is computed in at the same time. On a CPU, where
-            each then has a core, that is faster than all cores at work on one small operation.
-        r_drop: weight of the divergence of two passes of each batch, with dropout of their own, in
-            the loss (Liang et al., 2021): a step costs two. 0 for one pass.
-        clip_norm: the largest norm of a gradient, all weights together; 0 for any.
-        ema_decay: of an exponential moving average of the weights, reached as training goes on:
-            `min(ema_decay, (1 + n) / (10 + n))` at the n-th update; 0 for no average.
-        **kwargs: those of a Keras model. `dtype` may be "mixed_bfloat16" or "mixed_float16":
-            weights, their updates, normalisation, softmax and loss are float32 all the same, and
-            with float16 the loss is scaled.
+        num_microbatches: number of micro-batches that a batch is split into. They are computed one
+            after another, and need the memory of one.
+        parallel_parts: number of parts of a micro-batch to compute in parallel. On a CPU, one part
+            for each core is faster than all cores working on one small operation.
+        r_drop: weight of the R-Drop loss (Liang et al., 2021), the divergence between two passes
+            with different dropout; each step runs the batch twice. 0 disables it.
+        clip_norm: maximum global norm of the gradient; 0 disables clipping.
+        ema_decay: decay rate of an exponential moving average of the weights. At the n-th update it
+            is `min(ema_decay, (1 + n) / (10 + n))`. 0 keeps no average.
+        **kwargs: arguments of a Keras model. `dtype` may be "mixed_bfloat16" or "mixed_float16":
+            weights, their updates, normalisation, softmax and loss stay float32, and with float16
+            the loss is scaled.
 
     Example:
         >>> model = TrainableTransformer(config, num_microbatches=4, dtype="mixed_bfloat16")
@@ -111,13 +112,13 @@ class TrainableTransformer(Transformer):
         Both report the loss, the perplexity and the number of target tokens.
 
         Args:
-            optimizer: is given the gradient, clipped, of each update that is not skipped.
-            jit_compile: whether XLA compiles the step, once for each shape of batch; with several
-                replicas, all of it but sums over them and the update.
-            run_eagerly: whether Python runs each step, to look into it; slow.
+            optimizer: gets the clipped gradient of each update that is not skipped.
+            jit_compile: whether XLA compiles the step, once for each batch shape; with several
+                replicas, all except the sums over replicas and the update.
+            run_eagerly: whether Python runs each step, for debugging; slow.
 
         Raises:
-            ValueError: the optimizer would do more with a gradient than its `update_step`.
+            ValueError: the optimizer has an option, such as `clipnorm`, outside its `update_step`.
         """
         optimizer = keras.optimizers.get(optimizer)
         for name in _NOT_OF_UPDATE_STEP:
@@ -132,20 +133,20 @@ class TrainableTransformer(Transformer):
             self.optimizer.build(self.trainable_variables)
 
     def compile_from_config(self, config):
-        """Compiles a model that is loaded from a file."""
+        """Compiles a model that was loaded from a file."""
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**{name: config[name] for name in ("optimizer", "jit_compile", "run_eagerly")})
 
     def reset_metrics(self):
-        """Begins the sums of the metrics anew."""
+        """Resets the metrics' sums to zero."""
         super().reset_metrics()
         self.metric_sums = [tf.zeros(variable.shape) for variable in self.metrics_variables]
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Nothing: the model is built. Keras would take a batch away, and fail with workers."""
+        """Does nothing: the model is built. Keras would consume a batch, and fail with workers."""
 
     def make_train_function(self, force=False):
-        """Sets `train_function`, which `fit` calls with an iterator for each step."""
+        """Sets `train_function`, which `fit` calls with an iterator at each step."""
         if self.train_function is not None and not force:
             return
         strategy = self.distribute_strategy
@@ -156,7 +157,7 @@ class TrainableTransformer(Transformer):
 
         def step(batch):
             norm = strategy.run(self._step, args=(batch, gradients))
-            # Outside of replicas, where a metric is the sum over all of them.
+            # Outside of replicas, a metric is the sum over all of them.
             logs = {m.name: tf.convert_to_tensor(m.result()) for m in self.metrics}
             logs["gradient_norm"] = strategy.experimental_local_results(norm)[0]
             logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
@@ -170,7 +171,7 @@ class TrainableTransformer(Transformer):
             if str(spec) not in functions:
                 functions[str(spec)] = tf.function(
                     step,
-                    # Of batches of any shape, so that Python traces the step once.
+                    # Batches of any shape, so that Python traces the step once.
                     input_signature=[spec],
                     autograph=False,
                     jit_compile=self.jit_compile and is_alone,
@@ -189,7 +190,7 @@ class TrainableTransformer(Transformer):
         self.train_function = train_function
 
     def _step(self, batch, gradients_of):
-        """One replica's part of an update; the norm of the gradient."""
+        """Computes one replica's part of an update; returns the norm of the gradient."""
         tokens = tf.math.count_nonzero(batch[1] != self.config.pad_id, dtype=tf.float32)
         all_tokens = tf.maximum(sum_over_replicas(tokens), 1.0)
         loss_scale = tf.identity(self.update_state.loss_scale.value)
@@ -206,7 +207,7 @@ class TrainableTransformer(Transformer):
         return norm
 
     def _gradients(self, batch, weight):
-        """The summed loss of all tokens, and the gradients of `weight` times that."""
+        """The summed loss of all tokens, and the gradients of `weight` times that sum."""
         n = self.num_microbatches
         if n == 1:
             return self._micro_gradients(batch, weight)
@@ -217,7 +218,7 @@ class TrainableTransformer(Transformer):
             return index + 1, _sum(sums, self._micro_gradients(part, weight))
 
         zeros = [tf.zeros(variable.shape) for variable in self.trainable_weights]
-        # One at a time: TensorFlow would begin the next ones, and need the memory of all.
+        # One at a time: otherwise TensorFlow would begin several, and need the memory of all.
         _, sums = tf.while_loop(
             lambda index, _: index < n, add, (0, (0.0, zeros)), parallel_iterations=1
         )
@@ -226,7 +227,7 @@ class TrainableTransformer(Transformer):
     def _micro_gradients(self, batch, weight):
         n = self.parallel_parts
         parts = split_rows(batch, n, self.config.pad_id)
-        # TensorFlow computes at the same time what does not depend on each other.
+        # TensorFlow runs independent operations in parallel.
         sums = [
             self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
             for i in range(n)
@@ -249,7 +250,7 @@ class TrainableTransformer(Transformer):
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def test_step(self, data):
-        """One replica's part of a batch of `evaluate`, which reports what `fit` does."""
+        """One replica's part of a batch of `evaluate`, which reports the same figures as `fit`."""
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(inputs, training=False)
         losses = fused_smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
@@ -266,21 +267,21 @@ class TrainableTransformer(Transformer):
         return tf.cast(labels != self.config.pad_id, tf.float32)
 
     def _token_losses(self, inputs, labels):
-        """The loss of each token (batch, length), and logits that it is of."""
+        """The loss of each token (batch, length), and the logits that it was computed from."""
         epsilon = self.config.label_smoothing
         if not self.r_drop:
             logits = self(inputs, training=True)
             return fused_smoothed_cross_entropy(labels, logits, epsilon), logits
         twice = keras.tree.map_structure(lambda x: tf.concat([x, x], axis=0), inputs)
-        logits = self(twice, training=True)
+        logits = self(twice, training=True)  # (2 * batch, length, vocabulary)
         logits = tf.reshape(logits, [2, *tf.unstack(tf.shape(labels)), logits.shape[-1]])
         losses = fused_smoothed_cross_entropy(tf.stack([labels, labels]), logits, epsilon)
-        # A quarter: the paper halves the divergence, and adds up the two losses.
+        # A quarter, since the losses are averaged: the paper halves the divergence and adds them.
         divergence = self.r_drop / 4 * symmetric_divergence(logits)
         return tf.reduce_mean(losses, axis=0) + divergence, logits[0]
 
     def _update(self, strategy, gradients, factor, norm):
-        """Moves the weights, outside of replicas, where a decision is one for all of them."""
+        """Updates the weights, outside of replicas, so that one decision holds for all of them."""
         is_finite = tf.math.is_finite(strategy.experimental_local_results(norm)[0])
 
         weights = [weight.value for weight in self.trainable_weights]
@@ -290,7 +291,7 @@ class TrainableTransformer(Transformer):
                 strategy.extended.update(variable, function, args=tuple(value), group=False)
 
         def move():
-            # Not `optimizer.apply`, which would sum over replicas once more.
+            # Not `optimizer.apply`, which would sum over replicas again.
             rate = self.optimizer.learning_rate
             update(
                 weights,
@@ -305,7 +306,7 @@ class TrainableTransformer(Transformer):
             return 0
 
         if strategy.num_replicas_in_sync == 1 and not self.run_eagerly:
-            # A pass over weights and optimizer state in place of one for each operation.
+            # XLA fuses the update into one pass over weights and optimizer state.
             move = tf.function(move, autograph=False, jit_compile=True)
 
         def skip():
@@ -321,12 +322,12 @@ class TrainableTransformer(Transformer):
         return tf.minimum(self.ema_decay, (1.0 + n) / (10.0 + n))
 
     def save_own_variables(self, store):
-        """Saves what updates leave behind, such as the moving average of the weights."""
+        """Saves the variables of `update_state`, such as the moving average of the weights."""
         for name, variable in self.update_state.variables.items():
             store[name.replace("/", ".")] = variable
 
     def load_own_variables(self, store):
-        """Loads what a file holds of that: a file of a `Transformer` holds nothing."""
+        """Loads those of them that the file holds: a file of a `Transformer` holds none."""
         saved = set(store.keys())
         for name, variable in self.update_state.variables.items():
             if name.replace("/", ".") in saved:
@@ -344,19 +345,19 @@ class TrainableTransformer(Transformer):
 
 
 class UpdateState:
-    """Variables that updates change beside weights and the optimizer's; saved in checkpoints.
+    """Variables that updates change, besides weights and optimizer state; saved in checkpoints.
 
-    It is no layer, so that its variables are not among a model's weights.
+    This is not a layer, so that its variables are not among a model's weights.
 
     Args:
-        weights: of the model, built.
-        has_average: whether there is a moving average of them.
+        weights: the weights of a built model.
+        has_average: whether to keep a moving average of the weights.
         scales_loss: whether the loss is scaled, for gradients in float16.
 
     Attributes:
-        skipped_updates: how many were not finite.
-        loss_scale: what the loss is multiplied with before its gradients are taken.
-        average: of each weight, in their order; empty if there is none.
+        skipped_updates: number of updates whose gradient was not finite.
+        loss_scale: factor of the loss when gradients are computed.
+        average: the moving average of each weight, in order; empty without averaging.
     """
 
     def __init__(self, weights: list[keras.Variable], has_average: bool, scales_loss: bool):
@@ -377,7 +378,7 @@ class UpdateState:
 
     @property
     def variables(self) -> dict[str, keras.Variable]:
-        """All variables, by the names they have in a checkpoint."""
+        """All variables, by their names in a checkpoint."""
         scalars = (self.skipped_updates, self.loss_scale, self._finite_updates)
         averages = zip(self._names, self.average, strict=False)
         return {
@@ -386,7 +387,7 @@ class UpdateState:
         }
 
     def adapt_loss_scale(self, is_finite) -> None:
-        """Halves the scale after an update that was not finite, doubles it after many that were."""
+        """Halves the scale after a gradient that is not finite, doubles it after many finite."""
         if not self.scales_loss:
             return
         updates = tf.where(is_finite, self._finite_updates.value + 1, 0)
@@ -397,7 +398,7 @@ class UpdateState:
 
 
 def _next_batch(iterator):
-    """A batch, and a specification of all that are like it but in shape."""
+    """A batch, and the specification of batches that differ only in shape."""
     batch = next(iterator)
     if hasattr(iterator, "element_spec"):
         return batch, iterator.element_spec

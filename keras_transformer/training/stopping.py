@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 
 class Interrupted(BaseException):
-    """A signal came while `StopSignals.may_interrupt`; no `except Exception` stops it."""
+    """A signal came during `StopSignals.may_interrupt`; `except Exception` does not catch it."""
 
 
 class StopSignals:
-    """Notes SIGINT and SIGTERM, so that the step in hand is finished; a second one ends at once.
+    """Records SIGINT and SIGTERM, so that the current step finishes; a second one ends at once.
 
-    The second has the system's own effect, which waits for nothing. Both are noted however the
-    process was started: a shell lets its background jobs ignore SIGINT. In another thread than
-    the main one, where Python allows no handlers, this does nothing.
+    The second signal has the system's default effect. Both are recorded however the process was
+    started, although a shell lets its background jobs ignore SIGINT. Outside the main thread, where
+    Python allows no handlers, this does nothing.
 
     Attributes:
         received: the number of the signal that came, or None.
@@ -46,7 +46,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def may_interrupt(self) -> Iterator[None]:
-        """In this block a signal raises `Interrupted`: for work that may be left and done again."""
+        """Makes a signal in this block raise `Interrupted`: for work that can be repeated later."""
         self._may_interrupt = True
         try:
             if self.received:
@@ -56,7 +56,7 @@ class StopSignals:
             self._may_interrupt = False
 
     def leave(self) -> None:
-        """Ends the process as the signal that came would have: with status 130 or 143."""
+        """Ends the process as the recorded signal would have: with status 130 or 143."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(None if self.received is None else 128 + self.received)

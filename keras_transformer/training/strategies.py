@@ -1,4 +1,4 @@
-"""Strategies: the devices that train, and the rows of a batch that each of them gets."""
+"""Strategies: the devices that train, and the rows of a batch that each device gets."""
 
 import contextlib
 import itertools
@@ -15,16 +15,16 @@ from keras_transformer.options import STRATEGIES
 
 
 def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distribute.Strategy:
-    """The strategy of this name. One of several workers must be made before TensorFlow computes.
+    """Makes a strategy; with several workers, call this before TensorFlow computes anything.
 
     Args:
-        name: "one_device"; "mirrored" for all devices of this machine; "multi_worker" for those of
-            several; or "auto" for the last that `tf_config` and the devices there are allow.
-        tf_config: JSON of the workers and which of them this is, as TensorFlow expects it in the
-            environment variable TF_CONFIG.
+        name: "one_device"; "mirrored", all devices of this machine; "multi_worker", the devices of
+            several machines; or "auto", the last of these that `tf_config` and the devices allow.
+        tf_config: JSON that names the workers, and this one among them, as TensorFlow expects it
+            in the environment variable TF_CONFIG.
 
     Raises:
-        UserError: `tf_config` is not what it should be, or is missing or of no use.
+        UserError: `tf_config` is invalid or missing, or the strategy has no use for it.
 
     Example:
         >>> make_strategy("one_device").num_replicas_in_sync
@@ -51,7 +51,7 @@ def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distri
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this is the one worker that writes checkpoints and logs."""
+    """Whether this worker is the chief, which alone writes checkpoints and logs."""
     resolver = strategy.cluster_resolver
     if resolver is None:
         return True
@@ -60,7 +60,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """The number of workers, and which of them this is, from 0 on."""
+    """The number of workers, and the index of this one, from 0."""
     resolver = strategy.cluster_resolver
     if resolver is None:
         return 1, 0
@@ -70,24 +70,25 @@ def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
 
 
 def sum_over_workers(strategy: tf.distribute.Strategy, value: int) -> int:
-    """The sum of a number over all replicas, each with its worker's; waits for all workers.
+    """The sum over all replicas of their worker's number; waits for all workers.
 
     Raises:
-        UserError: a worker has ended.
+        UserError: a worker was lost.
     """
     return int(_sum(strategy, value))
 
 
 def gather(strategy: tf.distribute.Strategy, content: bytes) -> list[bytes]:
-    """The content that each worker gives, in their order; waits for all workers.
+    """The content of each worker, in the order of workers; waits for all workers.
 
     Raises:
-        UserError: a worker has ended.
+        UserError: a worker was lost.
     """
     count, worker = worker_of(strategy)
     if count == 1:
         return [content]
-    replicas = strategy.num_replicas_in_sync // count  # of each worker, and all of them add
+    # Each replica of a worker adds the worker's values.
+    replicas = strategy.num_replicas_in_sync // count
     lengths = np.zeros(count)
     lengths[worker] = len(content)
     lengths = (_sum(strategy, lengths) / replicas).astype(int)
@@ -116,11 +117,11 @@ def failing_together(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def expect_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Raises the same `UserError` on all workers if one has other values; waits for all workers.
+    """Raises the same `UserError` on all workers if their values differ; waits for all workers.
 
     Args:
-        strategy: of the workers.
-        values: what JSON can hold, by the names to call it by.
+        strategy: the strategy of the workers.
+        values: values that JSON can hold, by the names for the error message.
     """
     first, *others = map(json.loads, gather(strategy, json.dumps(values).encode()))
     for worker, other in enumerate(others, start=1):
@@ -134,7 +135,7 @@ def expect_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> 
 
 
 def _sum(strategy, values):
-    """The sum of arrays over all replicas, each with its worker's."""
+    """The sum over all replicas of their worker's arrays."""
 
     @tf.function
     def total():
@@ -152,15 +153,15 @@ def _sum(strategy, values):
 
 
 def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, pad_id: int) -> Any:
-    """Each replica's rows of each batch, for `model.fit`.
+    """Splits each batch into the rows of each replica, for `model.fit`.
 
-    All replicas get the same number of rows, filled up with padding, which counts nothing.
+    All replicas get the same number of rows; rows of padding, which do not count, fill them up.
 
     Args:
-        batches: of the rows that the replicas of this worker share, such as
+        batches: batches of this worker's rows, such as
             `Batches.dataset(0, *worker_of(strategy))`.
-        strategy: whose replicas take the rows.
-        pad_id: fills up rows.
+        strategy: the strategy whose replicas get the rows.
+        pad_id: id of padding.
     """
     if strategy.num_replicas_in_sync == 1:
         return batches
@@ -174,7 +175,7 @@ def replica_batches(batches: tf.data.Dataset, strategy: tf.distribute.Strategy, 
 
 
 def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
-    """Arrays (rows, ...) as (parts, rows of a part, ...), filled up with rows of padding."""
+    """Reshapes arrays (rows, ...) to (parts, rows of a part, ...), adding rows of padding."""
 
     def split(x):
         rows, others = tf.shape(x)[0], [[0, 0]] * (x.shape.rank - 1)
@@ -187,7 +188,7 @@ def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
 
 
 def _cluster_resolver(tf_config):
-    """TensorFlow's cluster resolver of TF_CONFIG, after checks that TensorFlow leaves out."""
+    """TensorFlow's cluster resolver for TF_CONFIG, after checks that TensorFlow omits."""
 
     def expect(holds, expected):
         if not holds:

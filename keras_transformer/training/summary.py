@@ -16,10 +16,10 @@ def report_summary(
     devices: int,
     log: TrainingLog,
 ) -> None:
-    """Prints and records what the run has seen and taken, over all times it was started.
+    """Prints and records the run's data, time and cost, over all times it was started.
 
     The cost is a count of the operations of all matrix products, and the paper's estimate (section
-    6.1): training time x devices x the operations a second that a device sustains.
+    6.1): training time x devices x the operations per second that a device sustains.
     """
     seen = state.seen
     padding = seen.padding_share(since=TrainingTotals())

@@ -27,18 +27,18 @@ def learn_vocabulary(
     seed: int = 1,
     exact: bool = True,
 ) -> Tokenizer:
-    """The vocabulary of training pairs, of the configuration's size.
+    """Learns a vocabulary of the configuration's size from training pairs.
 
     Args:
-        pairs: what to learn it from.
-        config: the model it is for.
+        pairs: the training pairs.
+        config: the configuration of the model.
         vocab_type: "bpe" or "unigram" subwords; default: "bpe". None for a parser.
-        lowercase: whether subwords fold case.
+        lowercase: whether subwords ignore case.
         seed: decides which sentences of a large corpus subwords are learned from.
         exact: False for the nearest size that the sentences allow.
 
     Raises:
-        UserError: the data do not allow it, or a parser is to fold case.
+        UserError: the data do not allow this size, or `lowercase` is set for a parser.
     """
     if isinstance(pairs, TreebankPairs):
         if lowercase:
@@ -68,7 +68,7 @@ class Task(Protocol):
 
     Attributes:
         search: the fields of `SearchOptions` that differ from their defaults.
-        score: the name of the figure that is higher where the model is better.
+        score: the name of the figure that is higher for a better model.
     """
 
     search: dict[str, Any]
@@ -81,7 +81,7 @@ class Task(Protocol):
         """The lines that report the quality of the trained model."""
 
     def readable(self, sources, outputs) -> list[str]:
-        """The outputs as a person reads them."""
+        """The outputs in readable form."""
 
 
 def task_of(tokenizer: Tokenizer, target_lang: str | None = None) -> Task:
@@ -92,11 +92,11 @@ def task_of(tokenizer: Tokenizer, target_lang: str | None = None) -> Task:
 
 
 class Translation:
-    """Judged by BLEU.
+    """Translation, judged by BLEU.
 
     Args:
-        target_lang: two-letter code, for BLEU on tokens.
-        lowercase: whether the case of references counts for nothing.
+        target_lang: two-letter code of the target language, for BLEU on Moses tokens.
+        lowercase: whether the score ignores case.
     """
 
     def __init__(self, target_lang: str | None = None, lowercase: bool = False):
@@ -116,7 +116,7 @@ class Translation:
 
 
 class Parsing:
-    """Judged by bracket scores.
+    """Parsing, judged by bracket scores.
 
     Args:
         tokenizer: the parser's vocabulary.

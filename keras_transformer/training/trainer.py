@@ -62,39 +62,39 @@ def train(
     preset: str | None = None,
     exact_vocab_size: bool = True,
 ) -> Transformer:
-    """Trains a model, saves it in a model_dir, and says how good it is (paper, section 5).
+    """Trains a model, saves it in a model_dir, and reports its scores (paper, section 5).
 
     Called again with the same arguments, it resumes from the last checkpoint.
 
     Args:
         path: the model_dir, new or of the same configuration.
-        config: the model; its `vocab_size` is that of the vocabulary to learn.
-        options: how to train it.
-        train_pairs: what to learn from.
-        valid_pairs: what to judge it by as it learns.
-        test_pairs: what to judge it by at the end; default: `valid_pairs`.
+        config: the model's configuration; its `vocab_size` is the size of the vocabulary to learn.
+        options: the training options.
+        train_pairs: the training set.
+        valid_pairs: the validation set; default: none.
+        test_pairs: the test set for the trained model; default: `valid_pairs`.
         vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
             parser, whose `ParsingOptions` say how trees are written.
-        target_lang: two-letter code of the target language, for BLEU on its tokens.
-        command: recorded in the model_dir.
-        data_cache: a folder to keep the tokenised training data in, see `Corpus.build`.
-        strategy: the devices that train, as `make_strategy` makes it; default: all of this machine.
-            Of several workers each calls this with the same arguments, and the chief writes.
-        start_from: the model_dir of a trained model, of which a new one takes the vocabulary and,
-            to begin with, the weights: the mean of its last checkpoints. Only dropout and label
-            smoothing may be configured otherwise.
+        target_lang: two-letter code of the target language, for BLEU on Moses tokens.
+        command: the command to record in the model_dir.
+        data_cache: folder where the tokenised training data are kept; see `Corpus.build`.
+        strategy: the devices that train, from `make_strategy`; default: all of this machine. With
+            several workers, each calls `train` with the same arguments, and the chief writes.
+        start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
+            from its weights: the mean of its last checkpoints. Only dropout and label smoothing
+            may be configured differently.
         vocabulary: the file of an existing SentencePiece model; default: learn one.
-        preset: the name of the preset that model and options come from, to be recorded.
+        preset: the name of the preset of model and options, to be recorded.
         exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
 
     Returns:
         The model, with the mean of its last checkpoints.
 
-    For the whole process it sets a flag of XLA (`backend/xla_flags.py`) and keeps freed memory
+    For the whole process, `train` sets an XLA flag (`backend/xla_flags.py`) and keeps freed memory
     (`backend/memory.py`).
 
     Raises:
-        UserError: the data are not as they should be, or the model_dir holds something else.
+        UserError: the data are invalid, or the model_dir holds something else.
     """
     avoid_crash()
     keep_freed_memory()
@@ -141,10 +141,10 @@ def train(
 def restore(run: Run, command: str = "") -> None:
     """Makes the model, with the weights and the state of the last checkpoint.
 
-    From its end on all is known to be well, and the model_dir may be written to.
+    When it returns, all checks have passed, and the run may write to the model_dir.
     """
     model_dir, strategy = run.model_dir, run.strategy
-    with failing_together(strategy):  # and so others wait for the chief's `recover`
+    with failing_together(strategy):  # so the others wait for the chief's `recover`
         problems = model_dir.recover() if run.writes else []
     with strategy.scope(), failing_together(strategy):
         run.model = compiled_model(run.config, run.options)
@@ -175,12 +175,12 @@ def restore(run: Run, command: str = "") -> None:
 
 
 def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
-    """Trains from the state on, to the last step or until it is stopped.
+    """Trains from the run's state to the last step, or until training is stopped.
 
     Args:
-        run: restored.
+        run: a restored run.
         judge: validates the model; None for no validations.
-        score: the name of the figure of a validation that is higher where the model is better.
+        score: the name of the validation figure that is higher for a better model.
     """
     model, options, state, log = run.model, run.options, run.state, run.log
     model_dir, batches, writes = run.model_dir, run.batches, run.writes
@@ -205,7 +205,7 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         if judge and validation.catch_up() and writes:
             save.save()
         if signals.received:
-            pass  # the next start does the validation that was interrupted
+            pass  # the next start repeats the interrupted validation
         elif state.step >= options.steps or state.has_lost_patience(options.stop_patience):
             ended = "is complete" if state.step >= options.steps else "stopped early"
             log.say(f"Training {ended}: step {state.step:,} of {options.steps:,}")
@@ -235,8 +235,8 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
 
 
 def finish(run: Run) -> Transformer:
-    """Loads the mean of the last checkpoints, and reports how good it is and what it took."""
-    sum_over_workers(run.strategy, 0)  # until the chief has saved the last checkpoint
+    """Loads the mean of the last checkpoints, and reports its scores and the run's cost."""
+    sum_over_workers(run.strategy, 0)  # waits until the chief has saved the last checkpoint
     devices = run.strategy.num_replicas_in_sync
     report_summary(run.state, run.config, run.options, devices, run.log)
     model = run.model_dir.load_model()
@@ -250,7 +250,7 @@ def finish(run: Run) -> Transformer:
 
 
 def compiled_model(config: TransformerConfig, options: TrainingOptions) -> TrainableTransformer:
-    """A new model, built and compiled as the options say."""
+    """A new model, built and compiled with these options."""
     model = TrainableTransformer(
         config,
         num_microbatches=options.num_microbatches,
@@ -275,7 +275,7 @@ def compiled_model(config: TransformerConfig, options: TrainingOptions) -> Train
 
 
 def restored_state(model, checkpoints):
-    """The state of the run at its last checkpoint, to which the model is set; else a new one."""
+    """Sets the model to the last checkpoint, if there is one, and returns the run's state there."""
     steps = checkpoints.steps()
     if not steps:
         return RunState()
@@ -284,7 +284,7 @@ def restored_state(model, checkpoints):
 
 
 def _weights_digest(model):
-    """A hexadecimal number that other weights do not have."""
+    """A hexadecimal digest that identifies the weights."""
     digest = hashlib.blake2b(digest_size=8)
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight))
