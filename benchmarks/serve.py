@@ -41,23 +41,28 @@ SERVERS = {
 
 
 def main(_):
+    if FLAGS.soak and FLAGS.wrk:
+        raise app.UsageError("expected --soak or --wrk, found both")
     sentences = Path(FLAGS.source).read_text(encoding="utf-8").splitlines()
     servers = {"batching": SERVERS["batching"]} if FLAGS.soak else SERVERS
     print("server         clients  requests/s  p50 ms  p95 ms  p99 ms  not 200  differing")
     for name, chosen in servers.items():
         expected = [] if FLAGS.wrk else translated(chosen)
         with server(chosen) as (url, pid):
-            if FLAGS.wrk:
-                for clients in FLAGS.clients:
-                    print(f"{name:14} {clients:>7} {wrk(url, clients)}", flush=True)
-                continue
             if FLAGS.soak:
                 soak(url, pid, sentences, expected)
                 return
             for clients in map(int, FLAGS.clients):
-                run = Run(url, sentences, expected)
-                seconds = asyncio.run(run.measure(clients, FLAGS.seconds))
-                print(f"{name:14} {clients:7} {run.report(seconds)}", flush=True)
+                row = (
+                    wrk(url, clients) if FLAGS.wrk else measured(url, clients, sentences, expected)
+                )
+                print(f"{name:14} {clients:7} {row}", flush=True)
+
+
+def measured(url, clients, sentences, expected):
+    """The row of our own clients."""
+    run = Run(url, sentences, expected)
+    return run.report(asyncio.run(run.measure(clients, FLAGS.seconds)))
 
 
 class Run:

@@ -52,9 +52,7 @@ def command_page(name: str) -> str:
     for heading, names in GROUPS.items():
         parts.append(f"## {heading}")
         for flag in names:
-            parts.append(
-                f"### `{flag_usage(flag)}` {{ #{flag} .flag }}\n\n{_escaped(flag_text(flag))}"
-            )
+            parts.append(_entry(flag_usage(flag), flag, flag_text(flag)))
     # Flags belong to the process, and those of the next command may have the same names.
     for flag in set(flags.FLAGS) - before:
         delattr(flags.FLAGS, flag)
@@ -73,9 +71,11 @@ def options_page() -> str:
         parts += [f"## {record.__name__}", record.__doc__.partition("\n")[0]]
         for field in dataclasses.fields(record):
             kind = getattr(field.type, "__name__", field.type)
-            name = f"{record.__name__}.{field.name}"
-            usage = f"{field.name}: {kind} = {field.default!r}"
-            parts.append(f"### `{usage}` {{ #{name} .flag }}\n\n{_escaped(field.metadata['help'])}")
+            usage, anchor = (
+                f"{field.name}: {kind} = {field.default!r}",
+                f"{record.__name__}.{field.name}",
+            )
+            parts.append(_entry(usage, anchor, field.metadata["help"]))
             if choices := field.metadata["choices"]:
                 parts[-1] += "\n\nOne of " + ", ".join(f"`{choice}`" for choice in choices) + "."
     return "\n\n".join(parts) + "\n"
@@ -145,6 +145,11 @@ def _fenced_examples(text):
         f"```sh\n{textwrap.dedent(part)}\n```" if part.startswith("  ") else part
         for part in text.split("\n\n")
     )
+
+
+def _entry(usage, anchor, text):
+    """The section of a flag or a field."""
+    return f"### `{usage}` {{ #{anchor} .flag }}\n\n{_escaped(text)}"
 
 
 def _escaped(text):

@@ -127,5 +127,5 @@ def mean_lengths(data):
 
 
 def present(names):
-    """Those of these flags that were given."""
+    """Returns the names of the flags that were given."""
     return [name for name in names if FLAGS[name].present]
