@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from absl import flags, logging
 
-from keras_transformer.cli.flags import FLAGS, GROUPS, group, refuse
+from keras_transformer.cli.flags import FLAGS, GROUPS, group, present, refuse
 from keras_transformer.errors import UserError
 
 _GROUP = "Files on a cluster"
@@ -73,7 +73,7 @@ def refuse_flags_for_files() -> None:
     Raises:
         UserError: one of them is given.
     """
-    refuse([name for name in GROUPS[_GROUP] if FLAGS[name].present], "found without --runner")
+    refuse(present(GROUPS[_GROUP]), "found without --runner")
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
 def _flags_for_lines():
     """The given flags that only apply to standard input or a model_dir."""
     names = [name for heading in GROUPS if heading != _GROUP for name in GROUPS[heading]]
-    return [name for name in names if FLAGS[name].present and name not in _ALSO_TAKEN]
+    return [name for name in present(names) if name not in _ALSO_TAKEN]
 
 
 def _check_runner(name):

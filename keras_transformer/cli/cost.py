@@ -22,6 +22,7 @@ from keras_transformer.cli.flags import (
     define_renamed_flags,
     given_fields,
     group,
+    present,
     refuse,
     take_renamed_flags,
 )
@@ -124,8 +125,3 @@ def mean_lengths(data):
     if not data:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))
-
-
-def present(names):
-    """Returns the names of the flags that were given."""
-    return [name for name in names if FLAGS[name].present]

@@ -120,6 +120,11 @@ def take_renamed_flag(old: str, new: str, value: Any) -> None:
     print(f"--{old} is now --{new}={value}", file=sys.stderr)
 
 
+def present(names: Iterable[str]) -> list[str]:
+    """Those of the flags that the command line has."""
+    return [name for name in names if FLAGS[name].present]
+
+
 def refuse(names: Iterable[str], why: str) -> None:
     """Refuses the first of these flags, which would be ignored.
 

@@ -17,6 +17,7 @@ from keras_transformer.cli.flags import (
     define_record_flags,
     given_fields,
     group,
+    present,
     refuse,
 )
 from keras_transformer.cli.translator_flags import (
@@ -115,6 +116,6 @@ def open_model(sources, name, paths):
         return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
-    given = [*given_fields(SearchOptions), *(n for n in _OF_MODEL_DIRS if FLAGS[n].present)]
+    given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
     refuse(given, f"found with {paths[0]}, a SavedModel, where these are fixed")
     return sources.saved_model(name, paths[0])

@@ -31,6 +31,7 @@ from keras_transformer.cli.flags import (
     define_renamed_flags,
     given_fields,
     group,
+    present,
     refuse,
     take_renamed_flag,
     take_renamed_flags,
@@ -171,36 +172,15 @@ def define_flags() -> None:
 
 
 def main():
-    for name in NOT_EMPTY:
-        if FLAGS[name].value is not None and not FLAGS[name].value:
-            raise UserError(f"expected --{name} to name something, found nothing")
     take_renamed_flags()
+    check_combinations()
+    is_parser = FLAGS.task == "parsing"
     recorded = {}
     if FLAGS.model_dir and kt.ModelDir(FLAGS.model_dir).exists():
         recorded = kt.ModelDir(FLAGS.model_dir).load_training()
-    preset = FLAGS.preset or recorded.get("preset")
-    if FLAGS.task == "parsing":
-        if FLAGS.bpe_dropout is not None:
-            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
-        preset = preset or "parsing"
-        train_pairs, valid_pairs, test_pairs = treebank_pairs(preset)
-        vocab_type, is_builtin = None, False
-    else:
-        of_parsers = ("extra_source", *PARSER_FIELDS)
-        given = [*given_fields(ParsingOptions), *(n for n in of_parsers if FLAGS[n].present)]
-        refuse(given, "found without --task=parsing")
-        train_pairs, valid_pairs, test_pairs = sentence_pairs()
-        is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
-        vocab_type = FLAGS.vocab_type
-        if recorded and not FLAGS["vocab_type"].present:
-            vocab_type = recorded["vocab_type"]
-    present = [name for name in ("vocab_type", "vocabulary") if FLAGS[name].present]
-    if FLAGS.start_from:
-        refuse(present, "found with --start_from")
-        if not FLAGS.model_dir:
-            raise UserError("--start_from needs --model_dir, for the new model")
-    if FLAGS.vocabulary:
-        refuse(present[:-1], "found with --vocabulary")
+    preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
+    train_pairs, valid_pairs, test_pairs = treebank_pairs(preset) if is_parser else sentence_pairs()
+    is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
     vocab_size = None
     if FLAGS.start_from:
         preset = FLAGS.preset
@@ -212,12 +192,7 @@ def main():
             print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
     config, options = model_and_options(model_dir, preset, vocab_size)
-    tf_config = os.environ.get("TF_CONFIG")
-    if not tf_config:  # a worker must not compute anything before it has joined the others
-        if not options.jit_compile:
-            kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
-        quiet.find_devices()
-    strategy = kt.training.make_strategy(FLAGS.strategy, tf_config)
+    strategy = make_strategy(model_dir, config, options)
     kt.training.train(
         model_dir.path,
         config,
@@ -225,7 +200,7 @@ def main():
         train_pairs,
         valid_pairs,
         test_pairs,
-        vocab_type=vocab_type,
+        vocab_type=None if is_parser else vocab_type(recorded),
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
         strategy=strategy,
@@ -239,6 +214,33 @@ def main():
         print(f"\nReport: {kt.report.write_report([model_dir])}")
 
 
+def check_combinations():
+    """Raises `UserError` for flags that are empty or exclude each other."""
+    for name in NOT_EMPTY:
+        if FLAGS[name].value is not None and not FLAGS[name].value:
+            raise UserError(f"expected --{name} to name something, found nothing")
+    if FLAGS.task == "parsing":
+        refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
+        if FLAGS.bpe_dropout is not None:
+            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
+    else:
+        of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
+        refuse(of_parsers, "found without --task=parsing")
+    if FLAGS.start_from:
+        refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
+        if not FLAGS.model_dir:
+            raise UserError("--start_from needs --model_dir, for the new model")
+    if FLAGS.vocabulary:
+        refuse(present(["vocab_type"]), "found with --vocabulary")
+
+
+def vocab_type(recorded):
+    """The flag, or else the type that the run here began with."""
+    return (
+        FLAGS.vocab_type if FLAGS["vocab_type"].present or not recorded else recorded["vocab_type"]
+    )
+
+
 def chosen_preset(pairs):
     """Chooses a preset and a vocabulary size by the size of the corpus, and prints the preset."""
     limits = PAIRS_BELOW.values()
@@ -250,6 +252,16 @@ def chosen_preset(pairs):
     recipe = f"fewer than {limit:,}" if limit < math.inf else "these and more"
     print(f"{found}: preset {preset}, the recipe for {recipe}; choose another with --preset")
     return preset, size
+
+
+def make_strategy(model_dir, config, options):
+    """The strategy of --strategy, once this machine's devices are set up for the model."""
+    tf_config = os.environ.get("TF_CONFIG")
+    if not tf_config:  # a worker must not compute anything before it has joined the others
+        if not options.jit_compile:
+            kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
+        quiet.find_devices()
+    return kt.training.make_strategy(FLAGS.strategy, tf_config)
 
 
 def model_and_options(model_dir, preset, vocab_size):
@@ -317,7 +329,7 @@ def sentence_pairs():
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
-    refuse([name for name in TFDS_ONLY if FLAGS[name].present], "found without --tfds")
+    refuse(present(TFDS_ONLY), "found without --tfds")
     if not files:
         refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
         return (
@@ -343,7 +355,6 @@ def sentence_pairs():
 
 def treebank_pairs(preset):
     """Treebanks to train, validate and test a parser on; the last is None: the validation set."""
-    refuse([name for name in TRANSLATION_ONLY if FLAGS[name].present], "found with --task=parsing")
     if not FLAGS.train_source:
         raise UserError("--task=parsing needs --train_source, files of trees")
     given = given_fields(ParsingOptions)

@@ -1,4 +1,4 @@
-"""The state of training besides weights and optimizer: counts, loss scale, averages (TensorFlow)."""
+"""The state of updates besides weights and optimizer: counts, loss scale, averages."""
 
 import keras
 import tensorflow as tf
