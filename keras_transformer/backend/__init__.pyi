@@ -1,3 +1,4 @@
 from .cores import number_of_cores, parts_for_cores, share_cores
+from .memory import keep_freed_memory
 
-__all__ = ["number_of_cores", "parts_for_cores", "share_cores"]
+__all__ = ["keep_freed_memory", "number_of_cores", "parts_for_cores", "share_cores"]

@@ -3,8 +3,9 @@
 import ctypes
 import sys
 
-# glibc's mallopt(3): trim threshold, top pad, mmap threshold.
-_OPTIONS = {-1: 2**31 - 1, -2: 2**28, -3: 2**30}
+# glibc's mallopt(3): trim threshold, top pad, mmap threshold, number of arenas. Only the first
+# arena has room for blocks of 64 MiB and more: those of a second one would be returned at once.
+_OPTIONS = {-1: 2**31 - 1, -2: 2**28, -3: 2**30, -8: 1}
 
 
 def keep_freed_memory() -> None:
@@ -12,6 +13,9 @@ def keep_freed_memory() -> None:
 
     By default, glibc returns large freed blocks to the system. Each training step then waits for
     the system to clear the same pages again.
+
+    Call it before TensorFlow is imported: threads that have allocated memory already have an arena
+    of their own, and keep it.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -61,8 +61,9 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
 
     Args:
         module: has the function `main`; its docstring begins the text of `--help`. It may have
-            `needs_tensorflow`, which tells whether this run needs it, and `parse_flags`, which
-            reads the flags in place of `flags.FLAGS`.
+            `needs_tensorflow`, which tells whether this run needs it; `before_tensorflow`, to call
+            before it is imported; and `parse_flags`, which reads the flags in place of
+            `flags.FLAGS`.
         program: the command as typed, such as "keras-transformer train".
         arguments: the arguments typed after it.
     """
@@ -90,6 +91,7 @@ def _run(module, program, others):
             raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
         if getattr(module, "needs_tensorflow", lambda: True)():
             with ending_when_interrupted(program):
+                getattr(module, "before_tensorflow", lambda: None)()
                 quiet.import_tensorflow()
         module.main()
     except UserError as error:

@@ -171,6 +171,10 @@ def define_flags() -> None:
     define_renamed_flags()
 
 
+def before_tensorflow():
+    kt.backend.keep_freed_memory()
+
+
 def main():
     take_renamed_flags()
     check_combinations()

@@ -91,7 +91,8 @@ def train(
         The model, with the mean of its last checkpoints.
 
     For the whole process, `train` sets an XLA flag (`backend/xla_flags.py`) and keeps freed memory
-    (`backend/memory.py`).
+    (`backend/memory.py`). A script that calls `backend.keep_freed_memory` before it imports
+    TensorFlow trains faster.
 
     Raises:
         UserError: the data are invalid, or the model_dir holds something else.
