@@ -8,6 +8,7 @@ from typing import Any
 from keras_transformer.errors import UserError
 from keras_transformer.presets import find_preset
 from keras_transformer.records import Record, field
+from keras_transformer.text_files import parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,10 +184,7 @@ class TransformerConfig(Record):
         Raises:
             UserError: the text is not a JSON object, or a field is unknown or invalid.
         """
-        try:
-            fields = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}:{error.lineno}: not JSON: {error.msg}") from None
+        fields = parse_json(text, where)
         if not isinstance(fields, dict):
             raise UserError(f"{where}: expected a JSON object, found {type(fields).__name__}")
         try:

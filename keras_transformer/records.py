@@ -34,6 +34,7 @@ class Record:
         for name, kind in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if kind in (float, float | None) and type(value) is int:
+                self.expect(name, abs(value) <= LARGEST_FLOAT, f"at most {LARGEST_FLOAT}")
                 value = float(value)
                 object.__setattr__(self, name, value)
             if isinstance(value, float) and not math.isfinite(value):

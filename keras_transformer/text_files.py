@@ -1,11 +1,13 @@
 """Reads text files of one sentence per line, with one definition of a line."""
 
 import gzip
+import json
 import os
+import stat
 import sys
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
 
 from keras_transformer.errors import UserError
 
@@ -35,6 +37,27 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+
+
+def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
+    """Refuses pipes among files that are read more than once: a second reading finds no lines.
+
+    Raises:
+        UserError: one of them is a pipe, such as `<(zcat train.en.gz)`.
+    """
+    for path in paths:
+        if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+            raise UserError(f"{path}: expected a file, which is read more than once, found a pipe")
+
+
+def parse_json(text: str, where: str | os.PathLike) -> Any:
+    """Parses JSON; raises `UserError` that names `where`, and the line, if the text is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}:{error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:  # too long a number, too deep a list
+        raise UserError(f"{where}: not JSON that can be read: {error}") from None
 
 
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import small_model
 
 from keras_transformer.data import Batch, BatchCount
 from keras_transformer.errors import UserError
@@ -161,6 +162,13 @@ def test_a_state_of_an_earlier_version_is_read():
     entries = json.loads(json.dumps(state.to_json()))
     del entries["interim"]
     assert RunState.from_json(entries) == state
+
+
+def test_a_state_of_a_later_version_is_refused(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(small_model(), 7, {**RunState().to_json(), "later": 1})
+    with pytest.raises(UserError, match=r"step-00000007: expected a checkpoint of this .*'later'"):
+        RunState.load(checkpoints, 7)
 
 
 def test_what_was_seen_is_added_up():

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 from command_lines import run_process
-from helpers import run_python
+from helpers import ROOT, run_python
 
 import keras_transformer as kt
 from keras_transformer.cli.flags import RENAMED
@@ -117,6 +118,10 @@ def test_every_field_is_a_flag_listed_once(command, records):
         ),
         (["train", "--steps=many"], "keras-transformer train: flag --steps=many: "),
         (["train", "--best_by=luck"], "keras-transformer train: flag --best_by=luck: "),
+        (
+            ["train", "--noreport=3"],
+            "keras-transformer train: --noreport=3 does not take an argument",
+        ),
         (["cost", "base"], "keras-transformer cost: expected flags only, found 'base'"),
     ],
 )
@@ -126,6 +131,46 @@ def test_a_mistyped_command_is_one_line_and_status_2(arguments, line):
     assert process.stdout == b""
     [printed] = process.stderr.decode().splitlines()
     assert printed.startswith(line)
+
+
+def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
+    (tmp_path / "flags").write_bytes(b"--preset=caf\xe9\n")
+    process = run_process("train", flagfile=tmp_path / "flags")
+    assert process.returncode == 2
+    [line] = process.stderr.decode().splitlines()
+    assert line.startswith("keras-transformer train: expected UTF-8 text in --flagfile: ")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["train", "--help"]])
+def test_output_that_cannot_be_written_is_no_traceback(arguments):
+    """A short output is written when the command ends, a long one earlier."""
+
+    def ended(output):
+        command = [sys.executable, "-m", "keras_transformer", *arguments]
+        env = {**os.environ, "PYTHONUNBUFFERED": ""}
+        process = subprocess.run(
+            command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.PIPE, text=True
+        )
+        os.close(output)
+        return process.returncode, process.stderr.splitlines()
+
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` does once it has its lines
+    assert ended(writer) == (1, [])
+    if os.path.exists("/dev/full"):
+        status, [line] = ended(os.open("/dev/full", os.O_WRONLY))
+        assert status == 2
+        assert line.endswith(": input or output: No space left on device")
+
+
+def test_text_that_the_terminal_cannot_show_is_escaped():
+    script = (
+        "import os, sys\n"
+        "from keras_transformer.cli.process import print_any_text\n"
+        "print_any_text()\n"
+        "print(os.fsdecode(b'caf\\xe9'))"
+    )
+    assert run_python(script) == "caf\\udce9\n"
 
 
 def test_the_version_stands_in_one_place():

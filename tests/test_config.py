@@ -118,6 +118,7 @@ def test_every_field_says_what_it_is():
         ({"dropout": float("nan")}, "dropout must be finite: found nan"),
         ({"attention_dropout": -0.1}, "attention_dropout must be in [0, 1): found -0.1"),
         ({"activation_dropout": 2}, "activation_dropout must be in [0, 1): found 2.0"),
+        ({"activation_dropout": -(10**400)}, "activation_dropout must be at most 3.4e+38: found"),
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1): found 1.0"),
         ({"layer_norm_epsilon": 0}, "layer_norm_epsilon must be above 0: found 0.0"),
         ({"max_positions": 0}, "max_positions must be at least 1: found 0"),
@@ -170,6 +171,8 @@ def test_an_unknown_preset_is_named_with_those_there_are():
     [
         ('{"d_model": 512,\n}', "run/config.json:2: not JSON"),
         ("[]", "run/config.json: expected a JSON object, found list"),
+        ("[" * 100_000, "run/config.json: not JSON that can be read"),
+        ('{"d_model": 1%s}' % ("0" * 5000), "run/config.json: not JSON that can be read"),
         ('{"d_model": -1}', "run/config.json: d_model must be"),
         ('{"width": 1}', "run/config.json: unknown configuration field 'width'"),
     ],

@@ -344,6 +344,12 @@ def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path,
     assert list(tmp_path.iterdir()) == [first]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="in /proc, nobody can write")
+def test_a_folder_that_cannot_be_written_to_is_one_line(quick, translator):
+    with pytest.raises(UserError, match=r"^/proc: the model cannot be written: [\w ]+$"):
+        export_saved_model(translator, "/proc")
+
+
 def test_a_file_in_place_of_the_folder_is_refused_and_kept(translator, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("mine")

@@ -1,5 +1,7 @@
 """Parsing as translation: treebanks as pairs, the vocabulary, sentences to trees."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -167,7 +169,11 @@ def test_a_saved_vocabulary_is_the_same(pairs, tmp_path):
     assert loaded.pieces == tokenizer.pieces
     text = tf.constant(["The dogs do n't talk ."])
     assert loaded.tokenize(text).to_list() == tokenizer.tokenize(text).to_list()
-    for content in (b"{}", b"[1]", b"\x00", b'{"words": 1}'):
+    twice = json.loads(tokenizer.to_bytes()) | {"symbols": ["NP)", "NP)"]}
+    for content in (
+        *(b"{}", b"[1]", b"\x00", b'{"words": 1}', b"[" * 100_000),
+        json.dumps(twice).encode(),
+    ):
         (tmp_path / "other.json").write_bytes(content)
         with pytest.raises(UserError, match="expected the vocabulary of a parser"):
             ParsingTokenizer.load(tmp_path / "other.json")

@@ -121,11 +121,15 @@ def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
 
 def test_text_of_a_run_stays_text(tmp_path):
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples((HOSTILE, HOSTILE, "b")))]
-    page = write_report([model_dir_of(tmp_path / "run", entries, starts=(400.0,))])
+    model_dir = model_dir_of(tmp_path / "run", entries, starts=(400.0,))
+    training = model_dir.load_training()
+    training["commands"] = ["train <here> caf\udce9"]  # the name of a file that is not UTF-8
+    model_dir.save_training(training)
+    page = write_report([model_dir])
     found = Page(page)
     assert "script" not in found.tags and "b" not in found.tags
     assert HOSTILE in found.text
-    assert "train <here>" in found.text and "a <processor>" in found.text
+    assert "train <here> caf\\udce9" in found.text and "a <processor>" in found.text
 
 
 def test_several_runs_are_side_by_side_and_what_differs_is_first(tmp_path):

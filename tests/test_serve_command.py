@@ -39,6 +39,7 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert "NAME=PATH" in refused("serve", model=en_de)
     assert "--sample" in refused("serve", model_dir=en_de, sample=True)
     assert "max_queue" in refused("serve", model_dir=en_de, max_queue=0)
+    assert "found nan" in refused("serve", model_dir=en_de, poll_seconds="nan")
     assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
     for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
         message = refused("serve", model_dir=export, **flag)

@@ -55,7 +55,8 @@ def test_base64_stands_for_bytes():
     assert parsed(instances=[value]).rows == [(b"caf\xe9",)]
     assert parsed(instances=[{"text": value}]).rows == [(b"caf\xe9",)]
     assert parsed(inputs={"text": [value, "a"]}).rows == [(b"caf\xe9",), ("a",)]
-    assert "Unable to base64 decode" in refused(instances=[{"b64": "?"}])
+    for other in ("?", "é", "YQ="):
+        assert "Unable to base64 decode" in refused(instances=[{"b64": other}])
 
 
 def test_an_empty_signature_name_is_the_default():

@@ -166,6 +166,9 @@ def test_a_path_is_told_by_what_is_there(tmp_path):
     (tmp_path / "export" / "1").mkdir(parents=True)
     assert sources.has_saved_models(str(tmp_path / "export"))
     assert not sources.has_saved_models(str(tmp_path))
+    (tmp_path / "run" / "1").mkdir(parents=True)  # exported into the model_dir itself
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert not sources.has_saved_models(str(tmp_path / "run"))
     (tmp_path / "export" / "1" / "saved_model.pb").write_bytes(b"")
     with pytest.raises(UserError, match="expected the folder of all versions, found one: 1"):
         sources.has_saved_models(str(tmp_path / "export" / "1"))

@@ -1,6 +1,7 @@
 """Sources of sentence pairs: reading them, and refusals before training starts."""
 
 import gzip
+import os
 import sys
 
 import pytest
@@ -45,6 +46,13 @@ def test_only_a_newline_ends_a_line(tmp_path, separator):
     pairs = TextPairs(source, write(tmp_path / "a.de", b"eins\nzwei\n"))
     assert pairs.check() == len(read(pairs)) == 2
     assert read(pairs)[1] == ("two", "zwei")
+
+
+def test_a_pipe_is_refused_since_it_can_be_read_only_once(tmp_path):
+    file = write(tmp_path / "a.en", b"1\n")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe: expected a file, .*, found a pipe"):
+        TextPairs(file, [tmp_path / "pipe"])
 
 
 def test_unequal_line_counts_are_refused(tmp_path):

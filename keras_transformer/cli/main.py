@@ -1,10 +1,10 @@
 """The command `keras-transformer`: finds the subcommand, reads its flags, reports mistakes."""
 
+import contextlib
 import difflib
 import importlib
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -12,7 +12,12 @@ from absl import app, flags
 
 from keras_transformer.cli import quiet
 from keras_transformer.cli.help import command_help
-from keras_transformer.cli.process import ending_when_interrupted, fill_closed_streams
+from keras_transformer.cli.process import (
+    ending_when_interrupted,
+    fill_closed_streams,
+    finish_output,
+    print_any_text,
+)
 from keras_transformer.errors import UserError
 
 PROGRAM = "keras-transformer"
@@ -39,13 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: the subcommand and its flags; default: those of `sys.argv`.
     """
     fill_closed_streams()
+    print_any_text()
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in (*_HELP, *_HELP_FULL, "help"):
-        sys.exit(print(_overview(), end=""))
+        _print_and_exit(PROGRAM, _overview())
     if name in ("--version", "-version"):
         from keras_transformer import __version__
 
-        sys.exit(print(f"{PROGRAM} {__version__}"))
+        _print_and_exit(PROGRAM, f"{PROGRAM} {__version__}\n")
     if name not in COMMANDS:
         expected = _nearest(name, COMMANDS) or f"one of {', '.join(COMMANDS)}"
         sys.exit(_fail(PROGRAM, f"expected {expected}, found {name!r}; see {PROGRAM} --help", 2))
@@ -71,10 +77,10 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
     def parse(argv):
         if asked := {*_HELP, *_HELP_FULL} & {*argv}:
             is_full = not asked.isdisjoint(_HELP_FULL)
-            sys.exit(print(command_help(program, module.__doc__ or "", is_full), end=""))
+            _print_and_exit(program, command_help(program, module.__doc__ or "", is_full))
         try:
             return getattr(module, "parse_flags", flags.FLAGS)(argv)
-        except flags.Error as error:
+        except (flags.Error, ValueError) as error:  # absl raises both
             sys.exit(_fail(program, _explained(error, program), 2))
 
     app.run(
@@ -86,7 +92,7 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def _run(module, program, others):
-    try:
+    with _errors_in_one_line(program):
         if others:
             raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
         if getattr(module, "needs_tensorflow", lambda: True)():
@@ -94,13 +100,27 @@ def _run(module, program, others):
                 getattr(module, "before_tensorflow", lambda: None)()
                 quiet.import_tensorflow()
         module.main()
+
+
+def _print_and_exit(program: str, text: str) -> NoReturn:
+    with _errors_in_one_line(program):
+        print(text, end="")
+    sys.exit()
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(program: str) -> Iterator[None]:
+    """Ends the process with one line if the block fails by a mistake of the user or the machine."""
+    try:
+        yield
+        print(end="", flush=True)  # here, so that its errors are reported too
     except UserError as error:
         sys.exit(_fail(program, str(error), 2))
-    except BrokenPipeError:
-        # The reader of our output has gone: Python must not flush to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has gone
+        finish_output()
         sys.exit(1)
     except OSError as error:
+        finish_output()
         where = error.filename or "input or output"
         sys.exit(_fail(program, f"{where}: {error.strerror or error}", 2))
     except Exception as error:
@@ -124,6 +144,8 @@ def _explained(error, program):
         expected = _nearest(error.flagname, flags.FLAGS)
         hint = f"did you mean --{expected}?" if expected else f"see {program} --help"
         return f"unknown flag --{error.flagname}; {hint}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected UTF-8 text in --flagfile: {error.reason}"
     if "must have a value other than None" in str(error):
         missing = str(error).partition("--")[2].partition("=")[0]
         return f"expected --{missing}, found none; see {program} --help"

@@ -1,6 +1,7 @@
-"""Protects a command from its shell: closed standard streams, and Ctrl-C at any time."""
+"""Protects a command from its shell: closed, full or ASCII-only streams, and Ctrl-C at any time."""
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -22,6 +23,26 @@ def fill_closed_streams() -> None:
                 os.close(null)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def print_any_text() -> None:
+    """Lets `print` escape what standard output cannot encode, such as the name of a file.
+
+    Such names may have bytes that are not UTF-8. Standard error does so already.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def finish_output() -> None:
+    """Writes what is left of standard output, and drops what cannot be written.
+
+    Otherwise Python would try again at its exit, and report a second error.
+    """
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

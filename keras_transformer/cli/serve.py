@@ -8,6 +8,8 @@
 serve several models, each under its name.
 """
 
+import math
+
 from absl import flags
 
 import keras_transformer as kt
@@ -69,6 +71,8 @@ def define_flags() -> None:
 def main():
     models = {}
     options = ServingOptions(**given_fields(ServingOptions))
+    if math.isnan(FLAGS.poll_seconds):  # its bounds let it pass
+        raise UserError("poll_seconds must be a number: found nan")
     if FLAGS.sample:
         raise UserError(
             "expected no --sample: a server's answers are repeatable; a SavedModel that was "

@@ -14,7 +14,13 @@ import tensorflow as tf
 
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError
-from keras_transformer.text_files import is_utf8, open_binary, read_lines, without_end
+from keras_transformer.text_files import (
+    is_utf8,
+    open_binary,
+    read_lines,
+    refuse_pipes,
+    without_end,
+)
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -100,6 +106,9 @@ class TextPairs(SentencePairs):
             as `shard-*.en` stands for its files, sorted by name.
         target: the translations, in the same form.
 
+    Raises:
+        UserError: there are more files on one side, or a file is a pipe.
+
     Example:
         >>> pairs = TextPairs("train.en", ["train.de"])
         >>> pairs.check()
@@ -112,6 +121,7 @@ class TextPairs(SentencePairs):
         target: str | os.PathLike | Sequence[str | os.PathLike],
     ):
         self.source, self.target = _paths(source), _paths(target)
+        refuse_pipes((*self.source, *self.target))
         if len(self.source) != len(self.target):
             raise UserError(
                 f"expected as many target files as source files, found {len(self.source)} source "

@@ -46,7 +46,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         The folder of the new version.
 
     Raises:
-        UserError: `output` is not a folder.
+        UserError: `output` is not a folder, or cannot be written to.
 
     Example:
         >>> export_saved_model(Translator(model, tokenizer), "export/en-de")
@@ -66,6 +66,10 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
         versions = [int(path.name) for path in output.iterdir() if path.name.isdecimal()]
         return partial.rename(output / str(max(versions, default=0) + 1))
+    except tf.errors.OpError as error:
+        # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
+        reason = error.message.partition("\n")[0].rpartition("; ")[2]
+        raise UserError(f"{output}: the model cannot be written: {reason}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -14,6 +14,7 @@ from keras_transformer.parsing.normalization import normalize
 from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
+from keras_transformer.text_files import refuse_pipes
 
 _BLOCK_PAIRS = 1024
 
@@ -56,6 +57,7 @@ class TreebankPairs(SentencePairs):
     ):
         self.files, self.options = [os.fspath(file) for file in files], options
         self.extra_files = [os.fspath(file) for file in extra_files]
+        refuse_pipes(self.extra_files)
         self.description = ", ".join(self.files + self.extra_files)
 
     @functools.cached_property

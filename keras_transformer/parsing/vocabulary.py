@@ -211,7 +211,7 @@ class ParsingTokenizer(Tokenizer):
     def from_bytes(cls, content: bytes) -> "ParsingTokenizer":
         try:
             return cls(**json.loads(content))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, tf.errors.OpError) as error:
             raise UserError(f"expected the vocabulary of a parser: {error}") from error
 
 

@@ -110,4 +110,4 @@ def _last_state(model_dir):
     steps = model_dir.checkpoints.steps()
     if not steps or steps[-1] == 0:  # an imported model has a checkpoint of step 0 without a state
         return None
-    return RunState.from_json(model_dir.checkpoints.load_progress(steps[-1]))
+    return RunState.load(model_dir.checkpoints, steps[-1])

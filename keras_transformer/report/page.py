@@ -55,7 +55,8 @@ def write_report(model_dirs: Sequence[ModelDir], output: str | os.PathLike | Non
             partial.write_bytes(content)
     page = folder / "index.html"
     with whole_file(page) as partial:
-        partial.write_text(_page(runs, pictures), encoding="utf-8")
+        # A command may name files whose bytes are not UTF-8.
+        partial.write_text(_page(runs, pictures), encoding="utf-8", errors="backslashreplace")
     return page
 
 

@@ -62,7 +62,8 @@ def has_saved_models(path: str) -> bool:
     folder = Path(path)
     if (folder / "saved_model.pb").exists():
         raise UserError(f"{path}: expected the folder of all versions, found one: {folder.name}")
-    return folder.is_dir() and bool(saved_model_versions(folder))
+    is_model_dir = (folder / "config.json").exists()
+    return folder.is_dir() and not is_model_dir and bool(saved_model_versions(folder))
 
 
 def saved_model(name: str, path: str) -> Model:

@@ -1,7 +1,6 @@
 """Bodies of `:predict` as in TensorFlow Serving: rows of inputs, or columns."""
 
 import base64
-import binascii
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -183,7 +182,7 @@ def _value(value, dtype, level):
         if _is_base64(value):
             try:
                 return base64.b64decode(value["b64"], validate=True)
-            except binascii.Error:
+            except ValueError:  # other letters or other padding
                 raise UserError("Unable to base64 decode") from None
         if isinstance(value, dict):
             raise UserError(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")

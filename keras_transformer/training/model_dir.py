@@ -17,6 +17,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, partial_path, recover_folder, whole_file
 from keras_transformer.options.parsing import LINEARIZATIONS
 from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
+from keras_transformer.text_files import parse_json
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 
 _VOCABULARY = "vocabulary.model"
@@ -196,10 +197,7 @@ class ModelDir:
         Raises:
             UserError: the file is missing, or is not such a record.
         """
-        try:
-            training = json.loads(self._read(self._training))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{self._training}:{error.lineno}: not JSON: {error.msg}") from None
+        training = parse_json(self._read(self._training), self._training)
         if isinstance(training, dict):
             training = {"linearization": None, "preset": None, "starts": [], **training}
         if not isinstance(training, dict) or not training.keys() >= _RECORDED.keys():

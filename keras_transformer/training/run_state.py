@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from keras_transformer.data import BatchCount
+from keras_transformer.errors import UserError
+from keras_transformer.training.checkpoints import Checkpoints
 
 
 @dataclasses.dataclass
@@ -85,6 +87,21 @@ class RunState:
         """Restores the state from the result of `to_json`."""
         parts = {name: TrainingTotals.from_json(values[name]) for name in ("seen", "reported")}
         return cls(**{**values, **parts})
+
+    @classmethod
+    def load(cls, checkpoints: Checkpoints, step: int) -> "RunState":
+        """Reads the state of a checkpoint.
+
+        Raises:
+            UserError: the checkpoint is damaged, or another version has written it.
+        """
+        values = checkpoints.load_progress(step)
+        try:
+            return cls.from_json(values)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{checkpoints.path(step)}: expected a checkpoint of this version: {error!r}"
+            ) from error
 
     def to_json(self) -> dict[str, Any]:
         """This state as values that JSON can hold."""

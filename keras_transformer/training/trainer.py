@@ -281,7 +281,7 @@ def restored_state(model, checkpoints):
     if not steps:
         return RunState()
     checkpoints.restore(model, steps[-1])
-    return RunState.from_json(checkpoints.load_progress(steps[-1]))
+    return RunState.load(checkpoints, steps[-1])
 
 
 def _weights_digest(model):
