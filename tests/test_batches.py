@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import itertools
+import threading
 import weakref
 from collections import Counter
 
@@ -20,7 +21,13 @@ from keras_transformer.data import (
     padding_share,
     translation_dataset,
 )
-from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, buckets_of, plan_batches
+from keras_transformer.data.batch_plan import (
+    EpochPlans,
+    Prefetcher,
+    buckets_of,
+    plan_batches,
+    split_to,
+)
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
@@ -125,10 +132,8 @@ def test_labels_are_the_target_one_step_later(corpus, options):
 
 
 def test_boundaries_start_at_8_and_grow_by_a_tenth_up_to_the_longest():
-    boundaries = bucket_boundaries(256)
-    assert boundaries[:4] == [8, 9, 10, 11] and boundaries[-1] == 256
-    for shorter, longer in itertools.pairwise(boundaries):
-        assert shorter < longer <= max(shorter + 1, shorter * 1.1)
+    by_one, by_a_tenth = range(8, 21), [22, 24, 26, 28, 30, 33, 36, 39, 42, 46, 50, 55, 60]
+    assert bucket_boundaries(64) == [*by_one, *by_a_tenth, 64]
     assert bucket_boundaries(8) == [8]
     assert bucket_boundaries(5) == [5]
     assert bucket_boundaries(2) == [2]
@@ -254,6 +259,14 @@ def test_pairs_are_cut_into_as_few_batches_as_can_be(counts, rows, batches):
     assert plan_batches(np.array(counts), np.array(rows)).tolist() == batches
 
 
+def test_the_largest_batches_are_halved_until_there_are_enough():
+    batches = np.array([[0, 5, 2], [5, 7, 1]])
+    assert split_to(batches, 2).tolist() == batches.tolist()
+    halves = [[0, 1, 2], [1, 2, 2], [2, 3, 2], [3, 5, 2], [5, 7, 1]]
+    assert sorted(split_to(batches, 5).tolist()) == halves
+    assert sorted(split_to(batches, 7)[:, 0]) == list(range(7))
+
+
 def test_buckets_are_found_part_by_part(corpus, monkeypatch):
     boundaries = bucket_boundaries(100)
     at_once = buckets_of(corpus.pairs, boundaries)
@@ -269,10 +282,12 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
     class Plan:
         pass
 
-    made = []
+    made, ahead = [], threading.Event()
 
     def make(number):
         made.append(number)
+        if number == 6:
+            ahead.set()
         return Plan()
 
     plans = Prefetcher(make)
@@ -284,6 +299,7 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
     gc.collect()
     assert [reference() is not None for reference in references] == [False] * 4 + [True]
     assert plans[4] is references[4]()  # for a thread that is late
+    assert ahead.wait(60)  # nobody has asked for it
     assert plans[6] is not None
     assert made[:7] == list(range(7))
 
@@ -349,7 +365,7 @@ def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, 
         assert sorted(seen) == list(range(NUM_PAIRS))
 
 
-def test_a_group_that_needs_too_many_batches_is_split_with_less_dropout(corpus, monkeypatch):
+def test_a_group_that_needs_too_many_batches_is_split_with_less_dropout(corpus):
     plans = DropoutPlans(corpus, EpochPlans(*shapes_of(corpus), seed=0, shuffle=True), 1.0)
     with_dropout = plans.plan(0)
     plans.batches_per_plan = len(Batches(corpus, **PLAIN).epoch())
@@ -601,7 +617,8 @@ def test_model_fit_takes_epochs(corpus):
     model.built = True
     model.compile(jit_compile=False)
     model.fit(batches.epoch(), epochs=2, verbose=0)
-    assert len(steps) == 2 * batches.batches_per_epoch
+    expected = [*batches_of(batches, 0), *batches_of(batches, 1)]
+    assert_same(steps, [batch.source_ids for batch in expected])
 
 
 # BPE-dropout

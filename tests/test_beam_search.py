@@ -179,6 +179,18 @@ def test_agrees_with_a_plain_search(seed):
         assert np.all(ids[len(expected) :] == PAD)
 
 
+# A search folds many logits into a table of 20 rows: here 9 columns, or 11 with some padding.
+@pytest.mark.parametrize("vocab_size", [180, 211])
+def test_a_large_vocabulary_is_searched_like_a_small_one(vocab_size):
+    model = ToyModel(seed=8, vocab_size=vocab_size, end_bias=4.0)
+    options = {"beam_size": 2, "n_best": 2, "alpha": 0.6}
+
+    result = model.search(range(20), max_lengths=[5] * 20, **options)
+
+    for ids, scores, source in zip(*result, range(20), strict=True):
+        assert_hypotheses(ids, scores, reference_search(model, source, limit=5, **options))
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
 def test_one_beam_is_argmax_decoding(alpha):
     model, limit = ToyModel(seed=3, vocab_size=6), 9

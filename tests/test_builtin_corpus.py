@@ -396,7 +396,7 @@ def test_an_english_sentence_has_one_derivation():
     assert repeated > 1_000
 
 
-def test_more_than_a_million_pairs(sample):
+def test_more_than_a_million_pairs():
     assert num_distinct_pairs() > 1_000_000
     random = Random(2).random
     drawn = [grammar.SENTENCES.draw(random) for _ in range(20_000)]

@@ -155,6 +155,7 @@ def test_a_report_is_about_what_comes_after_the_last_one():
     assert state.reported == state.seen
     state.seen.add(count)
     assert (state.reported.pairs, state.seen.pairs) == (2, 4)
+    assert state.seen.padding_share(since=state.reported) == 1 - 12 / 24
 
 
 def test_a_state_of_an_earlier_version_is_read():

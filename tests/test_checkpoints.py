@@ -174,7 +174,7 @@ def test_checkpoint_without_one_of_its_files_is_refused(checkpoints, missing):
         checkpoints.restore(new_model(), 1)
 
 
-@pytest.mark.parametrize("manifest", ["", "{}", '{"model.weights'])
+@pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"model.weights'])
 def test_damaged_manifest_is_refused(checkpoints, manifest):
     checkpoints.save(new_model(), 1)
     (checkpoints.path(1) / "manifest.json").write_text(manifest)
@@ -307,6 +307,9 @@ def test_damaged_checkpoints_after_the_last_whole_one_are_set_aside(checkpoints,
     ]
     checkpoints.save(model, 2)
     assert checkpoints.recover() == []
+    damage(checkpoints.path(2) / file)
+    assert len(checkpoints.recover()) == 1
+    assert checkpoints.steps() == [1]
 
 
 def test_nothing_but_damaged_checkpoints_is_refused_and_left_alone(checkpoints):

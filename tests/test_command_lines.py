@@ -625,7 +625,7 @@ def test_an_empty_model_dir_is_refused_by_every_command(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained, monkeypatch):
+def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained):
     message = refused("translate", model_dir=f"{trained[0]},")
     assert message == "expected --model_dir to name something, found nothing"
 

@@ -426,7 +426,7 @@ def test_translate_scores_given_translations(translate, tmp_path):
     assert translate(**ENGINE, **given) == translate(**given)
 
 
-def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path, capfd):
+def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
     for name, lines in (("test.en", ["A horse!", "The girls sleep."]), ("test.de", ["Ja.", "Ja."])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
 

@@ -37,10 +37,6 @@ WEIGHTS = {
 ONE_DEVICE = tf.distribute.get_strategy()
 
 
-def rows_of(data, rows):
-    return keras.tree.map_structure(lambda x: x[rows], data)
-
-
 def optimizer():
     return keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-4)
 

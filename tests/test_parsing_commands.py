@@ -217,7 +217,7 @@ def test_flags_that_make_no_parser_are_refused(treebank, tmp_path, options, mess
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_tree_that_is_none_is_refused_with_its_line(treebank, tmp_path):
+def test_a_tree_that_is_none_is_refused_with_its_line(tmp_path):
     broken = tmp_path / "broken.mrg"
     broken.write_text(f"{TREES}\n(S (NP))\n")
     flags = {**TINY_PARSER, "train_source": broken, "model_dir": tmp_path / "runs"}

@@ -72,7 +72,7 @@ def test_hypotheses_that_no_end_symbol_closed_are_among_those(model):
     assert ends.any() and not ends.all()
 
 
-def test_a_target_without_a_probability_scores_as_no_hypothesis_does(model):
+def test_a_target_without_a_probability_scores_as_no_hypothesis_does():
     impossible = small_model(1, tie_output=False)
     impossible.output_projection.kernel.assign(np.full((16, 13), np.nan))
     scores = keras.ops.convert_to_numpy(score(impossible, SOURCES, TARGETS))

@@ -81,7 +81,7 @@ def test_a_translator_takes_any_iterable(translator, of_kind, kind):
     assert translator.score(*pairs) == translator.score(SENTENCES, expected)
 
 
-def test_alignments_are_of_any_iterable(translator, of_kind):
+def test_alignments_are_of_any_iterable(translator):
     translations = translator(SENTENCES)
     expected = translator.align(SENTENCES, translations)
     assert translator.align(iter(SENTENCES), np.array(translations)) == expected

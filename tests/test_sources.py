@@ -67,7 +67,7 @@ def test_unequal_line_counts_of_two_files_do_not_make_up_for_each_other(tmp_path
         TextPairs([one, two], [two, one]).check()
 
 
-def test_each_source_file_needs_its_target_file(tmp_path):
+def test_each_source_file_needs_its_target_file():
     with pytest.raises(UserError, match="1 source and 2 target files"):
         TextPairs("a.en", ["a.de", "b.de"])
 

@@ -144,7 +144,7 @@ def test_training_again_gives_the_same_vocabulary(tokenizer):
     assert SubwordTokenizer.train_from_sentences(SENTENCES, 350).model == tokenizer.model
 
 
-def test_a_vocabulary_of_a_sample_follows_from_the_seed_alone(tokenizer):
+def test_a_vocabulary_of_a_sample_follows_from_the_seed_alone():
     many = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 10)]
 
     def learned(sentences, **options):

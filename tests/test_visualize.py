@@ -57,7 +57,7 @@ def hostile(model, tokenizer):
 # Words and weights.
 
 
-def test_words_are_those_of_the_sentences(maps, tokenizer):
+def test_words_are_those_of_the_sentences(maps):
     for side, sentence in (("keys", SOURCE), ("queries", TARGET)):
         labels = getattr(maps["memory"], side)
         words = "".join(label[1:] if label[0] == "·" else f" {label}" for label in labels[:-1])

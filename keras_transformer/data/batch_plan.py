@@ -171,7 +171,7 @@ class Prefetcher:
     """Calls `make(n)` once for each requested n, and for n + 1 in the background.
 
     Example:
-            >>> squares = Prefetcher(lambda n: n * n)
+        >>> squares = Prefetcher(lambda n: n * n)
         >>> squares[3]  # 16 is computed meanwhile
         9
     """
