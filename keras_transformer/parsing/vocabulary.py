@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
 from keras_transformer.parsing.word_symbols import as_brackets
@@ -194,14 +193,6 @@ class ParsingTokenizer(Tokenizer):
 
     def normalize(self, text: str) -> str:
         return " ".join(text.split())
-
-    def check_fits(self, config: TransformerConfig) -> None:
-        super().check_fits(config)
-        if self.target_vocab_size != config.target_vocab_size:
-            raise UserError(
-                f"expected a model with target_vocab_size={self.target_vocab_size}, as the "
-                f"vocabulary has it, found {config.target_vocab_size}"
-            )
 
     def to_bytes(self) -> bytes:
         content = {
