@@ -16,12 +16,18 @@ import keras
 import keras_transformer as kt
 from keras_transformer.data.builtin import builtin_pairs
 
-num_real, num_german, steps = (*map(int, sys.argv[1:]), *(2000, 8000, 600)[len(sys.argv) - 1 :])
-pairs = list(builtin_pairs("train", num_real + num_german))
-english, german = zip(*pairs[:num_real], strict=True)
-german_alone = [german for _, german in pairs[num_real:]]  # their English is not used
-sentences = [*english, *german, *german_alone]
-tokenizer = kt.SubwordTokenizer.train_from_sentences(sentences, vocab_size=1000)
+try:
+    given = map(int, sys.argv[1:])
+    num_real, num_german, steps = (*given, *(2000, 8000, 600)[len(sys.argv) - 1 :])
+    if min(num_real, num_german, steps) < 1:
+        raise ValueError("expected numbers of at least 1")
+    pairs = list(builtin_pairs("train", num_real + num_german))
+    english, german = zip(*pairs[:num_real], strict=True)
+    german_alone = [german for _, german in pairs[num_real:]]  # their English is not used
+    sentences = [*english, *german, *german_alone]
+    tokenizer = kt.SubwordTokenizer.train_from_sentences(sentences, vocab_size=1000)
+except ValueError as error:  # a kt.UserError is one
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
 
 def trained(source, target):

@@ -36,8 +36,11 @@ def made_up():
     return (texts[:400], np.array(labels[:400])), (texts[400:], np.array(labels[400:]))
 
 
-train, held_out = map(read, sys.argv[1:]) if sys.argv[1:] else made_up()
-tokenizer = kt.SubwordTokenizer.train_from_sentences(train[0], vocab_size=380)
+try:
+    train, held_out = map(read, sys.argv[1:]) if sys.argv[1:] else made_up()
+    tokenizer = kt.SubwordTokenizer.train_from_sentences(train[0], vocab_size=380)
+except (OSError, ValueError) as error:  # a kt.UserError is a ValueError
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
 ids = keras.Input((None,), dtype="int32")
 x = kt.layers.TokenEmbedding(tokenizer.vocab_size, 32, mask_zero=True)(ids)  # 0 is padding

@@ -16,9 +16,14 @@ import keras_transformer as kt
 def never(tokenizer, phrases):
     """A constraint: no translation contains one of the phrases, as the vocabulary splits them."""
     forbidden = [tokenizer.tokenize_target(phrase).numpy().tolist() for phrase in phrases]
+    if not all(forbidden):
+        raise kt.UserError("expected phrases of at least one word, found an empty one")
+    longest = max(map(len, forbidden))
     vocabulary = ops.arange(tokenizer.vocab_size, dtype="int32")
 
     def may_follow(ids):  # int32 (batch, beam_size, length), of which the last column is the latest
+        # A phrase may be longer than what there is so far.
+        ids = ops.pad(ids, [(0, 0), (0, 0), (longest, 0)], constant_values=-1)
         allowed = ops.ones(tokenizer.vocab_size, "bool")
         for *beginning, last in forbidden:
             completes = ops.equal(vocabulary, last)  # (vocab_size,)
@@ -30,8 +35,14 @@ def never(tokenizer, phrases):
     return may_follow
 
 
-path, *phrases = sys.argv[1:]
-model_dir = kt.ModelDir(path)
-model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
-translator = kt.Translator(model, tokenizer, constraint=never(tokenizer, phrases))
-print(*translator(sys.stdin.read().splitlines()), sep="\n")
+try:
+    path, phrase, *others = sys.argv[1:]
+    model_dir = kt.ModelDir(path)
+    model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
+    constraint = never(tokenizer, [phrase, *others])
+except ValueError as error:  # a kt.UserError is one
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
+
+translator = kt.Translator(model, tokenizer, constraint=constraint)
+for translation in translator(line.rstrip("\n") for line in sys.stdin):
+    print(translation)

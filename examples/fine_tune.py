@@ -17,11 +17,15 @@ import keras
 
 import keras_transformer as kt
 
-start, source, target, new, *epochs = sys.argv[1:]
-model, tokenizer = kt.ModelDir(start).load_model(), kt.ModelDir(start).load_tokenizer()
-kt.ModelDir(new).check_new()  # before, not after, the training
+try:
+    start, source, target, new, *rest = sys.argv[1:]
+    [epochs] = map(int, rest or [3])
+    model, tokenizer = kt.ModelDir(start).load_model(), kt.ModelDir(start).load_tokenizer()
+    kt.ModelDir(new).check_new()  # before, not after, the training
+    batches = kt.data.translation_dataset(source, target, tokenizer, tokens_per_batch=2048)
+except ValueError as error:  # a kt.UserError is one
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
-batches = kt.data.translation_dataset(source, target, tokenizer, tokens_per_batch=2048)
 model.compile(
     # A small, constant rate: large steps would make the model forget what it knows.
     optimizer=keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9),
@@ -29,7 +33,7 @@ model.compile(
     metrics=[kt.TokenAccuracy(), kt.Perplexity()],
     jit_compile=False,  # XLA would compile the step for each length of batches
 )
-history = model.fit(batches, epochs=int(epochs[0]) if epochs else 3, verbose=2).history
+history = model.fit(batches, epochs=epochs, verbose=2).history
 
 target_lang = kt.ModelDir(start).load_training()["target_lang"]
 kt.ModelDir(new).create_trained(model, tokenizer, target_lang, shlex.join(sys.argv))

@@ -12,16 +12,20 @@ import tensorflow as tf
 
 import keras_transformer as kt
 
-source, target, model_file, *sizes = sys.argv[1:]
-vocab_size, epochs = (*map(int, sizes), *(10_000, 10)[len(sizes) :])
-
 strategy = tf.distribute.MirroredStrategy()
 print(f"{strategy.num_replicas_in_sync} devices")
+try:
+    source, target, model_file, *sizes = sys.argv[1:]
+    vocab_size, epochs = (*map(int, sizes), *(10_000, 10)[len(sizes) :])
+    if not model_file.endswith(".keras"):
+        raise ValueError(f"expected a file to save that ends in .keras, found {model_file}")
+    tokenizer = kt.SubwordTokenizer.train([source, target], vocab_size)
+    batches = kt.data.translation_dataset(
+        source, target, tokenizer, tokens_per_batch=4096 * strategy.num_replicas_in_sync
+    )
+except ValueError as error:  # a kt.UserError is one
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
-tokenizer = kt.SubwordTokenizer.train([source, target], vocab_size)
-batches = kt.data.translation_dataset(
-    source, target, tokenizer, tokens_per_batch=4096 * strategy.num_replicas_in_sync
-)
 config = kt.TransformerConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size)
 with strategy.scope():  # all that has variables
     model = kt.Transformer(config)

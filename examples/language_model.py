@@ -15,14 +15,17 @@ from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID
 
 D_MODEL, LENGTH = 64, 32
-if sys.argv[1:]:
-    with open(sys.argv[1], encoding="utf-8") as lines:
-        sentences = lines.read().splitlines()
-else:
-    sentences = [english for english, _ in builtin_pairs("train", 2000)]
-epochs = int(sys.argv[2]) if sys.argv[2:] else 3
+try:
+    if sys.argv[1:]:
+        with open(sys.argv[1], encoding="utf-8") as lines:
+            sentences = lines.read().splitlines()
+    else:
+        sentences = [english for english, _ in builtin_pairs("train", 2000)]
+    epochs = int(sys.argv[2]) if sys.argv[2:] else 3
+    tokenizer = kt.SubwordTokenizer.train_from_sentences(sentences, vocab_size=400)
+except (OSError, ValueError) as error:  # a kt.UserError is a ValueError
+    sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
-tokenizer = kt.SubwordTokenizer.train_from_sentences(sentences, vocab_size=400)
 packer = keras_nlp.layers.StartEndPacker(LENGTH + 1, START_ID, END_ID, PAD_ID)
 
 embedding = kt.layers.TokenEmbedding(tokenizer.vocab_size, D_MODEL, mask_zero=True)

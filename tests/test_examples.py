@@ -32,6 +32,35 @@ def run():
     return run
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("back_translation.py", ["many"], "invalid literal for int"),
+        ("back_translation.py", [20, 0], "expected numbers of at least 1"),
+        ("back_translation.py", [1, 2, 3, 4], "too many values"),
+        ("classifier.py", ["train.tsv"], "No such file or directory: 'train.tsv'"),
+        ("constraint.py", ["runs/none"], "not enough values"),
+        ("constraint.py", ["runs/none", "a phrase"], "expected the folder of a trained model"),
+        ("fine_tune.py", ["runs/none", "a.en", "a.de"], "not enough values"),
+        (
+            "fine_tune.py",
+            ["runs/none", "a.en", "a.de", "new"],
+            "expected the folder of a trained model",
+        ),
+        ("fit_mirrored.py", ["a.en", "a.de"], "not enough values"),
+        ("fit_mirrored.py", ["a.en", "a.de", "model.h5"], "ends in .keras, found model.h5"),
+        ("language_model.py", ["none.txt"], "No such file or directory: 'none.txt'"),
+    ],
+)
+def test_wrong_arguments_end_in_one_line(run, name, arguments, problem):
+    with pytest.raises(SystemExit) as end:
+        run(name, *arguments)
+    message = str(end.value.code)
+    assert problem in message
+    assert f"; usage: python examples/{name} " in message
+    assert "\n" not in message
+
+
 @pytest.fixture(scope="module")
 def classifier(run):
     return run("classifier.py")
@@ -156,7 +185,7 @@ def test_fine_tuning_makes_a_new_model_dir_of_a_model_that_knows_the_text_better
 
 
 def test_fine_tuning_refuses_a_model_dir_that_holds_a_model_before_it_trains(run, model_dir, ours):
-    with pytest.raises(UserError, match="expected an empty or new folder, found a model"):
+    with pytest.raises(SystemExit, match="expected an empty or new folder, found a model"):
         run("fine_tune.py", model_dir.path, *ours, model_dir.path)
 
 
@@ -190,6 +219,14 @@ def test_a_subword_is_forbidden_where_it_would_complete_a_phrase_and_nowhere_els
     allowed = may_follow(np.array([rows], "int32")).numpy()
     assert allowed.shape == (1, 3, 340)
     assert [set(np.flatnonzero(~row)) for row in allowed[0]] == [{7, 6, 9}, {7}, {7}]
+
+
+def test_a_phrase_may_be_longer_than_what_there_is_so_far_but_not_empty(constraint):
+    may_follow = constraint["never"](Ids(), ["5 5 5 6", "6"])
+    allowed = may_follow(np.array([[[START_ID, 5]]], "int32")).numpy()
+    assert set(np.flatnonzero(~allowed)) == {6}
+    with pytest.raises(UserError, match="found an empty one"):
+        constraint["never"](Ids(), ["5", " "])
 
 
 def test_the_constraint_holds_in_the_script_with_other_options_and_in_an_export(

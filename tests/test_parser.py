@@ -9,6 +9,7 @@ from helpers import small_model
 
 from keras_transformer import SubwordTokenizer, Translator
 from keras_transformer.errors import UserError
+from keras_transformer.evaluation import score_trees
 from keras_transformer.parsing import (
     Parser,
     ParsingOptions,
@@ -226,11 +227,21 @@ def test_company_does_not_matter(parser):
 def test_punctuation_is_what_looks_like_it(pairs):
     tokenizer = learn(pairs)
     if tokenizer.two_a_word:
-        symbols = "(S ./0 ( XX/0 ( XX/0 ( ''/0 ( POS/1"
+        symbols = "(S ./0 ( XX/0 ( XX/0 ( ''/0 ( POS/0 ( :/0 ( HYPH/1"
     else:
-        symbols = "(S . XX XX '' POS S)"
-    [tree] = trees_of([symbols], [["dogs", "--", ",", "'", "'"]], tokenizer)
-    assert format_tree(tree) == "(S (XX dogs) (: --) (, ,) ('' ') (POS '))"
+        symbols = "(S . XX XX '' POS : HYPH S)"
+    [tree] = trees_of([symbols], [["dogs", "--", ",", "'", "'", "-", "-"]], tokenizer)
+    assert format_tree(tree) == "(S (XX dogs) (: --) (, ,) ('' ') (POS ') (: -) (HYPH -))"
+
+
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+def test_punctuation_of_a_treebank_with_other_tags_stays_a_word(tmp_path, linearization):
+    path = tmp_path / "french.mrg"
+    path.write_text("( (SENT (NP-SUJ (CLS Il)) (VN (V dort)) (PONCT ,) (ADV donc) (PONCT .)))")
+    pairs = TreebankPairs([path], ParsingOptions(linearization=linearization))
+    [(sentence, symbols)] = pairs.pairs()
+    parsed = trees_of([symbols], [sentence.split()], learn(pairs))
+    assert score_trees(parsed, list(normalized_trees(path))).exact == 1
 
 
 def test_the_search_is_the_papers():

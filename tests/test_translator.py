@@ -151,6 +151,9 @@ def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer):
 def test_vocabulary_of_another_size_is_refused(tokenizer):
     with pytest.raises(UserError, match=r"a model with vocab_size=340, .*, found 13"):
         Translator(small_model(vocab_size=13), tokenizer)
+    fewer_targets = small_model(vocab_size=340, target_vocab_size=200, share_embeddings=False)
+    with pytest.raises(UserError, match=r"a model with target_vocab_size=None, .*, found 200"):
+        Translator(fewer_targets, tokenizer)
 
 
 @pytest.mark.parametrize(

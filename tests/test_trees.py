@@ -135,6 +135,10 @@ def test_a_tree_may_be_deeper_than_python_recurses():
         (f"(S1 {DOGS})", DOGS),
         ("( (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
         ("( (NN a))", "(TOP (NN a))"),
+        ("(NN a)", "(TOP (NN a))"),
+        # Brackets without a label, anywhere.
+        ("( (S (X ( (NP (NN a)) ( (, ,))) (VP (VB b)))))", "(S (X (NP (NN a)) (, ,) (VP (VB b))))"),
+        ("( ( (NN a)) (NN b))", "(TOP (NN a) (NN b))"),
         ("(TOP (X (-NONE- 0)) (NP (NN a)))", "(NP (NN a))"),
         # One of the same label stays, as EVALB counts both.
         ("(NP (NP (NN a)))", "(NP (NP (NN a)))"),

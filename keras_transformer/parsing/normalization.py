@@ -1,6 +1,7 @@
 """Reduces a treebank's trees to what a parser learns, without functions and traces."""
 
 import re
+from collections.abc import Iterator
 
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.trees import ROOT, ROOT_LABELS, Close, Leaf, Open, Tree
@@ -25,10 +26,10 @@ def base_label(label: str) -> str:
 def normalize(tree: Tree) -> Tree:
     """The tree that a parser should find (paper, section 6.3).
 
-    This removes functions and indices of labels, traces, constituents that are then empty, and the
-    bracket around the sentence. A constituent whose only child has the same label stays, since
-    EVALB counts both. If the bracket around the sentence holds several constituents, or a single
-    word, it stays and is labelled `TOP`, so that there is always one root.
+    This removes functions and indices of labels, traces, constituents that are then empty, brackets
+    without a label, and the bracket around the sentence. A constituent whose only child has the
+    same label stays, since EVALB counts both. Several constituents, or a single word, get the root
+    `TOP`, so that there is always one root.
 
     Returns:
         A tree with one root, of at least one word.
@@ -42,16 +43,29 @@ def normalize(tree: Tree) -> Tree:
     """
     kept = without_empty(
         Open(base_label(item.label)) if isinstance(item, Open) else item
-        for item in tree
+        for item in _without_unlabelled(tree)
         if not (isinstance(item, Leaf) and item.tag == TRACE)
     )
-    while kept and kept[0].label in ROOT_LABELS and _is_constituent(kept[1:-1]):
-        kept = kept[1:-1]
     if not kept:
         raise UserError("expected a tree with words, found one of traces alone")
+    kept = [Open(ROOT), *kept, Close()]
+    while kept[0].label in ROOT_LABELS and _is_constituent(kept[1:-1]):
+        kept = kept[1:-1]
     if kept[0].label in ROOT_LABELS:
         kept = [Open(ROOT), *kept[1:]]
     return tuple(kept)
+
+
+def _without_unlabelled(tree: Tree) -> Iterator[Open | Leaf | Close]:
+    """Yields the items of a tree except brackets without a label."""
+    open_labels: list[str] = []
+    for item in tree:
+        if isinstance(item, Open):
+            open_labels.append(item.label)
+        if isinstance(item, Leaf) or open_labels[-1]:
+            yield item
+        if isinstance(item, Close):
+            open_labels.pop()
 
 
 def without_empty(items) -> list:

@@ -18,11 +18,11 @@ from keras_transformer.translator import Translator
 _PUNCTUATION = {
     **dict.fromkeys([","], ","),
     **dict.fromkeys([".", "?", "!"], "."),
-    **dict.fromkeys([":", ";", "--", "-", "..."], ":"),
+    **dict.fromkeys([":", ";", "--", "..."], ":"),
     **dict.fromkeys(["``", "`"], "``"),
     **dict.fromkeys(["''"], "''"),
 }
-_AMBIGUOUS = frozenset({"'", '"'})
+_AMBIGUOUS = frozenset({"'", '"', "-"})
 
 
 class Parser:
@@ -72,10 +72,11 @@ def trees_of(
 ) -> list[Tree]:
     """The trees of a model's output symbols, repaired, over the words of sentences."""
     as_text = as_brackets if tokenizer.two_a_word else str
-    return [
-        _with_punctuation(repair(as_text(text), words)) if words else ()
+    trees = [
+        repair(as_text(text), words) if words else ()
         for text, words in zip(symbols, sentences, strict=True)
     ]
+    return [_with_punctuation(tree) for tree in trees] if tokenizer.has_punctuation else trees
 
 
 def search_defaults(tokenizer: Tokenizer) -> dict[str, Any]:

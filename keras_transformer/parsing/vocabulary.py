@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
+from keras_transformer.parsing.word_symbols import as_brackets
 from keras_transformer.ragged import Ragged
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
 
@@ -77,6 +78,11 @@ class ParsingTokenizer(Tokenizer):
     def linearization(self) -> str:
         """The linearization of trees, as in `ParsingOptions`."""
         return "words" if self.two_a_word else "brackets"
+
+    @functools.cached_property
+    def has_punctuation(self) -> bool:
+        """Whether the trees tag punctuation like the Penn Treebank, so that scoring deletes it."""
+        return not PUNCTUATION_TAGS.isdisjoint(map(as_brackets, self._symbols))
 
     @functools.cached_property
     def pieces(self) -> list[str]:  # type: ignore[override]
@@ -187,14 +193,6 @@ class ParsingTokenizer(Tokenizer):
 
     def normalize(self, text: str) -> str:
         return " ".join(text.split())
-
-    def check_fits(self, config: TransformerConfig) -> None:
-        super().check_fits(config)
-        if self.target_vocab_size != config.target_vocab_size:
-            raise UserError(
-                f"expected a model with target_vocab_size={self.target_vocab_size}, as the "
-                f"vocabulary has it, found {config.target_vocab_size}"
-            )
 
     def to_bytes(self) -> bytes:
         content = {

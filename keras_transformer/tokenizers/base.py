@@ -33,6 +33,7 @@ class Tokenizer(tf.Module):
     Attributes:
         task: task of a model with this vocabulary, "translation" or "parsing".
         vocab_size: number of ids, special ones included.
+        target_vocab_size: number of ids that targets have, the first ones; None for all.
         pad_id, start_id, end_id, unknown_id: special ids of a model with this vocabulary.
         pieces: subword of each id.
         sentencepiece_models: serialised SentencePiece models that split text, by file name.
@@ -41,6 +42,7 @@ class Tokenizer(tf.Module):
 
     task = "translation"
     vocab_size: int
+    target_vocab_size: int | None = None
     pad_id: int
     start_id: int
     end_id: int
@@ -137,7 +139,7 @@ class Tokenizer(tf.Module):
 
     def check_fits(self, config: TransformerConfig) -> None:
         """Raises `UserError` unless a model of this configuration has these ids."""
-        for name in ("vocab_size", "pad_id", "start_id", "end_id"):
+        for name in ("vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"):
             ours, found = getattr(self, name), getattr(config, name)
             if found != ours:
                 raise UserError(
