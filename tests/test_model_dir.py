@@ -94,7 +94,7 @@ def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_doe
 ):
     training = {**TRAINING, "data": {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}}
     model_dir = ModelDir(tmp_path)
-    with model_dir.locked():  # which leaves its file
+    with model_dir.locked():  # leaves the file of the lock
         pass
     model_dir.save_training(training)
     assert not model_dir.exists()

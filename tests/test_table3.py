@@ -1,4 +1,4 @@
-"""The benchmark of Table 3: each row is trained once, judged alike, compared with the paper."""
+"""The benchmark of Table 3: each row is trained once, and compared with the paper."""
 
 import json
 import runpy
@@ -98,7 +98,7 @@ def test_a_row_is_trained_once(options, capsys):
     before = results.read_bytes()
     run(SCRIPT, **options, rows="C-N2")
     again = capsys.readouterr().out
-    assert again.strip() in printed  # the table, and nothing else
+    assert again.strip() in printed  # only the table
     assert results.read_bytes() == before
     message = refused(SCRIPT, **{**options, "steps": 3}, rows="C-N2,C-N4")
     assert (
