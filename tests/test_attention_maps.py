@@ -49,7 +49,7 @@ def test_the_weights_are_those_that_the_layer_computes(model, maps):
     np.testing.assert_allclose(maps.encoder[0][:1], expected, rtol=1e-5)
 
 
-def test_looking_changes_nothing(model):
+def test_attention_maps_do_not_change_the_model(model):
     inputs = {"source_ids": SOURCE, "target_ids": TARGET}
     before = model(inputs)
     attention_maps(model, SOURCE, TARGET)

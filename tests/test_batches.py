@@ -499,7 +499,7 @@ def test_files_without_a_usable_pair_are_refused(tokenizer, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_left_out_is_said(tokenizer, tmp_path, capsys):
+def test_dropped_pairs_are_reported(tokenizer, tmp_path, capsys):
     (tmp_path / "en").write_text("a\n\nb\na b c d\n")
     files = [tmp_path / "en"] * 2
     batches = translation_dataset(*files, tokenizer, max_length=4)

@@ -163,7 +163,7 @@ def test_a_state_of_an_earlier_version_is_read():
     assert RunState.from_json(entries) == state
 
 
-def test_what_was_seen_is_added_up():
+def test_counts_of_what_was_seen_are_summed():
     count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
     seen = TrainingTotals()
     seen.add(count)

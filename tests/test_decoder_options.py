@@ -224,7 +224,7 @@ def test_a_minimum_beyond_the_limit_asks_for_the_limit():
     assert_hypotheses(ids[0], scores[0], expected)
 
 
-def test_a_sentence_to_which_no_hypothesis_is_left_has_none():
+def test_a_sentence_without_an_allowed_hypothesis_has_none():
     # There are three symbols besides padding: after two, the end must follow, but may not.
     options = SearchOptions(beam_size=2, n_best=2, no_repeat_ngram=1, min_length=4)
     ids, scores = found(Toy(1, [3], vocab_size=4), options, [8])
@@ -232,7 +232,7 @@ def test_a_sentence_to_which_no_hypothesis_is_left_has_none():
     assert np.all(scores == NO_HYPOTHESIS)
 
 
-def test_of_hypotheses_without_a_probability_none_is_there():
+def test_hypotheses_of_probability_zero_are_missing():
     toy = Toy(1, [3], vocab_size=5)
     toy.logits[:] = [0.0, *4 * [-np.inf]]  # nothing but padding can follow
     ids, scores = found(toy, SearchOptions(beam_size=2, n_best=2), [3])

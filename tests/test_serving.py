@@ -163,7 +163,7 @@ def test_another_path_is_refused(client, path, error):
     assert (found if isinstance(error, tuple) else found[0]) == error
 
 
-def test_what_is_unknown_has_no_status(client):
+def test_unknown_models_and_versions_have_no_status(client):
     assert error_of(client.get("/v1/models/x")) == (404, "Could not find any versions of model x")
     missing = 404, "Could not find version 7 of model en-de"
     assert error_of(client.get(f"{EN_DE}/versions/7")) == missing
@@ -277,7 +277,7 @@ def test_a_request_whose_client_has_gone_leaves_the_queue():
     server.batcher.close()
 
 
-def test_a_failure_inside_is_a_sentence_that_tells_nothing():
+def test_an_internal_error_is_one_sentence_without_details():
     servable = Doing()
     client, server = serving(servable)
     servable.predict = None

@@ -109,7 +109,7 @@ def test_the_version_before_comes_back_when_the_new_one_is_taken_away():
     assert shelf.model.current[0] == 1
 
 
-def test_the_watcher_loads_what_comes_and_tells_what_cannot_begin():
+def test_the_watcher_loads_new_versions_and_reports_a_model_without_one():
     good, bad = Shelf(), Shelf()
     good.loads, bad.loads = {1: Doing}, {1: UserError("nothing here")}
     failures, failed = [], threading.Event()
@@ -162,7 +162,7 @@ def test_versions_are_folders_with_numbers(tmp_path):
     assert after[12] != before[12] and after[1] == before[1]
 
 
-def test_a_path_is_told_by_what_is_there(tmp_path):
+def test_the_content_of_a_folder_tells_an_export_from_a_model_dir(tmp_path):
     (tmp_path / "export" / "1").mkdir(parents=True)
     assert sources.has_saved_models(str(tmp_path / "export"))
     assert not sources.has_saved_models(str(tmp_path))

@@ -43,7 +43,7 @@ def test_one_worker_is_no_cluster():
         ("auto", json.dumps({"cluster": HOSTS, "task": 1}), '"type" of a host'),
     ],
 )
-def test_what_makes_no_strategy_is_refused_in_one_line(name, tf_config, message):
+def test_a_wrong_strategy_or_tf_config_is_refused_in_one_line(name, tf_config, message):
     with pytest.raises(UserError, match=message) as error:
         make_strategy(name, tf_config)
     assert "\n" not in str(error.value)

@@ -120,7 +120,7 @@ def test_what_cannot_be_trained_is_refused_before_any_row_is(options, wrong, mes
     assert not options["output"].exists()
 
 
-def test_a_line_that_is_no_result_is_refused(options):
+def test_a_damaged_line_of_results_is_refused(options):
     options["output"].mkdir()
     (options["output"] / "results.jsonl").write_text('{"row": "base"}\n')
     assert "results.jsonl:1: expected a line that this script wrote" in refused(SCRIPT, **options)

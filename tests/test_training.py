@@ -401,7 +401,7 @@ def test_pairs_of_which_none_can_be_learnt_are_refused(tmp_path):
         ("test_pairs", []),
     ],
 )
-def test_pairs_that_cannot_judge_are_refused_before_training(tmp_path, side, lines):
+def test_no_usable_pair_to_validate_or_test_on_is_refused_before_training(tmp_path, side, lines):
     empty = TextPairs(*(lines_of(tmp_path / "empty", *lines),) * 2)
     with pytest.raises(UserError, match="empty"):
         run(tmp_path / "runs", dataclasses.replace(OPTIONS, steps=1), **{side: empty})
@@ -416,7 +416,7 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_model_of_lower_case_is_judged_without_case_and_stays_one(tmp_path, capsys):
+def test_a_lowercase_model_is_evaluated_without_case_and_stays_lowercase(tmp_path, capsys):
     options = dataclasses.replace(OPTIONS, lowercase=True, steps=1, validation_steps=1)
     run(tmp_path / "runs", options, valid_pairs=VALID)
     assert "lowercased BLEU" in capsys.readouterr().out
@@ -491,7 +491,7 @@ print(precision_warning("mixed_bfloat16"))
         ),
     ],
 )
-def test_a_precision_that_is_slower_than_float32_is_told(
+def test_a_precision_that_is_slower_than_float32_has_a_warning(
     policy, slowdowns, line, monkeypatch, tmp_path, capsys
 ):
     monkeypatch.setattr("keras_transformer.training.preparation.slowdown", slowdowns.__getitem__)

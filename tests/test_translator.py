@@ -173,7 +173,7 @@ def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument
         Translator(model, tokenizer, **{argument: value})
 
 
-def test_of_the_shortest_source_a_token_is_translated(model, tokenizer):
+def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
     with pytest.raises(UserError, match="at least 2: found 1"):
         Translator(model, tokenizer, max_source_length=1)
     first = tokenizer.tokenize(tf.constant(SENTENCES[:1])).to_tensor()[:, :1]
@@ -183,7 +183,7 @@ def test_of_the_shortest_source_a_token_is_translated(model, tokenizer):
     assert short(SENTENCES[:1]) == [expected.decode()] != [""]
 
 
-def test_where_constraints_leave_no_translation_the_empty_one_has_a_score_of_json(model, tokenizer):
+def test_the_score_of_a_missing_translation_is_finite(model, tokenizer):
     impossible = {"no_repeat_ngram": 1, "min_length": 400, "extra_length": 390}
     [translation] = Translator(model, tokenizer, beam_size=1, **impossible).translate(["Yes"])
     assert translation == ("", NO_HYPOTHESIS)
