@@ -160,7 +160,7 @@ def test_one_checkpoint_may_be_chosen(model_dir):
     for chosen in ("1", "last"):
         with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
             model_dir.load_model(weights=chosen)
-    with pytest.raises(UserError, match="weights=best are of one checkpoint: found average=2"):
+    with pytest.raises(UserError, match="weights=best takes one checkpoint: found average=2"):
         model_dir.load_model(average=2, weights="best")
 
 

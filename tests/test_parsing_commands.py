@@ -201,7 +201,7 @@ def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
     [
         ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
-        ({"lowercase": True}, "lowercase: expected False of a parser, found True"),
+        ({"lowercase": True}, "lowercase: expected False for a parser, found True"),
         ({"bpe_dropout": 0.1, "word_dropout": 0.1}, "expected no --bpe_dropout, found with --word"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),

@@ -131,7 +131,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     run("train", **training)
     size = ModelDir(training["model_dir"]).load_config().vocab_size
     assert size < 2000
-    said = f"Vocabulary of {size:,}: the text allows none of 2,000"
+    said = f"Vocabulary of {size:,}: the text does not allow 2,000"
     assert said in capsys.readouterr().out.splitlines()
     # A size that the user gives is not changed.
     other = {**training, "model_dir": tmp_path / "other"}

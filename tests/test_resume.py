@@ -270,7 +270,7 @@ def test_early_stopping_is_remembered(tmp_path, capsys):
     run(path, **few)
     stopped = ModelDir(path).checkpoints.steps()[-1]
     assert stopped < 100
-    assert "stopping, as score has not been better" in capsys.readouterr().out
+    assert "stopping: score has not improved" in capsys.readouterr().out
     best = ModelDir(path).best.steps()
     run(path, **few)
     assert ModelDir(path).checkpoints.steps()[-1] == stopped

@@ -152,7 +152,7 @@ def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
     [
         ("score", 3, "expected a line for each line of input, found 3"),
         ("prefix", 0, "expected a line for each line of input, found 0"),
-        ("score", 5, "expected 4 lines, as there are of input, found more"),
+        ("score", 5, "expected 4 lines, as many as the input has, found more"),
     ],
 )
 def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, count, message):
