@@ -220,8 +220,11 @@ def _cluster_resolver(tf_config):
         isinstance(kind, str) and kind in cluster and type(index) is int,
         'the field "task" to have the "type" of a host of the cluster and an "index"',
     )
-    hosts = len(cluster[kind])
-    expect(0 <= index < hosts, f'"index" to be below {hosts}, the number of hosts of "{kind}"')
+    num_hosts = len(cluster[kind])
+    expect(
+        0 <= index < num_hosts,
+        f'"index" to be below {num_hosts}, the number of hosts of "{kind}"',
+    )
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=kind, task_id=index, rpc_layer="grpc"
     )
