@@ -20,7 +20,8 @@
 # follows a beam search step by step, and saves and exports the result.
 #
 # You need to know Keras and the paper. The notebook downloads nothing and needs no GPU: on two CPU
-# cores it runs in about three minutes. `docs/tutorial.py` is the same as a plain Python script.
+# cores it runs in about three minutes. `docs/tutorial.py` is the same as a plain Python script,
+# which needs the package alone: `python docs/tutorial.py`.
 
 # %%
 import tempfile
@@ -51,9 +52,9 @@ def check(ours, theirs):
 # %% [markdown]
 # ## Sentences become ids
 #
-# The package has a corpus built in: a grammar makes English sentences and their German
-# translations. It is small, but not word by word: German verbs go to the second or the last place,
-# and articles and adjectives agree in case and gender.
+# The package has a built-in corpus: a grammar generates English sentences with their German
+# translations. The corpus is simple, but word-by-word translation would fail: German verbs move to
+# the second or the last place, and articles and adjectives agree in case and gender.
 
 # %%
 pairs = list(kt.data.BuiltinPairs("train", num_pairs=40_000))
@@ -61,8 +62,8 @@ for english, german in pairs[:3]:
     print(english, german, sep="\n", end="\n\n")
 
 # %% [markdown]
-# Both languages share one vocabulary of subwords (section 5.1). Frequent words are one subword,
-# rare ones several. `▁` marks the beginning of a word.
+# Both languages share one vocabulary of subwords (section 5.1). A frequent word is one subword, and
+# a rare word is several. `▁` marks the beginning of a word.
 
 # %%
 sentences = [sentence for pair in pairs[:10_000] for sentence in pair]
@@ -73,12 +74,13 @@ for sentence in (english, german):
     print(*(tokenizer.pieces[id_] for id_ in tokenizer(sentence).numpy()))
 
 # %% [markdown]
-# The model reads two sequences: the source, and the target shifted right by one, so that it begins
-# with the start symbol. It predicts the labels, which end in the end symbol. Short sentences are
-# padded at the right.
+# The model reads two sequences: the source, and the target shifted right by one position, which
+# begins with the start symbol. It predicts the labels: the target, which ends with the end symbol.
+# Short sentences are padded on the right.
 #
-# To be fast, this notebook keeps sentences of fewer than 16 subwords, and pads all of them to 16.
-# For text files of any length, `kt.data.translation_dataset` makes batches of similar lengths.
+# To save time, this notebook keeps only sentences of fewer than 16 subwords, and pads all of them
+# to 16. For text files with sentences of any length, `kt.data.translation_dataset` puts sentences
+# of similar length into one batch.
 
 # %%
 LENGTH = 16
@@ -122,7 +124,8 @@ by_hand = np.sqrt(d_model) * ops.convert_to_numpy(embedding.weights[0])[ids]
 check(by_hand, embedded)
 
 # %% [markdown]
-# Attention does not know where a token stands. So each position adds a vector of its own:
+# Attention by itself ignores the order of tokens. So a vector that depends on the position is added
+# to each embedding:
 #
 # $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right) \qquad
 # PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
@@ -137,8 +140,9 @@ encoding[:, 1::2] = np.cos(angle)
 check(encoding, kt.layers.PositionalEncoding(d_model)(np.zeros((1, 100, d_model)))[0])
 
 # %% [markdown]
-# Each pair of dimensions turns at a speed of its own, from one turn in six positions to one turn in
-# tens of thousands. Neighbours are alike, whatever their position.
+# Each pair of dimensions rotates at its own speed, from one turn in six positions to one turn in
+# tens of thousands. The dot products show that neighbouring positions have similar encodings,
+# wherever they are.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
@@ -151,8 +155,8 @@ plt.show()
 # %% [markdown]
 # ## Attention (section 3.2.1)
 #
-# A query is compared with all keys. The softmax turns these comparisons into weights, and the
-# output is the weighted mean of the values:
+# Each query is compared with all keys. The softmax turns the results into weights, and the output
+# is the weighted mean of the values:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right) V$$
 
@@ -172,8 +176,8 @@ output, _ = attention(q, k, v)
 check(output, scaled_dot_product_attention(q, k, v))
 
 # %% [markdown]
-# A mask takes keys away before the softmax. The decoder's causal mask (section 3.2.3) hides what
-# follows a position, so that all positions train at once and none sees its own label.
+# A mask removes keys before the softmax. The decoder's causal mask (section 3.2.3) hides all later
+# positions. So all positions can train at the same time, and none sees its own label.
 
 # %%
 causal = np.tri(8, dtype=bool)  # (query, key), true where key <= query
@@ -189,12 +193,12 @@ plt.show()
 # %% [markdown]
 # ## Several heads (section 3.2.2)
 #
-# Each head has matrices of its own, and so attends to something else:
+# Each head has its own projection matrices, so different heads can attend to different tokens:
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, \ldots, head_h)\, W^O \qquad
 # head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)$$
 #
-# The layer keeps the matrices of all heads side by side, so that one product computes them all.
+# The layer stores the matrices of all heads side by side, so one product computes all heads.
 
 # %%
 num_heads = 4
@@ -214,7 +218,7 @@ check(np.concatenate(heads, axis=-1) @ layer.output_projection.kernel.numpy(), e
 # %% [markdown]
 # ## The feed-forward network (section 3.3)
 #
-# After attention, each position is transformed by itself:
+# After attention, the same two-layer network transforms each position separately:
 #
 # $$\mathrm{FFN}(x) = \max(0,\, x W_1 + b_1)\, W_2 + b_2$$
 
@@ -228,8 +232,9 @@ check(np.maximum(0, x @ w_1 + b_1) @ w_2 + b_2, expected)
 # %% [markdown]
 # ## The model (section 3.1)
 #
-# A `Transformer` is made of these layers. `demo` is a small configuration: two layers a side, 128
-# wide, four heads. One matrix serves as both embeddings and, transposed, as the output layer.
+# A `Transformer` is made of these layers. The preset `demo` is small: two encoder layers and two
+# decoder layers, width 128, four heads. One matrix serves as both embeddings and, transposed, as
+# the output projection.
 
 # %%
 config = kt.TransformerConfig.from_preset("demo", vocab_size=tokenizer.vocab_size)
@@ -240,11 +245,11 @@ print("logits", tuple(logits.shape))
 print(f"{model.count_params():,} parameters")
 
 # %% [markdown]
-# Around each sub-layer there is a residual connection, followed by layer normalisation:
+# A residual connection surrounds each sub-layer, and layer normalisation follows it:
 #
 # $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
 #
-# These lines are the whole encoder:
+# These lines are the whole encoder. Its output is called the memory:
 
 # %%
 mask = kt.layers.padding_mask(ids)  # true at real tokens
@@ -258,7 +263,8 @@ memory, _ = model.encode(ids)
 check(x, memory)
 
 # %% [markdown]
-# Padding changes nothing: with five more columns of it, all real tokens have the same memory.
+# Padding changes nothing: with five more columns of padding, the memory of all real tokens is the
+# same.
 
 # %%
 longer, _ = model.encode(np.pad(ids, ((0, 0), (0, 5))))
@@ -266,8 +272,9 @@ real = ids != PAD_ID
 check(longer[:, :LENGTH][real], memory[real])
 
 # %% [markdown]
-# The decoder has one more sub-layer: its cross-attention takes queries from the target, keys and
-# values from the memory. Its self-attention is causal. The embedding matrix makes the logits.
+# A decoder layer has a third sub-layer, cross-attention: its queries come from the target, its keys
+# and values from the memory. The decoder's self-attention is causal. The transposed embedding
+# matrix computes the logits.
 
 # %%
 target_ids = inputs["target_ids"][:2]
@@ -282,12 +289,13 @@ check(ops.matmul(x, ops.transpose(model.target_embedding.weights[0])), logits)
 # %% [markdown]
 # ## The learning rate (section 5.3)
 #
-# The rate rises for `warmup_steps` updates, and then falls with the root of their number:
+# The rate rises linearly for `warmup_steps` updates, and then falls with the inverse square root of
+# the step:
 #
 # $$lrate = d_{\text{model}}^{-0.5} \cdot
 # \min\left(step^{-0.5},\; step \cdot warmup\_steps^{-1.5}\right)$$
 #
-# Keras counts the updates already made, from 0. The paper counts from 1.
+# Keras passes the number of updates already made, which starts at 0. The paper's step starts at 1.
 
 # %%
 step = np.arange(1, 20_001)
@@ -295,7 +303,8 @@ rate = 512**-0.5 * np.minimum(step**-0.5, step * 4000**-1.5)
 check(rate, kt.InverseSquareRootSchedule(d_model=512, warmup_steps=4000)(step - 1))
 
 # %% [markdown]
-# Our run is short, so its warm-up is too. The curve has the same form; its peak is a choice.
+# Our run is short, so its warm-up is short too. `with_peak` keeps the form of the curve and sets
+# its maximum.
 
 # %%
 EPOCHS, BATCH = 8, 128
@@ -312,8 +321,8 @@ plt.show()
 # %% [markdown]
 # ## The loss (section 5.4)
 #
-# Label smoothing takes a share $\epsilon = 0.1$ of the probability from the right token $y$, and
-# spreads it over the other $V - 1$ tokens:
+# Label smoothing takes a share $\epsilon = 0.1$ of the probability from the correct token $y$, and
+# spreads it evenly over the other $V - 1$ tokens:
 #
 # $$L = -\sum_{k=1}^{V} q_k \log p_k \qquad
 # q_k = \begin{cases} 1 - \epsilon & k = y \\ \epsilon / (V - 1) & k \neq y \end{cases}$$
@@ -334,9 +343,9 @@ check(losses[0, :3].mean(), kt.LabelSmoothedCrossEntropy(epsilon)(some_labels, s
 # ## Training
 #
 # A `Transformer` is a Keras model, so it trains with `fit`. The optimizer is the paper's Adam
-# (section 5.3). `jit_compile=False` saves the time that XLA takes to compile the whole step, which
-# pays on a GPU. The command `keras-transformer train` does the same for long runs: it keeps
-# checkpoints, resumes, and uses all devices.
+# (section 5.3). With `jit_compile=False`, XLA does not compile the whole step: compilation takes
+# time, and it pays off on a GPU. For long runs use the command `keras-transformer train`, which
+# also writes checkpoints, resumes, and uses all devices.
 
 # %%
 model.compile(
@@ -353,8 +362,9 @@ for epoch, (perplexity, accuracy) in enumerate(
     print(f"epoch {epoch}: validation perplexity {perplexity:6.2f}, accuracy {accuracy:.1%}")
 
 # %% [markdown]
-# The model has not seen the validation sentences. Its perplexity on them is lower than on the
-# training set, because dropout is off.
+# The model has not seen the validation sentences. Its perplexity on them is still lower than on the
+# training set, because dropout is off in validation, and because the training perplexity is the
+# mean over the epoch.
 
 # %%
 figure, axes = plt.subplots(layout="constrained")
@@ -400,16 +410,16 @@ source = "Last week, the clever teacher did not repair our car."
 print(translation)
 
 # %% [markdown]
-# Each row is a German subword as it is predicted, each column an English one. The weights are the
-# mean of the heads of the last layer.
+# Each row is a German subword at the moment it is predicted, and each column an English subword.
+# The weights are the mean over the heads of the last layer.
 
 # %%
 maps = pair_attention(model, tokenizer, source, translation)
 kt.analysis.heat_figure(maps["memory"], layer=1)
 
 # %% [markdown]
-# Heads differ. These are the four heads of the encoder's last layer, from each English subword
-# (row) to all of them:
+# Different heads attend to different tokens. These are the four heads of the encoder's last layer,
+# from each English subword (row) to all subwords (columns):
 
 # %%
 words = maps["encoder"].keys
@@ -424,13 +434,14 @@ plt.show()
 # %% [markdown]
 # ## Beam search, step by step (section 6.1)
 #
-# The search looks for the translation $Y$ of the highest score. The length penalty keeps it from
-# liking short translations too much:
+# Beam search looks for the translation $Y$ with the highest score. A longer translation has a lower
+# probability, so a length penalty keeps the search from preferring short translations:
 #
 # $$s(Y) = \frac{\log P(Y \mid X)}{lp(Y)} \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 #
-# Every step extends each live hypothesis by every symbol. The best that do not end live on. Those
-# among the best that end are finished. The search stops once no live hypothesis can still win.
+# Each step extends every live hypothesis by every symbol, and keeps the best candidates. Those with
+# the end symbol are finished; the others stay live. The search stops once no live hypothesis can
+# still win.
 
 # %%
 BEAM, ALPHA, EXTRA = 3, 0.6, 50
@@ -481,8 +492,8 @@ for ids, score in sorted(finished, key=lambda hypothesis: -hypothesis[1]):
     print(f"{score:7.3f}  {text(ids)}")
 
 # %% [markdown]
-# The package finds the same. It remembers the keys and values of all positions instead of computing
-# them at each step, and searches many sentences at the same time.
+# The search of the package finds the same translation. It caches the keys and values of earlier
+# positions instead of computing them again, and it searches many sentences at the same time.
 
 # %%
 options = kt.decoding.SearchOptions(beam_size=BEAM, alpha=ALPHA, extra_length=EXTRA)
@@ -510,7 +521,7 @@ loaded = kt.Translator(
 assert loaded(sources[:8]) == translations[:8]
 
 # %% [markdown]
-# A model_dir holds both, and is what the commands take: `keras-transformer translate
+# A model_dir holds both. The commands take a model_dir: `keras-transformer translate
 # --model_dir=en-de`, or `evaluate`, `serve`, `visualize` and `export`.
 
 # %%
@@ -521,8 +532,9 @@ print(*sorted(path.name for path in model_dir.path.iterdir()))
 # %% [markdown]
 # ## Exporting
 #
-# An export is a SavedModel of the whole translator: tokeniser, model, search and detokeniser in one
-# graph. TensorFlow Serving finds versions in a folder, and calls the signature of the newest:
+# An export is a SavedModel of the whole translator: tokenizer, model, search and detokenizer in one
+# graph. TensorFlow Serving finds the newest version in a folder and calls its signatures. Here we
+# call one ourselves:
 
 # %%
 version = translator.export(folder / "served")
@@ -536,6 +548,7 @@ assert [text.decode() for text in answer["translation"].numpy()] == translations
 # %% [markdown]
 # ## Where to go from here
 #
+# - [Your own text files](own_files.md): train a translator with one command.
 # - [The paper](paper.md), section by section, with the command for each of its results.
 # - [The layers in your own Keras model](keras.md): classifiers and language models.
 # - [Serving](serving.md) the translator over HTTP.

@@ -116,7 +116,7 @@ class CTranslate2Translator:
             UserError: there are prefixes, or `sentences` is not an iterable of strings.
         """
         if prefixes is not None:
-            raise UserError("expected no prefixes with CTranslate2, which ranks them otherwise")
+            raise UserError("expected no prefixes with CTranslate2, whose scores leave them out")
         sources = self._split(self._subwords.split_source, as_list(sentences))
         found = self._search(sources)
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
@@ -172,10 +172,12 @@ class CTranslate2Translator:
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
         with_ctranslate2 = "with CTranslate2, which"
         options.expect(
-            "sample", not options.sample, f"off {with_ctranslate2} has no seed of a draw"
+            "sample", not options.sample, f"off {with_ctranslate2} has no seed for each sentence"
         )
         for name, none in (("min_length", 1), ("no_repeat_ngram", 0)):
-            expected = f"{none} {with_ctranslate2} gives others the probability of what it forbids"
+            expected = (
+                f"{none} {with_ctranslate2} gives the probability of forbidden tokens to others"
+            )
             options.expect(name, getattr(options, name) == none, expected)
         options.expect(
             "alpha",
@@ -185,7 +187,7 @@ class CTranslate2Translator:
         options.expect(
             "patience",
             options.patience is not None,
-            f"a number, such as 1, {with_ctranslate2} ends a search by that alone",
+            f"a number, such as 1, {with_ctranslate2} has no other rule to end a search",
         )
         longest = options.longest(self.max_source_length)
         name = "extra_length" if options.max_length is None else "max_length"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BROWSER_SECONDS = 120  # until a test that waits in vain fails
+BROWSER_SECONDS = 120  # maximum wait for the page
 
 # Set before any test module is imported, since TensorFlow reads it at its first import.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -72,7 +72,7 @@ def page(browser):
     page.on("console", lambda message: complaints.append(message.text))
     yield page
     page.close()
-    # A request that the server refuses is not the page's fault.
+    # The page may request what the server refuses.
     assert not [one for one in complaints if not one.startswith("Failed to load resource")]
 
 

@@ -15,7 +15,7 @@ from keras_transformer.serving.versions import Model
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
 
-SOON = 120.0  # seconds until a test that waits in vain fails
+SOON = 120.0  # maximum wait of a test, in seconds
 SENTENCES = [
     "The girls sleep.",
     "He will not buy a small lamp, because it is dear.",
@@ -36,14 +36,14 @@ def tiny_translator(seed: int = 1, **options) -> Translator:
 
 
 def only_version(name: str, servable) -> Model:
-    """A model that is loaded, as version 1."""
+    """A loaded model, whose only version is 1."""
     model = Model(name, lambda: {1: None}, lambda version: servable)
     model.refresh()
     return model
 
 
 class Doing:
-    """A servable that answers when a test lets it; translations are the texts reversed.
+    """A servable that a test can hold; its translations are the reversed texts.
 
     Batches wait from `hold` until `go_on`.
     """

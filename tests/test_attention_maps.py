@@ -1,4 +1,4 @@
-"""The attention of every head, and what is aligned by it."""
+"""The attention of every head, and alignments made from it."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_attention_is_spread_over_what_may_be_seen(maps):
     for weights in (*maps.encoder, *maps.memory):
         assert np.all(np.array(weights)[1, ..., 2:] == 0)  # padding
     for weights in maps.decoder:
-        assert np.all(np.triu(np.array(weights), k=1) == 0)  # what is still to come
+        assert np.all(np.triu(np.array(weights), k=1) == 0)  # later positions
 
 
 def test_the_weights_are_those_that_the_layer_computes(model, maps):
@@ -49,7 +49,7 @@ def test_the_weights_are_those_that_the_layer_computes(model, maps):
     np.testing.assert_allclose(maps.encoder[0][:1], expected, rtol=1e-5)
 
 
-def test_looking_changes_nothing(model):
+def test_attention_maps_do_not_change_the_model(model):
     inputs = {"source_ids": SOURCE, "target_ids": TARGET}
     before = model(inputs)
     attention_maps(model, SOURCE, TARGET)
@@ -84,7 +84,7 @@ def test_links_are_where_the_heads_look_most(translator):
     source = [translator.tokenizer.pieces.index(piece) for piece in found.source]
     target = [translator.tokenizer.pieces.index(piece) for piece in found.target]
     maps = attention_maps(translator.models[0], [[*source, 2]], [[1, *target]])
-    means = np.mean(np.array(maps.memory[0])[0], axis=0)  # of two layers, the last but one
+    means = np.mean(np.array(maps.memory[0])[0], axis=0)  # the last but one of two layers
     assert [source for source, _ in found.links] == means[:-1, :-1].argmax(1).tolist()
 
 

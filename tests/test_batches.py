@@ -85,7 +85,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(left, right)
 
 
-# What a batch is
+# The content of a batch
 
 
 def test_a_pair_becomes_source_target_and_labels(tokenizer, tmp_path):
@@ -99,7 +99,7 @@ def test_a_pair_becomes_source_target_and_labels(tokenizer, tmp_path):
     def padded(ids):
         return ids + [PAD_ID] * (8 - len(ids))
 
-    # The second row is there for the shape alone.
+    # The second row is only there for the shape.
     assert inputs["source_ids"].numpy().tolist() == [padded([*abc, END_ID]), padded([END_ID])]
     assert inputs["target_ids"].numpy().tolist() == [padded([START_ID, *d]), padded([START_ID])]
     assert labels.numpy().tolist() == [padded([*d, END_ID]), padded([])]
@@ -152,7 +152,7 @@ def test_there_is_one_shape_a_bucket_within_the_budget(corpus, options, replicas
         shapes.add(labels.shape)
         if "bpe_dropout" in options:
             continue
-        # The longest pair needs this bucket (but half a batch may do without its longest pair).
+        # The longest pair needs this bucket (but half a batch may lack its longest pair).
         longest = max(np.count_nonzero(side, axis=1).max() for side in (source_ids, labels))
         shorter = [b for b in bucket_boundaries(100) if b < labels.shape[1]]
         assert max(shorter, default=0) < longest <= labels.shape[1]
@@ -177,7 +177,7 @@ def test_only_the_last_two_batches_of_an_epoch_have_rows_without_a_pair(corpus):
 
 @pytest.mark.parametrize("options", [PLAIN, DROPOUT])
 def test_no_batch_is_of_few_tokens(corpus, options):
-    """Its gradient would be far from all others."""
+    """Its gradient would be far from those of other batches."""
     for seed in range(10):
         batches = Batches(corpus, seed=seed, **options)
         tokens = [batches.count(n).target_tokens for n in range(batches.batches_per_epoch)]
@@ -190,8 +190,8 @@ def batches_of(batches, epoch=0):
 
 
 def reference_batches(lengths, boundaries, tokens_per_batch):
-    """In plain Python: the longest pair left decides the shape, the next longest fill it; the last
-    two batches share what is left."""
+    """Plans batches in plain Python: the longest remaining pair determines the shape, and the next
+    longest fill it; the last two batches share the rest."""
     bucket = [next(n for n, b in enumerate(boundaries) if b >= length) for length in lengths]
     waiting = sorted(range(len(lengths)), key=lambda pair: -bucket[pair])
     batches = []
@@ -242,15 +242,15 @@ def test_shuffled_batches_have_the_shapes_of_unshuffled_ones(corpus):
     [
         # Two full batches of the short bucket, none of the long one.
         ([4, 0], [2, 1], [[0, 2, 0], [2, 4, 0]]),
-        # The room left in the long bucket's batch goes to a pair of the short one.
+        # A pair of the short bucket fills the batch of the long one.
         ([4, 1], [4, 2], [[0, 2, 1], [2, 5, 0]]),
-        # The last two share what is left, in the shape of the longer where they fit it.
+        # The last two share the rest, in the shape of the longer one if they fit.
         ([2, 4], [4, 3], [[0, 3, 1], [3, 6, 1]]),
         ([1, 4], [9, 4], [[0, 3, 1], [3, 5, 1]]),
         ([2, 4], [9, 4], [[0, 3, 1], [3, 6, 1]]),
         ([5, 1], [9, 4], [[0, 3, 1], [3, 6, 0]]),
         ([1, 9], [9, 4], [[0, 4, 1], [4, 7, 1], [7, 10, 1]]),
-        # More are left than two batches of the longer hold: 5 pairs, 2 rows.
+        # The rest is more than two batches of the longer hold: 5 pairs, 2 rows each.
         ([3, 2], [10, 2], [[0, 2, 1], [2, 5, 0]]),
         ([1, 0], [4, 2], [[0, 1, 0]]),
     ],
@@ -298,13 +298,13 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
     assert plans[5] is plans[5]
     gc.collect()
     assert [reference() is not None for reference in references] == [False] * 4 + [True]
-    assert plans[4] is references[4]()  # for a thread that is late
+    assert plans[4] is references[4]()  # kept for a slow thread
     assert ahead.wait(60)  # nobody has asked for it
     assert plans[6] is not None
     assert made[:7] == list(range(7))
 
 
-# Which pairs come when
+# The order of pairs
 
 
 @pytest.mark.parametrize("options", [PLAIN, DROPOUT, {"tokens_per_batch": 60, "bpe_dropout": 0.5}])
@@ -328,7 +328,7 @@ def test_each_epoch_of_both_directions_has_every_pair_once_each_way(corpus):
             batch, step = batches.batch(step), step + 1
             for sides in zip(batch.source_ids, batch.labels, strict=True):
                 source, target = (tuple(side[side != PAD_ID].tolist()) for side in sides)
-                if target:  # else a row of padding
+                if target:  # not a row of padding
                     found[source, target] += 1
         return found
 
@@ -480,7 +480,7 @@ def test_each_iteration_over_epochs_is_the_next_epoch(corpus):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_order_does_not_depend_on_how_many_iterators_are_made(corpus, first):
-    """Like Keras: some iterators are never used, and one yields a batch for a trial."""
+    """As Keras does, leaves some iterators unused and takes a single batch from one."""
     batches = Batches(corpus, seed=1, **PLAIN)
     epochs = batches.epoch()
     tried = iter(epochs)
@@ -515,7 +515,7 @@ def test_files_without_a_usable_pair_are_refused(tokenizer, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_left_out_is_said(tokenizer, tmp_path, capsys):
+def test_dropped_pairs_are_reported(tokenizer, tmp_path, capsys):
     (tmp_path / "en").write_text("a\n\nb\na b c d\n")
     files = [tmp_path / "en"] * 2
     batches = translation_dataset(*files, tokenizer, max_length=4)

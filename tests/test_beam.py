@@ -127,7 +127,7 @@ def test_pairs_of_a_key_and_a_text_keep_their_keys(shouting):
 
 
 @pytest.mark.parametrize("lines_at_once", [1, 3, 1024])
-def test_a_text_that_fails_is_told_from_those_that_are_translated_with_it(shouting, lines_at_once):
+def test_only_the_failing_text_of_a_batch_fails(shouting, lines_at_once):
     texts = [(n, f"text {n}" if n % 4 else f"fail {n}") for n in range(10)]
     counters = translate(
         texts,
@@ -181,7 +181,7 @@ def test_a_bundle_that_runs_twice_writes_the_same_files(shouting, tmp_path, monk
     assert len((tmp_path / "out-failed.jsonl").read_text().splitlines()) == 1
 
 
-def test_what_is_no_text_is_a_mistake_of_the_pipeline_and_no_failure(shouting):
+def test_an_element_that_is_no_text_ends_the_pipeline(shouting):
     with pytest.raises(Exception, match="expected texts, or pairs of a key and a text: found 7"):
         translate([7], shouting, [])
 
@@ -217,7 +217,7 @@ def test_each_file_becomes_a_file_of_as_many_lines_compressed_alike(shouting, tm
     assert counters["lines"] == 4 + 0 + 2 + 2 + 2500
 
 
-def test_an_empty_line_stands_for_one_that_failed_which_a_file_tells(shouting, tmp_path):
+def test_a_failed_line_becomes_empty_and_is_listed_in_a_file(shouting, tmp_path):
     (tmp_path / "in.1").write_bytes(b"one\nfail \xff\nthree\n")
     (tmp_path / "in.2").write_bytes(b"\nfail\n")
     counters = run(
@@ -254,7 +254,7 @@ def test_the_newest_version_of_an_export_is_found(shouting, tmp_path):
     assert find_saved_model(tmp_path / "2") == str(tmp_path / "2")
 
 
-def test_what_is_no_model_of_text_to_text_is_refused_where_the_job_starts(tmp_path):
+def test_another_saved_model_is_refused_before_the_job_starts(tmp_path):
     with pytest.raises(UserError, match="missing: expected a SavedModel, as `keras-transformer"):
         TranslateText(tmp_path / "missing")
     with pytest.raises(UserError, match="expected a SavedModel, as `keras-transformer"):

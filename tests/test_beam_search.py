@@ -13,7 +13,7 @@ START, END, PAD = (
     1,
     2,
     -1,
-)  # no toy model emits the padding symbol, so it shows what was not written
+)  # no toy model emits padding, so it marks positions that were not written
 
 
 class Steps(DecoderSteps):
@@ -151,7 +151,7 @@ def test_wide_beam_finds_all_that_enumeration_finds(alpha):
             if END not in symbols[:-1] and (symbols[-1] == END or length == limit):
                 steps = [model.log_probs(source, symbols[:i])[symbols[i]] for i in range(length)]
                 expected.append((list(symbols), score(sum(steps), length, alpha)))
-    beam_size = 3 ** (limit - 1) * vocab_size  # as wide as the last step has continuations
+    beam_size = 3 ** (limit - 1) * vocab_size  # all continuations of the last step
 
     result = model.search([source], beam_size=beam_size, alpha=alpha, max_lengths=[limit])
 
@@ -242,8 +242,8 @@ def test_nothing_follows_the_end_and_scores_are_those_of_the_ids():
 
 
 def test_all_beams_may_end_at_once_and_as_many_live_on():
-    # After either first symbol the two likeliest continuations are the two ends. With so strong a
-    # penalty the two longer hypotheses win, which takes two more beams than have just ended.
+    # After each first symbol, the end is the most likely continuation. With this strong penalty the
+    # two longer hypotheses win, so two beams must live on besides the two that end.
     transitions = {1: {3: 0.6, 4: 0.4}, 3: {2: 0.9, 5: 0.1}, 4: {2: 0.9, 5: 0.1}, 5: {2: 1.0}}
     step = chain(transitions, vocab_size=6)
     options = {"beam_size": 2, "alpha": 30.0, "max_lengths": [3]}
@@ -280,11 +280,11 @@ def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
 @pytest.mark.parametrize(
     ("n_best", "alpha", "patience", "steps"),
     [
-        (1, 0.0, None, 2),  # the best has ended; the live beam, at 0.1, cannot pass it
+        (1, 0.0, None, 2),  # the best has ended; the live beam, at 0.1, cannot overtake it
         (2, 0.0, None, 4),  # the second best ends after four symbols
-        (1, 9.0, None, 6),  # the penalty may still lift what lives: only the limit says no
+        (1, 9.0, None, 6),  # the penalty could still favour the live beam until the limit
         (1, 9.0, 0.5, 2),  # one has ended
-        (2, 9.0, 0.5, 4),  # two were asked for
+        (2, 9.0, 0.5, 4),  # two are requested
         (1, 9.0, 1.0, 4),  # two have ended
     ],
 )

@@ -45,7 +45,7 @@ def values(hypotheses, references, target_lang=None):
 
 
 def test_bleu_is_the_geometric_mean_of_precisions_times_the_brevity_penalty():
-    # 5 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples; 5 words where 6 were wanted.
+    # 5 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples; 5 words instead of 6.
     expected = 100 * math.exp(1 - 6 / 5) * (1 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
     assert values(["a b c d f"], ["a b c d e f"])["bleu"] == pytest.approx(expected)
 
@@ -84,10 +84,10 @@ def test_each_label_says_what_the_figure_is():
 
 
 def test_tokens_are_scored_without_a_warning(caplog):
-    lines = ["Ein Hund ."] * 101  # sacreBLEU suspects lines that end so of being tokenised twice
+    lines = ["Ein Hund ."] * 101  # sacreBLEU takes these lines for tokenised text
     moses_tokens = moses.tokenize(lines, "de")
     sacrebleu.corpus_bleu(moses_tokens, [moses_tokens], tokenize="13a")
-    assert caplog.records  # it warns where it is not told
+    assert caplog.records  # it warns by default
     caplog.clear()
     translation_scores(["Ein Hund."] * 101, ["Ein Hund."] * 101, "de")
     assert not caplog.records
@@ -135,7 +135,7 @@ def test_the_multi30k_figure_is_plain_bleu_on_lowercased_moses_tokens_with_compo
 
 
 def test_text_is_lowercased_before_it_is_tokenized():
-    # "Nr." before a number is an abbreviation, and one token; "nr." is not known as one.
+    # "Nr." before a number is an abbreviation, and one token; "nr." is two tokens.
     hypotheses, references = ["Der Bus Nr. 5 hält hier ."], ["der bus nr . 5 hält hier ."]
     assert values(hypotheses, references, "de")["bleu_tokenized_lowercased"] == pytest.approx(100)
 
@@ -154,10 +154,10 @@ def test_multi30ks_punctuation_is_normalized_by_the_rules_of_the_language():
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        # What replace-unicode-punctuation.perl replaces ...
+        # replace-unicode-punctuation.perl replaces these ...
         ("Sie “nein”, wir’s…", 'Sie " nein " , wir \' s ...'),  # noqa: RUF001
         ("１２％，！（ja）", "12 % , ! ( ja )"),  # noqa: RUF001
-        # ... and what it leaves as it is.
+        # ... and leaves these as they are.
         ("Er „ja“, «Ja» – ‚nein‘ — so!", 'Er „ ja " , « Ja » – ‚ nein ‘ — so !'),  # noqa: RUF001
     ],
 )
@@ -180,7 +180,7 @@ def test_token_figures_are_not_smoothed():
     [
         ("rich-text format", "rich ##AT##-##AT## text format"),
         ("well-to-do", "well ##AT##-##AT## to ##AT##-##AT## do"),
-        # What Perl's s///g gives on bytes: matches do not share one, and "à" has two.
+        # As Perl's s///g on bytes: matches do not overlap, and "à" has two bytes.
         ("a-b-c", "a ##AT##-##AT## b-c"),
         ("face-à-face", "face ##AT##-##AT## à ##AT##-##AT## face"),
         ("a--b", "a ##AT##-##AT## -b"),

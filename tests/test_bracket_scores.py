@@ -33,16 +33,16 @@ def scores(*pairs):
     [
         # Preterminals are no brackets; spans are of words, from 0 on.
         ("(NP (DT a) (NN b))", {("NP", 0, 2): 1}),
-        # Deleting a punctuation tag deletes its word, so spans close up.
+        # With a punctuation tag, its word is deleted, so later spans move up.
         ("(S (, ,) (NP (NN a)) (, ,) (NN b) (. .))", {("S", 0, 2), ("NP", 0, 1)}),
         ("(S (`` ``) (NN a) ('' '') (: :) (VP (VB b)))", {("S", 0, 2), ("VP", 1, 2)}),
         # The tag counts, not the word.
         ("(NP (NN .) (NN ,))", {("NP", 0, 2)}),
         ("(NP (, a) (NN b))", {("NP", 0, 1)}),
         ("(NP (TOP a) (NN b))", {("NP", 0, 1)}),
-        # Brackets of a deleted label go without their words.
+        # Deleted labels lose their brackets, but not their words.
         ("(NP (: (NN a) (NN b)) (NN c))", {("NP", 0, 3)}),
-        # Other signs are words.
+        # Other punctuation marks are words.
         ("(NP ($ $) (CD 5) (-LRB- -LRB-) (-RRB- -RRB-) (# #))", {("NP", 0, 5)}),
         # Traces are deleted, and so are all constituents that become empty.
         ("(S (NP (-NONE- *)) (VP (VB go)))", {("S", 0, 1), ("VP", 0, 1)}),
@@ -77,14 +77,14 @@ def test_what_is_a_bracket(text, expected):
         # One bracket too few, one too many.
         ("(S (NP (NNS Dogs)) (VP (VBP chase) (NNS cats)) (. .))", 3, 3, 4),
         ("(S (NP (NP (NNS Dogs))) (VP (VBP chase) (NP (NNS cats))) (. .))", 4, 5, 4),
-        # Tags are not scored, nor where punctuation is attached.
+        # Neither tags nor the attachment of punctuation is scored.
         ("(S (NP (X Dogs)) (VP (X chase) (NP (X cats)) (. .)))", 4, 4, 4),
-        # A tree without brackets, one of other spans.
+        # A tree without brackets, and one with other spans.
         ("(TOP (X Dogs) (X chase) (X cats) (. .))", 0, 0, 4),
         ("(S (NP (X Dogs) (X chase)) (X cats) (. .))", 1, 2, 4),
-        # No tree at all: no recall, and no precision to lose.
+        # No tree at all: no recall, and nothing that lowers precision.
         (None, 0, 0, 4),
-        # Other words deleted: not comparable, all that was found is wrong.
+        # Other words are deleted: not comparable, so all brackets are wrong.
         ("(S (NP (NNS Dogs)) (VP (VBP chase) (NP (NNS cats))) (NN .))", 0, 4, 4),
         ("(S (NP (NNS Dogs)) (VP (VBP chase) (NP (, cats))) (. .))", 0, 3, 4),
     ],
@@ -168,7 +168,7 @@ def test_trees_of_other_words_are_refused():
 
 
 def test_trees_are_compared_word_by_word_and_not_by_their_number():
-    # One word is deleted of each, as many are left: "(a c)" against "(b c)".
+    # Both lose one word and keep two, but not the same ones: "(a c)" and "(b c)".
     counted = scores(("(S (NN a) (, b) (NN c))", "(S (, a) (NN b) (NN c))"))
     assert (counted.failed, counted.exact, counted.matched) == (1, 0, 0)
 

@@ -386,7 +386,7 @@ def test_no_list_has_two_words_with_the_same_english():
 
 
 def test_an_english_sentence_has_one_derivation():
-    """With one word in each list, sentences come up again and again: always derived alike."""
+    """With one word in each list, sentences repeat, and their derivation is always the same."""
     random = Random(0).random
     derivations, repeated = {}, 0
     for _ in range(60_000):

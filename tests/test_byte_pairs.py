@@ -60,7 +60,7 @@ def test_dropping_every_merge_leaves_characters(tokenizer):
 
 
 class Draws:
-    """Random numbers that are told, round by round."""
+    """Given numbers instead of random ones, round by round."""
 
     def __init__(self, *rounds):
         self.rounds = iter(rounds)

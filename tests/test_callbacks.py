@@ -80,8 +80,8 @@ def test_one_skipped_update_too_many_ends_training_and_its_batch_is_kept(tmp_pat
         steps_with_skips(tmp_path, {7, 9, 150}, max_skipped_updates=limit)
     path = tmp_path / f"batch-{step:08d}.npz"
     assert str(error.value) == (
-        f"step {step}: the gradient is not finite, and as many as max_skipped_updates={limit} "
-        f"updates were skipped before; its batch is in {path}"
+        f"step {step}: the gradient is not finite, in more updates than "
+        f"max_skipped_updates={limit}; its batch is in {path}"
     )
     batch = np.load(path)
     assert sorted(batch.files) == ["labels", "source_ids", "target_ids"]
@@ -134,9 +134,7 @@ def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patienc
     values = [2.0, 1.0, 3.0, 3.0, 1.0, 1.0]
     state, _, log = validations(tmp_path, values, stop_patience=patience)
     assert state.step == stopped_at
-    assert any("stopping, as score has not been better" in line for line in log.lines) == (
-        patience > 0
-    )
+    assert any("stopping: score has not improved" in line for line in log.lines) == (patience > 0)
 
 
 def test_a_new_run_has_done_nothing():
@@ -172,7 +170,7 @@ def test_a_state_of_a_later_version_is_refused(tmp_path):
         RunState.load(checkpoints, 7)
 
 
-def test_what_was_seen_is_added_up():
+def test_counts_of_what_was_seen_are_summed():
     count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
     seen = TrainingTotals()
     seen.add(count)

@@ -282,7 +282,7 @@ def test_a_model_is_converted_once(own_path, conversions):
     assert [folder.name for folder in conversions] == kept(own_path)
 
 
-def test_what_is_kept_is_found_without_reading_weights(own_path, conversions):
+def test_a_converted_model_is_found_without_reading_weights(own_path, conversions):
     expected = CTranslate2Translator(own_path)(SENTENCES)
     for state in own_path.glob("checkpoints/*/state.npz"):
         state.unlink()
@@ -354,7 +354,7 @@ def test_a_conversion_that_fails_leaves_nothing(own_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.json", "sentencepiece.model"])
-def test_a_damaged_conversion_is_told_in_one_line(name, own_path):
+def test_a_damaged_conversion_is_reported_in_one_line(name, own_path):
     CTranslate2Translator(own_path)
     [folder] = kept(own_path)
     (own_path / "ctranslate2" / folder / name).write_text("{")
@@ -363,7 +363,9 @@ def test_a_damaged_conversion_is_told_in_one_line(name, own_path):
     assert "\n" not in str(error.value)
 
 
-def test_where_nothing_can_be_kept_a_temporary_folder_serves(own_path, translator, conversions):
+def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
+    own_path, translator, conversions
+):
     (own_path / "ctranslate2").write_text("no folder can be made here")
     before = sorted(own_path.rglob("*"))
     lines = SENTENCES[:4]
@@ -372,7 +374,9 @@ def test_where_nothing_can_be_kept_a_temporary_folder_serves(own_path, translato
     assert not conversions[0].exists()
 
 
-def test_a_checkpoint_that_comes_meanwhile_is_told(own_path, model, monkeypatch):
+def test_a_checkpoint_that_is_written_during_the_conversion_is_reported(
+    own_path, model, monkeypatch
+):
     def load_and_save(self, *choice):
         self.checkpoints.save(lively_model(2, model.config.vocab_size), step=7)
         return model
@@ -480,7 +484,7 @@ finally:
 """
 
 
-def test_a_model_that_is_kept_is_translated_with_without_tensorflow(path, translator):
+def test_a_converted_model_translates_without_tensorflow(path, translator):
     lines = translator(["A horse!"])
     flags = [f"--model_dir={path}", "--engine=ctranslate2", "--extra_length=4"]
     assert run_python(COMMAND, "translate", *flags, stdin="A horse!\n").splitlines() == lines

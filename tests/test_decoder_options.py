@@ -195,7 +195,7 @@ def test_any_options_together_give_what_the_plain_search_gives(seed):
     )
     sources, limits = rng.integers(0, ROWS, 3), rng.integers(1, 11, 3).tolist()
     toy = Toy(seed, sources, int(rng.integers(4, 8)), end_bias=rng.uniform(-2, 1))
-    # They may be longer than the limit, or repeat themselves: they are what was asked for.
+    # A prefix may exceed the limit or repeat itself: it is what the user wants.
     prefixes = [rng.integers(3, toy.logits.shape[1], n).tolist() for n in rng.integers(0, 5, 3)]
     result = found(toy, options, limits, prefixes)
     for row, (ids, scores) in enumerate(zip(*result, strict=True)):
@@ -224,17 +224,17 @@ def test_a_minimum_beyond_the_limit_asks_for_the_limit():
     assert_hypotheses(ids[0], scores[0], expected)
 
 
-def test_a_sentence_to_which_no_hypothesis_is_left_has_none():
-    # But for the padding there are three symbols: after two the end must come, and may not.
+def test_a_sentence_without_an_allowed_hypothesis_has_none():
+    # There are three symbols besides padding: after two, the end must follow, but may not.
     options = SearchOptions(beam_size=2, n_best=2, no_repeat_ngram=1, min_length=4)
     ids, scores = found(Toy(1, [3], vocab_size=4), options, [8])
     assert np.all(ids == PAD)
     assert np.all(scores == NO_HYPOTHESIS)
 
 
-def test_of_hypotheses_without_a_probability_none_is_there():
+def test_hypotheses_of_probability_zero_are_missing():
     toy = Toy(1, [3], vocab_size=5)
-    toy.logits[:] = [0.0, *4 * [-np.inf]]  # but for the padding, nothing can follow
+    toy.logits[:] = [0.0, *4 * [-np.inf]]  # nothing but padding can follow
     ids, scores = found(toy, SearchOptions(beam_size=2, n_best=2), [3])
     assert np.all(ids == PAD)
     assert scores.tolist() == [[NO_HYPOTHESIS] * 2] == [[-1e9] * 2]
@@ -290,7 +290,7 @@ NEW_CONSTRAINTS = [
 def test_beam_search_obeys_a_new_constraint(fields, jit_compile, more_constraints):
     options = MoreOptions(beam_size=2, n_best=2, **fields)
     toy, limits = Toy(2, sources=[5, 60, 100], vocab_size=40, end_bias=2.0), [8, 5, 8]
-    # More forbidden symbols lead than there are beams: candidates must be left all the same.
+    # There are more likely forbidden symbols than beams; allowed candidates must remain.
     toy.logits[:, 3:8] += 5.0
     result = found(toy, options, limits, jit_compile=jit_compile)
     others = []
@@ -306,7 +306,7 @@ def test_beam_search_obeys_a_new_constraint(fields, jit_compile, more_constraint
 def test_sampling_obeys_a_new_constraint(fields, more_constraints):
     def drawn(options):
         toy = Toy(2, sources=[5], vocab_size=9)
-        toy.logits *= 0.3  # so that all symbols come now and then
+        toy.logits *= 0.3  # so that all symbols occur
         ids, _ = sample(toy, ops.array([START]), options, max_lengths=[6], seed=1)
         return ops.convert_to_numpy(ids)[0]
 
@@ -320,16 +320,16 @@ def test_sampling_obeys_a_new_constraint(fields, more_constraints):
     assert all(is_obeyed(row, options) for row in rows)
     assert {int(row[0]) for row in rows} == {
         symbol for symbol in range(9) if may_follow([], symbol, options, 6, ())
-    }  # all others come
+    }  # all others occur
     assert not all(is_obeyed(row, options) for row in drawn(MoreOptions(**settings)))
 
 
-# Or it is a function of the user's.
+# A constraint may also be a user's function.
 
 
 @dataclasses.dataclass(frozen=True)
 class WithoutEcho(SearchOptions):
-    """For the plain search: the rule of `no_echo`."""
+    """The rule of `no_echo`, for the plain search."""
 
     no_echo: bool = field(True, "neither of the last two symbols may follow")
 
@@ -361,7 +361,7 @@ def test_beam_search_obeys_the_users_constraint_but_for_a_prefix(fields, jit_com
 
 def test_sampling_obeys_the_users_constraint():
     toy = Toy(2, sources=[5], vocab_size=9)
-    toy.logits *= 0.3  # so that all symbols come now and then
+    toy.logits *= 0.3  # so that all symbols occur
     options = SearchOptions(sample=True, beam_size=200, n_best=200)
     start = ops.array([START])
     ids, _ = sample(toy, start, options, max_lengths=[6], seed=1, constraint=no_echo)
@@ -369,7 +369,7 @@ def test_sampling_obeys_the_users_constraint():
         symbols = [symbol for symbol in row if symbol != PAD]
         for i, symbol in enumerate(symbols):
             assert may_follow(symbols[:i], symbol, WithoutEcho(), 6, ())
-    assert set(np.unique(ids)) == set(range(9))  # all symbols come, with padding
+    assert set(np.unique(ids)) == set(range(9))  # all symbols occur, and padding
 
 
 def test_a_constraint_that_allows_nothing_leaves_no_hypothesis():
@@ -440,7 +440,7 @@ def test_a_prefix_may_repeat_itself():
 
 def test_a_search_without_room_takes_no_step():
     class NoSteps(DecoderSteps):
-        pass  # whose `step` raises
+        pass  # its `step` raises
 
     for plain in (False, True):
         options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)
@@ -462,11 +462,11 @@ def test_an_ensemble_of_decoders_is_the_mean_of_their_probabilities(jit_compile)
         assert_hypotheses(result[0][row], result[1][row], plain_search(mean, options, limit))
 
 
-# The same of a Transformer.
+# The same with a Transformer.
 
 
 def lively_model(seed, end_bias=0.0):
-    """Says something else after each history, and would often say the padding.
+    """A model that says something else after each history, and often wants to say padding.
 
     The first feature of its last layer is 1, whose weights are biases of the symbols.
     """
@@ -545,7 +545,7 @@ def test_hypotheses_are_as_asked_and_have_the_scores_of_their_ids(model, options
             assert symbols[: len(prefix)] == prefix[:limit]
             assert min(options.get("min_length", 1), limit) <= len(symbols) <= limit
             assert END not in symbols[:-1]
-            # Prefixes repeat what they will.
+            # Only prefixes may repeat n-grams.
             grams = ngrams(symbols[2:], options.get("no_repeat_ngram", 99))
             assert len(set(grams)) == len(grams)
     assert len({tuple(row) for row in ids[[0, 2, 3]].reshape(9, -1)}) == 9
@@ -633,7 +633,7 @@ def test_translations_longer_than_every_size_of_the_state_are_those_of_full_pass
     assert ids.shape == (1, 3, limit)
     expected = plain_search(full_passes([model], SOURCES[2], limit), options, limit)
     assert_hypotheses(ids[0], scores[0], expected)
-    assert len(set(ids[0, 0].tolist())) > 4  # not one symbol over and over
+    assert len(set(ids[0, 0].tolist())) > 4  # not the same symbol repeated
 
 
 # What is refused.

@@ -37,7 +37,7 @@ def test_examples_of_a_module(name, world, tmp_path, monkeypatch):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     output = []
     for number, test in enumerate(examples(name)):
-        # A name is the module's own, such as one of two functions `score`, before the package's.
+        # A name is first the module's own (there are two functions `score`), then the package's.
         source = "".join(example.source for example in test.examples)
         test.globs = {**world.names(source), **test.globs}
         monkeypatch.chdir(world.files_in(tmp_path / str(number)))

@@ -70,7 +70,7 @@ def test_the_classifier_is_right_about_reviews_that_it_was_not_trained_on(classi
     (seen, _), (unseen, labels) = classifier["made_up"]()
     assert not set(seen) & set(unseen)
     assert 0.4 < np.mean(labels) < 0.6
-    assert classifier["accuracy"] > 0.9  # a bag of words has 0.5
+    assert classifier["accuracy"] > 0.9  # a bag of words reaches 0.5
 
 
 def test_a_review_alone_and_in_a_batch_is_classified_alike(classifier):
@@ -143,12 +143,12 @@ def test_keras_nlps_samplers_draw_by_their_seed(language_model):
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    """A model by which all sentences are translated apart."""
+    """A model that translates every sentence differently."""
     sentences = [sentence for pair in builtin_pairs("train", 300) for sentence in pair]
     tokenizer = SubwordTokenizer.train_from_sentences(sentences, 340)
     model = lively_model(1, tokenizer.vocab_size)
     kernel = model.output_projection.kernel.numpy()
-    kernel[0, tokenizer("t").numpy()] = 4.0  # it likes this word
+    kernel[0, tokenizer("t").numpy()] = 4.0  # makes this word likely
     model.output_projection.kernel.assign(kernel)
     model_dir = ModelDir(tmp_path_factory.mktemp("runs") / "en-de")
     model_dir.create_trained(model, tokenizer, "de", "a test")
@@ -194,7 +194,7 @@ FEW = {"beam_size": 4, "n_best": 4, "extra_length": 4}
 
 
 class Ids:
-    """Stands for a tokenizer whose text is ids."""
+    """Stands for a tokenizer; its texts are ids."""
 
     vocab_size = 340
 
@@ -204,7 +204,7 @@ class Ids:
 
 @pytest.fixture(scope="module")
 def constraint(run, model_dir):
-    """The example, run on some sentences, in whose translations it must not write "t"."""
+    """The example, run with "t" as the forbidden phrase."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in SENTENCES)))
@@ -294,7 +294,7 @@ def test_the_code_of_the_how_to_runs(tmp_path, monkeypatch):
     assert len(blocks) == 6
     variables = {}
     for block in blocks:
-        exec(block, variables)  # each goes on where the one before it ended
+        exec(block, variables)  # each continues the one before it
     assert variables["rows"].shape == (1, 32)
     assert variables["model"](np.ones((2, 5), "int32")).shape == (2, 5, 10_000)
     assert variables["tokenizer"].vocab_size == 320

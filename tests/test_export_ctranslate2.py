@@ -80,7 +80,7 @@ def export(tokenizer, tmp_path):
 
 
 def loaded(folder):
-    """The model as CTranslate2 computes it in float32, whatever its weights are stored as.
+    """The exported model, computed in float32, whatever the type of the stored weights.
 
     How well a processor multiplies 8-bit integers is CTranslate2's own: without AVX-512 the scores
     of these models differ by 0.65 in the mean.
@@ -168,7 +168,7 @@ def one_layer(name):
     return TransformerConfig.from_preset(name, **small, dropout=0.0, label_smoothing=0.0)
 
 
-# Those that differ in layers or training alone are the same here.
+# Presets that differ only in the number of layers or in training are the same here.
 PRESET_OF = {one_layer(name): name for name in reversed(PRESETS)}
 
 
@@ -341,7 +341,7 @@ def test_an_imported_marian_model_is_exported(tmp_path):
     [ids] = tokenizer.tokenize(tf.constant(["the house"])).to_list()
     exported = ctranslate2.Translator(str(tmp_path / "export"))
     pieces = [tokenizer.pieces[id_] for id_ in ids]
-    # An end symbol counts here, and does not there.
+    # Our lengths count the end symbol; those of CTranslate2 do not.
     limits = {"min_decoding_length": 4, "max_decoding_length": 9}
     [result] = exported.translate_batch([pieces], beam_size=1, **limits)
     options = SearchOptions(beam_size=1, min_length=5, max_length=9)

@@ -253,7 +253,7 @@ def test_warm_up_requests_can_be_made_of_every_signature(exported, predict, tran
     assert translator([text]) == [translation.decode()] != [""]
 
 
-# A translator that draws at random.
+# A translator that samples.
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def sampling(translator):
 
 @pytest.fixture(scope="module")
 def exported_sampling(sampling, tmp_path_factory):
-    keras.utils.set_random_seed(1)  # must not be what the export draws by
+    keras.utils.set_random_seed(1)  # the export must not sample by this seed
     return sampling().export(tmp_path_factory.mktemp("export") / "sampling")
 
 
@@ -284,7 +284,7 @@ def test_a_seed_for_each_text_draws_as_the_translator_of_that_seed(exported_samp
     texts, seeds = [*SENTENCES, SENTENCES[0], SENTENCES[0]], [*range(len(SENTENCES)), 0, 2**31 - 1]
     found = sample(text=tf.constant(texts), seed=tf.constant(seeds))
     found = [found[name].numpy().tolist() for name in ("translations", "scores")]
-    assert found[0][0] == found[0][-2] != found[0][-1]  # whatever else is in the request
+    assert found[0][0] == found[0][-2] != found[0][-1]  # independent of the rest of the request
     for index in (0, 3, -1):
         [expected] = sampling(seed=seeds[index]).translate_n([texts[index]])
         assert [text.decode() for text in found[0][index]] == [text for text, _ in expected]

@@ -26,7 +26,7 @@ class Ramp(keras.layers.Layer):
     def call(self, x, start=0):
         return x + ops.cast(_positions(start, ops.shape(x)[1])[..., None] / 100, x.dtype)
 '''
-# Two choices more: each edit is a place that "How to add ..." names.
+# Two more choices; each edit is a place that "How to add ..." names.
 EDITS = {
     "config.py": [
         ('"learned", "rotary"),', '"learned", "rotary", "ramp"),'),

@@ -162,11 +162,11 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     assert error.value.filename == str(tmp_path / "other")
 
 
-# What a power cut leaves: names and files that were brought to the disk, and others by chance.
+# After a power cut, names and files that were flushed to the disk are there, others maybe.
 
 
 class Disk:
-    """Follows what is on the disk for certain: of `fsync`, in the order of the operations."""
+    """Records what `fsync` has flushed to the disk, in the order of the operations."""
 
     def __init__(self, monkeypatch):
         self.synced = []
@@ -210,7 +210,7 @@ def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monk
         inside,
         ("rename", inside.name, "step"),
         tmp_path / "runs",
-        tmp_path,  # where `runs` is new
+        tmp_path,  # its new entry is `runs`
     ]
     disk.synced.clear()
     write_folder(tmp_path / "runs" / "step", "", replace=True)

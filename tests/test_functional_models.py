@@ -147,9 +147,9 @@ def test_updates_are_those_of_the_same_model_of_keras_layers(names, tied, jit_co
 
 
 def test_the_first_update_of_adam_moves_rows_that_occur_often_as_far_as_others():
-    # Adam divides a gradient by the root of its square: first by itself, whatever its size.
+    # Adam divides a gradient by the root of its mean square: in the first update, by itself.
     rng = np.random.default_rng(1)
-    ids = np.array([[1, 1, 2], [2, 1, 3]], "int32")  # the last positions share a row too
+    ids = np.array([[1, 1, 2], [2, 1, 3]], "int32")  # the last position shares a row too
     layers = [TokenEmbedding(4, WIDTH), LearnedPositions(WIDTH, max_length=2)]
     model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
     before = [weight.numpy() for weight in model.weights]

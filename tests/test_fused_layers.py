@@ -139,13 +139,13 @@ def test_masks_of_calls_and_layers_are_as_independent_as_numpys_at_every_shift(r
 
 
 def test_no_two_masks_share_a_stretch_of_64_elements():
-    """As two would that are windows of one long sequence, 2**32 elements in a circle."""
+    """Masks that are windows of one cyclic sequence of 2**32 elements would share them."""
     stretches = []
     for mask in masks(Dropout(0.5, seed=3), 256, 2**17):
         bits = mask.astype("uint64")
         for width in (1, 2, 4, 8, 16, 32):  # bits[i] has `width` elements from i on
             bits = bits[:-width] | bits[width:] << np.uint64(width)
-        # The same sample of all stretches, wherever they are.
+        # The same sample of stretches in each mask, wherever they are.
         stretches.append(np.unique(bits[bits % 16 == 0]))
     together = np.concatenate(stretches)
     assert len(together) > 2**20
@@ -221,7 +221,7 @@ def test_an_impossible_rate_is_refused(rate):
 
 @pytest.mark.slow
 def test_threads_may_run_a_compiled_sum_for_the_first_time_together():
-    # TensorFlow 2.21 crashes within some tens of shapes, if it is let.
+    # Without our flag, TensorFlow 2.21 crashes within some tens of shapes.
     run_python("""
 import threading
 

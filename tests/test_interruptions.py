@@ -107,7 +107,7 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def moments(monkeypatch):
-    """Adds moments between file operations, and does not wait for the disk."""
+    """Adds moments for faults between file operations, and does not wait for the disk."""
     monkeypatch.setattr("os.fsync", lambda descriptor: sys.audit("fsync", descriptor))
     write = TrainingLog._write
 
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_a_stop_gives_way_to_the_next(toy, tmp_path):
 
 
 def test_best_weights_that_no_checkpoint_knows_of_are_removed(toy, tmp_path):
-    """They come again; with another `validation_steps` they do not."""
+    """The same weights are saved again, but not with another `validation_steps`."""
     some = options(steps=8, checkpoint_steps=4, validation_steps=3)
     model_dir = ModelDir(tmp_path)
     with pytest.raises(Killed):
@@ -265,7 +265,7 @@ def test_best_weights_that_no_checkpoint_knows_of_are_removed(toy, tmp_path):
 
 
 def random_case(chance):
-    """Options, and what happens to a run: the kinds of faults, and when, as shares of a run."""
+    """Options of a run, the kinds of its faults, and their moments as shares of the run."""
     some = options(
         steps=chance.randint(5, 9),
         report_steps=chance.randint(1, 4),

@@ -175,7 +175,7 @@ def results(model):
     """Results of search and of `fit`: arrays by name."""
     found = search(model, SOURCES, SearchOptions(beam_size=4, n_best=4, extra_length=5))
     model.compile(
-        # An epsilon that hides rounding: else the least gradients move weights as the largest do.
+        # A large epsilon: otherwise rounding errors in tiny gradients would move weights.
         keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-3),
         kt.LabelSmoothedCrossEntropy(0.1),
         metrics=[kt.TokenAccuracy(), kt.Perplexity()],

@@ -125,7 +125,7 @@ def reported(strategy, folder, **options):
     found["csv"] = {name: float(last_line[name]) for name in found["history"]}
     found["first step"], found["last step"] = steps[0], steps[-1]
     found["evaluate"] = model.evaluate(batches(), verbose=1, return_dict=True)
-    if strategy is ONE_DEVICE:  # else Keras gives each replica the whole batch
+    if strategy is ONE_DEVICE:  # on two devices, Keras gives each the whole batch
         found["test_on_batch"] = model.test_on_batch(STATES[:4], LABELS[:4], return_dict=True)
     return found, [w.numpy() for w in model.weights]
 
@@ -141,7 +141,7 @@ def assert_values(reports):
             expected = expected_values(logits[:4], LABELS[:4])
         else:
             expected = expected_values(logits[:6], LABELS[:6])
-            expected["loss"] = np.average(parts, weights=[4, 2])  # Keras's mean of batches, by rows
+            expected["loss"] = np.average(parts, weights=[4, 2])  # Keras weights batches by rows
         assert values == pytest.approx(expected, rel=1e-5), place
 
 
@@ -170,7 +170,7 @@ def test_weights_multiply_the_loss_and_the_gradient_of_tokens(kind, from_dataset
         found = model.fit(*data[:2], sample_weight=weights, batch_size=7, verbose=0).history
     expected = expected_values(logits, LABELS, weights)
     assert found["loss"][0] == pytest.approx(expected["loss"], rel=1e-5)
-    # Metrics given as `metrics` know no weights.
+    # Keras passes no weights to `metrics`.
     assert found["perplexity"][0] == pytest.approx(expected["perplexity"], rel=1e-5)
 
     counted = (weights if weights.ndim == 2 else weights[:, None]) * (LABELS != 0)
@@ -203,12 +203,12 @@ def test_weights_of_another_rank_are_refused(shape):
 @pytest.mark.parametrize("model_class", [kt.Transformer, TrainableTransformer])
 @pytest.mark.parametrize("method", ["fit", "train_on_batch"])
 def test_class_weight_is_refused(model_class, method):
-    """Keras would take the position of the largest id for the class of a sentence."""
+    """Keras would use the position of the largest id as the class of a sentence."""
     with pytest.raises(ValueError, match=r"class_weight must be None.*as sample_weight instead"):
         getattr(compiled(model_class), method)(IDS, LABELS, class_weight={3: 2.0})
 
 
-# What users of Keras call
+# Methods that Keras users call
 
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
@@ -288,7 +288,7 @@ def test_models_of_our_layers_are_exported_with_the_inputs_they_declare(tmp_path
         np.testing.assert_allclose(loaded.serve(ids), model(ids), atol=1e-6)
 
 
-# Two devices, in a process of their own since logical devices are set once
+# Two devices, in their own process, because logical devices can be set only once
 
 
 def fitted(strategy, model_class, build, kind, rows, from_arrays):
@@ -307,7 +307,7 @@ def fitted(strategy, model_class, build, kind, rows, from_arrays):
 
 
 def fitted_to_text(strategy, folder):
-    """A user's few lines: only text files and an unbuilt model."""
+    """Fits an unbuilt model to text files, as a user would."""
     tokenizer = kt.SubwordTokenizer.load(f"{folder}/vocabulary")
     with strategy.scope():
         keras.utils.set_random_seed(1)

@@ -120,9 +120,9 @@ def test_huge_logits_cost_what_float64_says(scale):
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-7)
 
 
-# A vocabulary of the paper's size. Logits lie around a value that is not zero, as those of a
-# trained model do: in float16 their sum is beyond the largest number from a mean of 1.8 on. The
-# first labels are all but impossible: less likely than the smallest float16, and than any float32.
+# A vocabulary of the paper's size. The mean of the logits is not zero, as in a trained model: from
+# a mean of 1.8 on, their sum is too large for float16. The first labels are almost impossible:
+# their probabilities are below the smallest float16, and below the smallest float32.
 VOCAB_SIZE = 37_000
 MEAN_LOGITS = [-5.0, 20.0]
 ROUNDING = {"float32": 2**-22, "bfloat16": 2**-8, "float16": 2**-11}
@@ -170,7 +170,7 @@ def test_a_real_vocabulary_has_the_loss_of_float64_whatever_the_dtype(dtype, mea
             ops.cast(gradient, "float32"),
             expected_gradient * weights[..., None],
             rtol=2 * ROUNDING[dtype],
-            atol=5e-7,  # float32's rounding of a probability of 1, times a weight
+            atol=5e-7,  # rounding of a float32 probability of 1, times a weight
         )
 
 
@@ -185,7 +185,7 @@ def test_a_real_vocabulary_has_the_perplexity_of_float64_whatever_the_dtype(dtyp
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_real_vocabulary_has_the_divergence_of_float64_whatever_the_dtype(dtype):
     _, logits, exact = large_case(3.0, dtype)
-    exact[1] += 8.0  # which changes no probability
+    exact[1] += 8.0  # changes no probability
     logits = ops.cast(exact.astype("float32"), dtype)
     exact = ops.convert_to_numpy(ops.cast(logits, "float32")).astype("float64")
     logs = exact - exact.max(-1, keepdims=True)

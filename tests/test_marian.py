@@ -127,7 +127,7 @@ def test_the_configuration_is_that_of_the_folder(imported, folder):
 def test_padding_is_never_part_of_a_translation(tmp_path, beam_size):
     config, weights = write_folder(tmp_path)
     pad = config["pad_token_id"]
-    weights["final_logits_bias"][:, pad] = 50.0  # the likeliest by far, if it were possible
+    weights["final_logits_bias"][:, pad] = 50.0  # by far the most likely, if it were allowed
     weights["final_logits_bias"][:, 0] = -50.0
     write_safetensors(tmp_path / "model.safetensors", weights)
     model, _ = import_marian(tmp_path)
@@ -412,7 +412,7 @@ def test_vocabulary_and_search_are_exported_together(imported, tmp_path):
     assert found == Translator(*imported, beam_size=2, extra_length=5)(SOURCE[:4])
 
 
-# What is refused
+# Refusals
 
 
 def one_line(folder):
@@ -546,7 +546,7 @@ def test_matrices_that_agree_with_the_configuration_may_be_there_twice(copy, imp
 def test_ids_of_their_own_for_the_target_are_refused(copy):
     vocabulary = json.loads((copy / "vocab.json").read_text())
     pieces = list(vocabulary)
-    pieces[4:-1] = pieces[-2:3:-1]  # as many, in another order
+    pieces[4:-1] = pieces[-2:3:-1]  # the same pieces in another order
     other = {piece: id_ for id_, piece in enumerate(pieces)}
     (copy / "target_vocab.json").write_text(json.dumps(other))
     expected = f"{copy}/target_vocab.json: expected the ids of vocab.json, which both sides share"

@@ -40,7 +40,7 @@ def attentions():
     return ours, keras_own
 
 
-# Two sentences and two heads: a mask is not taken for another by the size of its first axis.
+# Two sentences and two heads, so the size of the first axis cannot distinguish masks.
 @pytest.mark.parametrize("shape", [(BATCH, LENGTH, OTHER), (BATCH, HEADS, LENGTH, OTHER)])
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
 def test_attention_masks_are_those_of_keras(shape, dtype):
@@ -123,7 +123,7 @@ def test_an_attached_mask_is_a_padding_mask(name):
     layer = OF_X[name]()
     layer(X)
     randomise(layer)
-    # A causal layer never sees padding that follows: here it comes first.
+    # A causal layer never sees padding at the end, so here it comes first.
     mask = IDS[:, ::-1] != 0 if "causal" in name else IDS != 0
     attached = layer(with_mask(X, mask))
     np.testing.assert_array_equal(attached, layer(X, attention_mask=mask))

@@ -12,7 +12,7 @@ import keras_transformer as kt
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.decoding.search import TransformerSteps
 
-# Two sentence pairs in a batch, each side of its own length.
+# Two sentence pairs of a batch; all four sides have different lengths.
 SOURCES = [[5, 9, 3, 12, 2], [7, 4, 2]]
 TARGETS = [[1, 6, 3], [1, 11, 8, 8, 10]]
 
@@ -67,7 +67,7 @@ def logits(model, *args, **kwargs):
     return ops.convert_to_numpy(model(inputs(*args, **kwargs)))
 
 
-# What it computes
+# Results
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -139,7 +139,7 @@ def test_a_preset_has_as_many_parameters_as_in_table_3(preset):
     assert count / 1e6 == pytest.approx(PARAMETERS[preset], rel=0.01)
 
 
-# What it must not see
+# Padding and later positions have no influence
 
 
 @pytest.mark.parametrize("name", ["base", "pre-norm", "learned positions", "recurrent"])
@@ -192,7 +192,7 @@ def test_steps_with_a_cache_give_the_logits_of_the_whole(name):
         found, state = steps.step(beams[:, :, position], ops.array([position] * 2), state)
         np.testing.assert_allclose(ops.reshape(found, (6, 13)), whole[:, position], atol=1e-5)
         if position in (1, 3):
-            # From here on, each beam continues another one, as in a search.
+            # Now each beam continues another one, as in a search.
             state = steps.reorder(state, ops.array(parents, "int32"))
             past = np.take_along_axis(beams, parents[:, :, None], axis=1)
             beams[:, :, : position + 1] = past[:, :, : position + 1]

@@ -94,7 +94,7 @@ def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_doe
 ):
     training = {**TRAINING, "data": {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}}
     model_dir = ModelDir(tmp_path)
-    with model_dir.locked():  # which leaves its file
+    with model_dir.locked():  # leaves the file of the lock
         pass
     model_dir.save_training(training)
     assert not model_dir.exists()
@@ -160,7 +160,7 @@ def test_one_checkpoint_may_be_chosen(model_dir):
     for chosen in ("1", "last"):
         with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
             model_dir.load_model(weights=chosen)
-    with pytest.raises(UserError, match="weights=best are of one checkpoint: found average=2"):
+    with pytest.raises(UserError, match="weights=best takes one checkpoint: found average=2"):
         model_dir.load_model(average=2, weights="best")
 
 

@@ -78,12 +78,12 @@ def server(translator, parser):
 
 @pytest.fixture(scope="module")
 def three_best(translator):
-    """The translations of both sentences by the options."""
+    """The translations of both sentences with `OPTIONS`."""
     options = dataclasses.replace(translator.options, **OPTIONS)
     return translator.with_options(options).translate_n([SENTENCE, OTHER])
 
 
-# What the page asks.
+# Requests of the page.
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def choose(page, name):
 
 def type_and_wait(page, text):
     page.locator("#text").fill(text)
-    # The rows are the new ones, and none waits for its answer.
+    # Waits until the rows are the new ones, and all are answered.
     count = sum(bool(line.strip()) for line in text.split("\n"))
     says = f"{count} sentences done." if count > 1 else "Done."
     expect(page.locator("#status")).to_have_text(says)
@@ -440,7 +440,7 @@ def test_more_lines_than_a_page_can_show_are_left_out(opened):
 
 
 def refused_once(page, status, **answer):
-    """The next translation is answered so; those after it by the server."""
+    """Answers the next translation in this way; the server answers later ones."""
     page.route("**/*:translate", lambda route: route.fulfill(status=status, **answer), times=1)
 
 
@@ -502,7 +502,7 @@ def test_a_key_is_asked_for(page, server):
         assert "$API_KEY" in command and "secret" not in command
 
 
-# How it looks.
+# Appearance.
 
 
 def test_a_narrow_page_does_not_scroll_sideways(opened):

@@ -86,7 +86,7 @@ def test_substitution_puts_constituents_in_the_places_of_others(treebank):
         f"The dogs chased {other} ." in found for other in constituents - {"12 cats", "The cats"}
     )
     for tree in (tree for trees in copies for tree in trees):
-        # Of an S the first NP is one that was in an S.
+        # Only an NP that was under an S replaces the first NP of an S.
         assert words(tree)[0] in ("The", "They")
         assert parse_tree(format_tree(tree)) == tree
 
@@ -245,7 +245,7 @@ def test_punctuation_of_a_treebank_with_other_tags_stays_a_word(tmp_path, linear
 
 
 def test_the_search_is_the_papers():
-    # Without words, as of a treebank in which each comes once.
+    # Without words, as from a treebank in which every word occurs once.
     tokenizer = ParsingTokenizer([], [], {}, False, 10)
     assert search_defaults(tokenizer) == {"beam_size": 21, "alpha": 0.3, "extra_length": 300}
     two_a_word = ParsingTokenizer([], [], {}, True, 10)

@@ -65,7 +65,7 @@ def trained(treebank, tmp_path_factory):
 def test_training_makes_a_parser_and_says_how_good_it_is(trained):
     model_dir, said = trained
     assert isinstance(ModelDir(model_dir).load_tokenizer(), ParsingTokenizer)
-    # Two trees, a copy of each, and both twice as extra ones.
+    # Two trees, a copy of each, and both of them twice as extra trees.
     assert "8 pairs" in said
     assert "validation" in said and "F1" in said
     assert "2 sentences" in said and "exact match" in said
@@ -101,7 +101,7 @@ def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, c
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
-    """The model_dir of a model that translates, of the same configuration as the parser's."""
+    """The model_dir of a translation model with the configuration of the parser."""
     sizes = {"vocab_size": 340, "d_model": 16, "d_ff": 16, "num_heads": 2}
     model = small_model(**sizes, num_encoder_layers=1, num_decoder_layers=1)
     tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 200).sentences(), 340)
@@ -143,7 +143,7 @@ def test_commands_for_parsing_refuse_a_translator(translator, commands):
 
 
 def test_training_refuses_a_model_of_the_other_task(trained, translator, treebank, tmp_path):
-    text = {"train_source": treebank, "train_target": treebank}  # lines of it will do
+    text = {"train_source": treebank, "train_target": treebank}  # any text will do
     trees = {"task": "parsing", "train_source": treebank}
     new = tmp_path / "runs"
     message = "expected a model for translation, found one for parsing"
@@ -168,7 +168,7 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
 def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
     trained, treebank, tmp_path, capfd
 ):
-    """Earlier versions used `vocab_type` and `bpe_dropout` for options with other names now."""
+    """Earlier versions called these options `vocab_type` and `bpe_dropout`."""
     model_dir = ModelDir(shutil.copytree(trained[0], tmp_path / "parser"))
     now = json.loads((model_dir.path / "training.json").read_text())
     assert (now["linearization"], now["options"]["word_dropout"]) == ("words", 0.9)
@@ -201,7 +201,7 @@ def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
     [
         ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
-        ({"lowercase": True}, "lowercase: expected False of a parser, found True"),
+        ({"lowercase": True}, "lowercase: expected False for a parser, found True"),
         ({"bpe_dropout": 0.1, "word_dropout": 0.1}, "expected no --bpe_dropout, found with --word"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),

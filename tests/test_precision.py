@@ -41,7 +41,7 @@ def test_bfloat16_is_another_model_near_the_first(variant):
     assert {weight.dtype for weight in half.weights} == {"bfloat16"}
     assert half.config == model.config
     assert half(INPUTS).dtype == "bfloat16"
-    assert 1e-4 < relative_error(logits_of(half), before) < 0.05  # of 8 bits of mantissa
+    assert 1e-4 < relative_error(logits_of(half), before) < 0.05  # from 8 bits of mantissa
     np.testing.assert_array_equal(logits_of(model), before)
 
 
@@ -52,11 +52,11 @@ def test_int8_is_the_model_with_every_matrix_but_the_embeddings_in_8_bits(varian
     matrices = {weight.path for weight in model.weights if weight.path.endswith("kernel")}
     assert in_precision(model, "int8") is model
     assert matrices == {weight.path for weight in model.weights if weight.dtype == "int8"}
-    assert 1e-4 < relative_error(logits_of(model), before) < 0.1  # of 127 steps to the largest
+    assert 1e-4 < relative_error(logits_of(model), before) < 0.1  # from 127 steps up to the largest
 
 
 def quantized(x):
-    """Rows as integers of [-127, 127], and what they were multiplied by."""
+    """Rows as integers in [-127, 127], and the factors of the rows."""
     scale = 127.0 / np.abs(x).max(axis=-1, keepdims=True)
     return np.round(x * scale).astype("int64"), scale
 

@@ -38,7 +38,7 @@ def training(tmp_path):
 
 
 class ManyPairs(SentencePairs):
-    """As many pairs as asked for; reading more than `largest_read` fails."""
+    """A source of a given number of pairs; reading more than `largest_read` fails."""
 
     description = "many pairs"
 
@@ -112,7 +112,7 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert record["preset"] == "tiny"
     assert config.pre_norm
     assert config.vocab_size == model_dir.load_tokenizer().vocab_size <= vocab_size_for(200)
-    # Of 2 steps, the recipe's share trains both directions.
+    # The recipe's share of 2 steps in both directions is less than one step.
     recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
     assert {name: record["options"][name] for name in recipe} == recipe
 
@@ -131,9 +131,9 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     run("train", **training)
     size = ModelDir(training["model_dir"]).load_config().vocab_size
     assert size < 2000
-    said = f"Vocabulary of {size:,}: the text allows none of 2,000"
+    said = f"Vocabulary of {size:,}: the text does not allow 2,000"
     assert said in capsys.readouterr().out.splitlines()
-    # A size that was asked for is not changed.
+    # A size that the user gives is not changed.
     other = {**training, "model_dir": tmp_path / "other"}
     message = refused("train", **other, vocab_size=2000)
     assert message.startswith(f"expected a vocab_size of at most {size},")
@@ -141,7 +141,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
 
 
 def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training):
-    """As one of an earlier version: its `tiny` was post-norm, and no preset was recorded."""
+    """Like a run of an earlier version: its `tiny` was post-norm, and it recorded no preset."""
     run("train", **training, preset="tiny", pre_norm=False, vocab_size=340)
     model_dir = ModelDir(training["model_dir"])
     what_to_do = "; leave out --preset to resume it as it is"

@@ -53,7 +53,7 @@ def samples(*rows):
 
 
 class Page(HTMLParser):
-    """The text of a page, its images, and what stands in <del> and <ins>."""
+    """The text of a page, its images, and the text in <del> and <ins>."""
 
     def __init__(self, path):
         super().__init__()
@@ -79,9 +79,9 @@ def test_figures_are_over_steps_and_over_hours_without_the_pauses_between_starts
     run = read_history(model_dir_of(tmp_path / "run", ENTRIES, starts=(400.0, 86400.0)))
     assert run.series("train", "loss") == ([100, 200, 300], [3.0, 2.0, 1.0])
     hours, _ = run.series("train", "loss", over="hours")
-    # 4,200 s of the first start up to step 200, 100 s of a validation, 3,600 s of the second.
+    # 4,200 s of the first start up to step 200, 100 s of validation, 3,600 s of the second start.
     assert hours == pytest.approx([600 / 3600, 4200 / 3600, 7900 / 3600])
-    assert run.series("train", "gradient_norm") == ([200, 300], [0.5, 0.25])  # finite ones
+    assert run.series("train", "gradient_norm") == ([200, 300], [0.5, 0.25])  # only finite ones
     assert run.scores == ["BLEU"]
 
 

@@ -11,9 +11,9 @@ from helpers import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OPTIONAL = {*EXTRAS["ctranslate2"], *EXTRAS["datasets"], *EXTRAS["keras-nlp"], *EXTRAS["serve"]}
-APART = EXTRAS["beam"]  # whose versions of some packages are older than those of the others
-NOT_IMPORTED = {"tensorboard"}  # writes what `tf.summary` is given
-OF_OTHERS = {"numpy", "protobuf"}  # of TensorFlow, which requires them
+APART = EXTRAS["beam"]  # needs older versions of some packages than the others
+NOT_IMPORTED = {"tensorboard"}  # `tf.summary` needs it
+OF_OTHERS = {"numpy", "protobuf"}  # requirements of TensorFlow
 
 
 def lines_of(name):
@@ -35,7 +35,7 @@ def imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 found.add(node.module.split(".")[0])
     found -= {*sys.stdlib_module_names, "keras_transformer"}
-    # `google` is a namespace that several share.
+    # `google` is a namespace that several distributions share.
     providers = {**packages_distributions(), "google": ["protobuf"], "keras_nlp": ["keras-nlp"]}
     return {providers.get(module, [module])[0].lower().replace("_", "-") for module in found}
 

@@ -34,7 +34,7 @@ OPTIONS = dataclasses.replace(
     checkpoint_steps=5,
     average_checkpoints=1,
     parallel_parts=2,
-    bidirectional_steps=7,  # not a checkpoint: all resume before it or after it
+    bidirectional_steps=7,  # no step of a checkpoint, so runs resume before it or after it
 )
 TRAIN, VALID = BuiltinPairs("train", 150), BuiltinPairs("validation", 20)
 
@@ -98,7 +98,7 @@ def test_killed_twice_and_then_damaged_it_ends_as_if_it_had_not_been(
     path = tmp_path / "run"
     for step, going_on_from in ((9, 0), (12, 5)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            kill_at(patch, (TrainingLog, "samples"), step)  # in a validation, after its figures
+            kill_at(patch, (TrainingLog, "samples"), step)  # after the validation figures
             run(path)
         said = capsys.readouterr().out
         assert (f"Resuming from step {going_on_from}" in said) == (going_on_from > 0)
@@ -197,7 +197,7 @@ print(os.WTERMSIG(status))
     assert int(run_python(script)) == signal.SIGTERM
 
 
-# What it refuses, and what it says.
+# Refusals and messages.
 
 
 def test_two_runs_do_not_write_to_one_folder(undisturbed):
@@ -270,7 +270,7 @@ def test_early_stopping_is_remembered(tmp_path, capsys):
     run(path, **few)
     stopped = ModelDir(path).checkpoints.steps()[-1]
     assert stopped < 100
-    assert "stopping, as score has not been better" in capsys.readouterr().out
+    assert "stopping: score has not improved" in capsys.readouterr().out
     best = ModelDir(path).best.steps()
     run(path, **few)
     assert ModelDir(path).checkpoints.steps()[-1] == stopped
@@ -312,7 +312,7 @@ def test_killed_and_stopped_at_random_two_dozen_times(tmp_path):
     assert process.returncode == 0, said
     whole = ModelDir(tmp_path / "whole")
     last = whole.checkpoints.steps()[-1]
-    assert last < 1200  # patience was lost
+    assert last < 1200  # stopped by its patience
 
     chance = random.Random(1)
     path = tmp_path / "killed"
@@ -322,7 +322,7 @@ def test_killed_and_stopped_at_random_two_dozen_times(tmp_path):
         process = start(path)
         when = chance.choice(["early", "training", "validating", "saving"])
         awaited, times = {
-            "early": ("parameters", 1),  # a validation that was interrupted comes next
+            "early": ("parameters", 1),  # next, the interrupted validation is repeated
             "training": ("tokens/s", chance.randint(1, 6)),
             "validating": (r"step \d*[05]/", 1),
             "saving": ("tokens/s", chance.randint(1, 6)),
@@ -337,7 +337,7 @@ def test_killed_and_stopped_at_random_two_dozen_times(tmp_path):
         number = chance.choice([signal.SIGKILL, signal.SIGTERM])
         process.send_signal(number)
         process.communicate(timeout=600)
-        # Before and after training SIGTERM has its own effect.
+        # Before and after training, SIGTERM ends the process as usual.
         expected = {-number} if number == signal.SIGKILL else {-number, 143}
         assert process.returncode in expected, "steps are too few: it came to its end"
         ends[when, number] += 1

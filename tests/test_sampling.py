@@ -188,7 +188,7 @@ def test_choose_never_takes_what_has_no_probability(jit_compile):
     compiled = tf.function(choose, jit_compile=jit_compile)
     sums = tf.function(lambda p: ops.cumsum(p, axis=-1), jit_compile=jit_compile)
     sums = sums(probabilities).numpy()
-    # The worst there are: nothing, next to one, and just where one symbol's share ends.
+    # The hardest cases: 0, almost 1, and the exact end of one symbol's share.
     chances = [np.full(64, chance, "float32") for chance in (0.0, 0.5, 1 - 2**-24)]
     chances += [sums[:, i] / sums[:, -1] for i in range(0, 2000, 23)]
     for chance in chances:
@@ -254,7 +254,7 @@ def test_random_numbers_are_uniform_and_of_every_counter():
     assert len(np.unique(found)) > 0.99 * found.size
     counts, _ = np.histogram(found, bins=64, range=(0, 1))
     assert_drawn_from(np.full(64, 1 / 64), np.repeat(np.arange(64), counts))
-    for axis in range(4):  # neighbours are independent
+    for axis in range(4):  # neighbouring numbers are independent
         one, other = (
             np.moveaxis(found, axis, 0)[:-1].ravel(),
             np.moveaxis(found, axis, 0)[1:].ravel(),
@@ -326,7 +326,7 @@ def test_constraints_hold(logits, jit):
 
 
 def test_where_nothing_may_follow_there_is_no_translation_as_in_a_search(logits):
-    # There are three symbols besides padding: after two, the end must come, but may not.
+    # There are three symbols besides padding: after two, the end must follow, but may not.
     small = logits[:4, :4]
     options = {"no_repeat_ngram": 1, "min_length": 4}
     ids, scores = drawn(small, n=3, length=6, **options)

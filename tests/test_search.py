@@ -127,8 +127,8 @@ def test_the_score_is_that_of_the_ids_under_full_passes(model, alpha):
 def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
     model = small_model(tie_output=False)
     last = model.decoder.layers[-1].feed_forward_norm
-    last.set_weights([np.zeros(16), np.ones(16)])  # it gives ones for whatever comes in
-    # So that at each step all symbols are alike, but for the end, which is out of the question.
+    last.set_weights([np.zeros(16), np.ones(16)])  # its output is always ones
+    # So at each step all symbols are equally likely, except the end, which is almost impossible.
     model.output_projection.set_weights([np.tile(np.where(np.arange(13) == END, -9, 0), (16, 1))])
     lengths = np.array([10, 5, 6, 7])
     for beam_size in (1, 3):

@@ -21,7 +21,7 @@ def of_kind(tmp_path):
     """Sentences in every kind of iterable; most can be read only once."""
 
     def of_kind(kind, sentences):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"  # one may be open already
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"  # an earlier one may still be open
         path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
         return {
             "tuple": lambda: tuple(sentences),

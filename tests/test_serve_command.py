@@ -59,7 +59,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(runs):
 
 
 def test_what_is_not_installed_is_named(runs, monkeypatch):
-    import keras_transformer.serving.run  # so that it can be forgotten
+    import keras_transformer.serving.run  # so that the next line can remove it
 
     monkeypatch.delitem(sys.modules, "keras_transformer.serving.run")
     monkeypatch.delattr(keras_transformer.serving, "run")
@@ -96,7 +96,7 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         asking = threading.Thread(target=ask)
         asking.start()
         while metrics(client)["tokens_total"] == before and not metrics(client)["queued_requests"]:
-            pass  # until it waits or is computed
+            pass  # until the request waits or is computed
         process.send_signal(number)
         assert process.wait(SOON) == 0
         assert answer.wait(SOON)

@@ -42,7 +42,7 @@ def client(model):
 
 @pytest.fixture(scope="module")
 def expected(model):
-    """Found by the search of the signature, so that no other graph is traced."""
+    """The translations, by the search of the signature, so that no other graph is traced."""
     _, servable = model.current
     best = servable.translate_n(SENTENCES, dataclasses.replace(servable.options, n_best=1))
     return [translations[0]._asdict() for translations in best]
@@ -111,7 +111,7 @@ def test_an_answer_does_not_depend_on_its_company(model, expected):
         for index, row in zip(order, rows, strict=True):
             assert as_dict(row.json()["predictions"][0]) == expected[index]
         batches = metric(client, "batch_sentences_count")
-    assert batches < len(order)  # there was company
+    assert batches < len(order)  # some requests shared a batch
     server.batcher.close()
 
 
@@ -163,7 +163,7 @@ def test_another_path_is_refused(client, path, error):
     assert (found if isinstance(error, tuple) else found[0]) == error
 
 
-def test_what_is_unknown_has_no_status(client):
+def test_unknown_models_and_versions_have_no_status(client):
     assert error_of(client.get("/v1/models/x")) == (404, "Could not find any versions of model x")
     missing = 404, "Could not find version 7 of model en-de"
     assert error_of(client.get(f"{EN_DE}/versions/7")) == missing
@@ -239,14 +239,14 @@ def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
         assert response.headers["Retry-After"] == "1"
         waiting.cancel()
         assert error_of(ask(client, instances=["d"])) == timed_out
-        assert len(server.batcher) == 0  # what timed out waits no longer
+        assert len(server.batcher) == 0  # requests that timed out have left the queue
         assert error_of(first.result(SOON)) == timed_out
     servable.go_on()
     server.batcher.close()
 
 
 def test_a_request_whose_client_has_gone_leaves_the_queue():
-    """Told by the application itself: a test client cannot go away."""
+    """Calls the application itself, because a test client cannot disconnect."""
     servable = Doing()
     _, server = serving(servable)
     servable.hold()
@@ -277,7 +277,7 @@ def test_a_request_whose_client_has_gone_leaves_the_queue():
     server.batcher.close()
 
 
-def test_a_failure_inside_is_a_sentence_that_tells_nothing():
+def test_an_internal_error_is_one_sentence_without_details():
     servable = Doing()
     client, server = serving(servable)
     servable.predict = None
@@ -287,7 +287,7 @@ def test_a_failure_inside_is_a_sentence_that_tells_nothing():
 
 
 def metric(client, name, **labels):
-    """The value of a metric, by all the labels that it has."""
+    """The value of a metric with exactly these labels."""
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
     key = f"keras_transformer_{name}{{{text}}}" if labels else f"keras_transformer_{name}"
     lines = client.get("/metrics").text.splitlines()

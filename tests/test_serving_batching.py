@@ -6,11 +6,11 @@ import pytest
 
 from keras_transformer.serving.batching import Batcher, QueueFull
 
-SOON = 60.0  # seconds after which a test fails that waits for what never comes
+SOON = 60.0  # maximum wait of a test, in seconds
 
 
 class Doubling:
-    """A task that doubles numbers when it may, and records its batches."""
+    """A task that doubles numbers once the test allows it, and records its batches."""
 
     servable = None
 
@@ -35,7 +35,7 @@ class Doubling:
 
 @pytest.fixture
 def batcher():
-    """One worker, which need not wait for company: in these tests company waits for the worker."""
+    """One worker, which does not wait: in these tests requests queue up behind a held one."""
     made = Batcher(tokens_per_batch=10, max_wait=0.0, max_queued=4)
     yield made
     made.close()
@@ -102,7 +102,7 @@ def test_a_request_fails_for_itself_alone(batcher):
     assert good.result(SOON) == [2] and better.result(SOON) == [6]
     with pytest.raises(ValueError, match="poisoned"):
         bad.result(SOON)
-    assert batcher.submit(task, [4], 1).result(SOON) == [8]  # the worker lives
+    assert batcher.submit(task, [4], 1).result(SOON) == [8]  # the worker is alive
 
 
 def test_a_cancelled_request_leaves_the_queue_and_is_not_computed(batcher):
@@ -129,7 +129,7 @@ def test_no_more_requests_wait_than_may(batcher):
 def test_what_waits_is_computed_before_the_end():
     batcher, task = Batcher(10, max_wait=SOON, max_queued=4), Doubling()
     task.may_go_on.set()
-    future = batcher.submit(task, [1], 1)  # would wait for company
+    future = batcher.submit(task, [1], 1)  # would wait for other requests
     batcher.close()
     assert future.result(0) == [2]
 
@@ -147,7 +147,7 @@ def test_workers_compute_side_by_side():
     batcher, task = Batcher(1, max_wait=0.0, max_queued=4, workers=2), Doubling()
     futures = [batcher.submit(task, [row], 1) for row in (1, 2)]
     task.wait_until_begun()
-    task.wait_until_begun()  # while the first is not done
+    task.wait_until_begun()  # while the first is still computed
     task.may_go_on.set()
     assert [future.result(SOON) for future in futures] == [[2], [4]]
     batcher.close()

@@ -75,7 +75,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for(part):
                 while not stop.wait(0.05):
                     slow.sendall(b"P")
             except OSError:
-                pass  # closed, as it should be
+                pass  # closed, as expected
 
         thread = threading.Thread(target=trickle)
         thread.start()
@@ -130,7 +130,7 @@ def test_a_client_that_does_not_read_does_not_keep_its_connection():
             while True:
                 deaf.sendall(request * 100)
         except OSError:
-            pass  # the server takes no more
+            pass  # the server reads no more
         wait_until(lambda: not http.server_state.connections)
         assert answers(port)
 
@@ -171,7 +171,7 @@ def test_a_connection_closed_in_the_middle_harms_none():
             with connected(port) as client:
                 client.sendall(part)
         servable.hold()
-        with connected(port) as client:  # leaves while it is computed
+        with connected(port) as client:  # disconnects while its answer is computed
             client.sendall(head(len(body)) + body)
             servable.wait_until_begun()
         servable.go_on()
@@ -179,7 +179,7 @@ def test_a_connection_closed_in_the_middle_harms_none():
         wait_until(lambda: not http.server_state.tasks)
 
 
-def test_what_was_begun_is_answered_before_the_end_and_nothing_else():
+def test_at_the_end_only_current_requests_are_answered():
     servable = Doing()
     with serving(servable) as (http, port), ThreadPoolExecutor() as pool:
         servable.hold()
@@ -199,7 +199,7 @@ def refused(port):
         return True
 
 
-def test_more_connections_than_may_be_are_told_so():
+def test_connections_beyond_the_limit_are_answered_with_503():
     with serving(max_connections=3, read_timeout=SOON) as (http, port):
         held = [connected(port) for _ in range(3)]
         wait_until(lambda: len(http.server_state.connections) == 3)

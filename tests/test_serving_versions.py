@@ -17,7 +17,7 @@ from keras_transformer.serving.versions import Model, Watcher, saved_model_versi
 
 
 class Shelf:
-    """Versions made by a test: the result, or the error, of loading each."""
+    """Versions made by a test, each with the result or the error of loading it."""
 
     def __init__(self, **versions):
         self.loads, self.loaded = {}, []
@@ -56,7 +56,7 @@ def test_an_old_version_is_let_go_when_its_last_request_is_answered():
     shelf.loads[2] = Doing
     shelf.model.refresh()
     assert shelf.states() == {2: ("AVAILABLE", ""), 1: ("UNLOADING", "")}
-    assert ended() is old  # as while a request holds it
+    assert ended() is old  # like a request that holds it
     del old
     shelf.model.refresh()
     assert ended() is None
@@ -70,7 +70,7 @@ def test_a_broken_version_is_reported_and_the_old_one_stays():
     shelf.loads[2] = UserError("no model\nhere")
     shelf.model.refresh()
     shelf.model.refresh()
-    assert shelf.loaded == [1, 2]  # it is not tried for ever
+    assert shelf.loaded == [1, 2]  # version 2 is not tried again
     assert shelf.model.current[0] == 1
     assert shelf.states() == {2: ("END", "no model here"), 1: ("AVAILABLE", "")}
 
@@ -104,12 +104,12 @@ def test_the_version_before_comes_back_when_the_new_one_is_taken_away():
     del shelf.loads[2]
     shelf.model.refresh()
     assert shelf.model.current[0] == 1
-    shelf.loads.clear()  # nothing is better than what there is
+    shelf.loads.clear()  # no better version was found
     shelf.model.refresh()
     assert shelf.model.current[0] == 1
 
 
-def test_the_watcher_loads_what_comes_and_tells_what_cannot_begin():
+def test_the_watcher_loads_new_versions_and_reports_a_model_without_one():
     good, bad = Shelf(), Shelf()
     good.loads, bad.loads = {1: Doing}, {1: UserError("nothing here")}
     failures, failed = [], threading.Event()
@@ -162,7 +162,7 @@ def test_versions_are_folders_with_numbers(tmp_path):
     assert after[12] != before[12] and after[1] == before[1]
 
 
-def test_a_path_is_told_by_what_is_there(tmp_path):
+def test_the_content_of_a_folder_tells_an_export_from_a_model_dir(tmp_path):
     (tmp_path / "export" / "1").mkdir(parents=True)
     assert sources.has_saved_models(str(tmp_path / "export"))
     assert not sources.has_saved_models(str(tmp_path))
@@ -182,7 +182,7 @@ def test_a_flag_that_names_no_model_is_refused(flag):
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
-    """A folder with two versions, which translate otherwise; 3 is no SavedModel, 4 is cut off."""
+    """A folder with two versions that translate differently; 3 is no SavedModel, 4 is cut off."""
     folder = tmp_path_factory.mktemp("exports")
     for seed in (1, 2):
         tiny_translator(seed, n_best=2).export(folder)

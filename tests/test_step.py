@@ -42,7 +42,7 @@ def dataset(batches):
     signature = ({"source_ids": ids, "target_ids": ids}, ids)
     data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     options = tf.data.Options()
-    options.autotune.enabled = False  # as `Batches` does, and for the same reason
+    options.autotune.enabled = False  # as in `Batches`, for the same reason
     return data.with_options(options)
 
 
@@ -190,7 +190,7 @@ def test_the_average_follows_the_weights():
 
 
 def poison(model):
-    """Makes gradients not finite; calling the result heals the model."""
+    """Makes gradients infinite or NaN; calling the result restores the model."""
     weight = model.trainable_weights[-1]
     healthy = weight.numpy()
     weight.assign(np.full_like(healthy, np.nan))
@@ -279,7 +279,7 @@ def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeyp
     monkeypatch.setattr("keras_transformer.training.update_state._UPDATES_UNTIL_GROWTH", 3)
     model = new_model(dtype="mixed_float16")
     scale = model.update_state.loss_scale
-    scale.assign(2.0**30)  # beyond what float16 holds
+    scale.assign(2.0**30)  # too large for float16
     (batch,) = ragged_batches(1)
     before = model.get_weights()
     (logs,) = fit(model, [batch])

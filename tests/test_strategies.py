@@ -27,8 +27,8 @@ def test_one_worker_is_no_cluster():
     ("name", "tf_config", "message"),
     [
         ("multi_worker", None, "needs the workers in TF_CONFIG: found none"),
-        ("mirrored", config(), "strategy mirrored is of one machine: found several workers"),
-        ("one_device", config(), "strategy one_device is of one machine: found several workers"),
+        ("mirrored", config(), "strategy mirrored is for one machine: found several workers"),
+        ("one_device", config(), "strategy one_device is for one machine: found several workers"),
         ("both", None, "strategy must be one of auto, .*: found both"),
         ("auto", "{", "TF_CONFIG: expected JSON: .*line 1"),
         ("auto", "[]", 'fields "cluster" and "task": found'),
@@ -39,11 +39,11 @@ def test_one_worker_is_no_cluster():
         ("auto", config({"worker": [1, 2]}), 'each host .* to be "name:port"'),
         ("auto", config(type="chief"), '"type" of a host of the cluster'),
         ("auto", config(index="0"), 'an "index"'),
-        ("auto", config(index=2), "the index of one of 2 of 'worker'"),
+        ("auto", config(index=2), '"index" to be below 2, the number of hosts of "worker"'),
         ("auto", json.dumps({"cluster": HOSTS, "task": 1}), '"type" of a host'),
     ],
 )
-def test_what_makes_no_strategy_is_refused_in_one_line(name, tf_config, message):
+def test_a_wrong_strategy_or_tf_config_is_refused_in_one_line(name, tf_config, message):
     with pytest.raises(UserError, match=message) as error:
         make_strategy(name, tf_config)
     assert "\n" not in str(error.value)

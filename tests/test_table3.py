@@ -1,4 +1,4 @@
-"""The benchmark of Table 3: each row is trained once, judged alike, compared with the paper."""
+"""The benchmark of Table 3: each row is trained once, and compared with the paper."""
 
 import json
 import runpy
@@ -98,7 +98,7 @@ def test_a_row_is_trained_once(options, capsys):
     before = results.read_bytes()
     run(SCRIPT, **options, rows="C-N2")
     again = capsys.readouterr().out
-    assert again.strip() in printed  # the table, and nothing else
+    assert again.strip() in printed  # only the table
     assert results.read_bytes() == before
     message = refused(SCRIPT, **{**options, "steps": 3}, rows="C-N2,C-N4")
     assert (
@@ -120,7 +120,7 @@ def test_what_cannot_be_trained_is_refused_before_any_row_is(options, wrong, mes
     assert not options["output"].exists()
 
 
-def test_a_line_that_is_no_result_is_refused(options):
+def test_a_damaged_line_of_results_is_refused(options):
     options["output"].mkdir()
     (options["output"] / "results.jsonl").write_text('{"row": "base"}\n')
     assert "results.jsonl:1: expected a line that this script wrote" in refused(SCRIPT, **options)

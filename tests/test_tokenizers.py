@@ -152,10 +152,10 @@ def test_a_vocabulary_of_a_sample_follows_from_the_seed_alone():
 
     first, second = (learned(many, max_sentences=50, seed=seed) for seed in (1, 2))
     assert first != second
-    # In another process too: SentencePiece, which would draw others there, gets those drawn alone.
+    # SentencePiece would draw other sentences in each process; it gets only ours.
     assert first == learned(list(sample(many, 50, seed=1)))
     assert list(sample(range(100), 5, seed=1)) == [29, 17, 32, 66, 51]
-    # Sentences that SentencePiece would leave out are never drawn.
+    # Sentences that SentencePiece would skip are never drawn.
     unusable = ["", "long " * 4000]
     assert learned(unusable * 20 + many, max_sentences=200) == learned(many) != first
 

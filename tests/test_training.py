@@ -107,7 +107,7 @@ def test_training_says_what_it_does(trained):
     ) in lines
     assert "Compiling the training step" in lines
     reports = [line for line in lines if " loss " in line and " rate " in line]
-    # The first step is reported at once; from the second on it is known how long a step takes.
+    # The first step is reported at once; the time left is known from the second step on.
     assert [line.split()[1] for line in reports] == ["1/6", "2/6", "4/6", "6/6"]
     assert [re.search(r"tokens/s(?:, \d+:\d\d:\d\d left)?$", line)[0] for line in reports]
     assert [line.endswith(" left") for line in reports] == [False, True, True, True]
@@ -276,7 +276,7 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
         np.testing.assert_array_equal(ours, theirs)
     assert tuned.load_tokenizer().to_bytes() == model_dir.load_tokenizer().to_bytes()
 
-    # It goes on by the same command alone, and from its own weights.
+    # It resumes only with the same command, and from its own weights.
     options = dataclasses.replace(unmoved, steps=2)
     with pytest.raises(UserError, match=r"start_from=.*trained \(now None\)"):
         train(tuned.path, config, options, others)
@@ -299,7 +299,7 @@ def test_a_run_goes_on_without_the_folder_that_it_started_from(trained, tmp_path
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
-    """The file of a vocabulary that somebody has learned elsewhere, from other text."""
+    """A vocabulary file that was learned from other text."""
     path = tmp_path_factory.mktemp("vocabularies") / "ours.model"
     SubwordTokenizer.train_from_sentences(TRAIN.sentences(), 340, "unigram").save(path)
     return path
@@ -317,7 +317,7 @@ def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
     other.save(copy)
     with pytest.raises(UserError, match=r"runs: expected the vocabulary .*copy\.model, found ano"):
         run(tmp_path / "runs", options, vocabulary=copy)
-    copy.unlink()  # it is in the model_dir
+    copy.unlink()  # the model_dir has a copy
     run(tmp_path / "runs", dataclasses.replace(options, steps=2), vocabulary=copy)
     assert model_dir.checkpoints.steps() == [1, 2]
 
@@ -401,7 +401,7 @@ def test_pairs_of_which_none_can_be_learnt_are_refused(tmp_path):
         ("test_pairs", []),
     ],
 )
-def test_pairs_that_cannot_judge_are_refused_before_training(tmp_path, side, lines):
+def test_no_usable_pair_to_validate_or_test_on_is_refused_before_training(tmp_path, side, lines):
     empty = TextPairs(*(lines_of(tmp_path / "empty", *lines),) * 2)
     with pytest.raises(UserError, match="empty"):
         run(tmp_path / "runs", dataclasses.replace(OPTIONS, steps=1), **{side: empty})
@@ -416,7 +416,7 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_model_of_lower_case_is_judged_without_case_and_stays_one(tmp_path, capsys):
+def test_a_lowercase_model_is_evaluated_without_case_and_stays_lowercase(tmp_path, capsys):
     options = dataclasses.replace(OPTIONS, lowercase=True, steps=1, validation_steps=1)
     run(tmp_path / "runs", options, valid_pairs=VALID)
     assert "lowercased BLEU" in capsys.readouterr().out
@@ -459,7 +459,7 @@ def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
 
 
-@pytest.mark.slow  # it measures, which other work on the machine may disturb
+@pytest.mark.slow  # it measures speed, which other work on the machine may disturb
 def test_a_processor_that_must_emulate_bfloat16_is_found_out():
     script = """
 import os
@@ -491,13 +491,13 @@ print(precision_warning("mixed_bfloat16"))
         ),
     ],
 )
-def test_a_precision_that_is_slower_than_float32_is_told(
+def test_a_precision_that_is_slower_than_float32_has_a_warning(
     policy, slowdowns, line, monkeypatch, tmp_path, capsys
 ):
     monkeypatch.setattr("keras_transformer.training.preparation.slowdown", slowdowns.__getitem__)
     options = dataclasses.replace(OPTIONS, dtype_policy=policy)
     nothing = TextPairs(*(lines_of(tmp_path / "empty"),) * 2)
-    with pytest.raises(UserError, match="found none"):  # before anything is trained
+    with pytest.raises(UserError, match="found none"):  # before training
         run(tmp_path / "runs", options, valid_pairs=nothing)
     warnings = [text for text in capsys.readouterr().out.splitlines() if "Warning" in text]
     assert len(warnings) == (line is not None)
@@ -521,7 +521,7 @@ def test_the_automatic_precision_is_that_of_the_processors_instructions(
     monkeypatch.setattr("keras_transformer.backend.processor._DESCRIPTION", description)
     options = dataclasses.replace(OPTIONS, dtype_policy="auto")
     assert dtype_policy(tmp_path / "new", options) == policy
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # whose products alone use them
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # only its products use the instructions
     assert dtype_policy(tmp_path / "new", options) == "float32"
 
 
@@ -536,7 +536,7 @@ def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp
         assert recorded["dtype_policy"] == "mixed_bfloat16"
 
 
-@pytest.mark.slow  # what it may wait for at its ends is told in docs/devices.md
+@pytest.mark.slow  # docs/devices.md explains why its runs may end late
 def test_two_devices_train_and_go_on(tmp_path):
     """The pipeline, the callbacks and a restored checkpoint under `MirroredStrategy`."""
     script = """

@@ -76,7 +76,7 @@ def test_a_bar_stays_in_its_cell(tmp_path):
     assert b"| a\\|b | c |" in events.read_bytes()
 
 
-# A disk that is full.
+# A full disk.
 
 
 def files_grow_to(size):
@@ -112,7 +112,7 @@ def test_a_report_on_a_full_disk_is_an_error_of_one_line(tmp_path, report):
     with pytest.raises(UserError, match=f"^{message}$"):
         report(log)
     files_grow_to(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-    TrainingLog(tmp_path, {"train": 300, "validation": 200})  # once there is room again
+    TrainingLog(tmp_path, {"train": 300, "validation": 200})  # there is room again
     assert (entries(tmp_path), tags(tmp_path)) == before
 
 

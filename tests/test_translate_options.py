@@ -19,7 +19,7 @@ SHORT = {"extra_length": 4}
 
 
 def limited(options):
-    """The options, and a limit where something is searched for."""
+    """The options, with a limit of length unless they only score."""
     return options if "score" in options else {**SHORT, **options}
 
 
@@ -94,7 +94,7 @@ def test_n_best_translations_of_a_line_are_numbered_and_scored(translate, models
     options = {"n_best": 3, "alpha": 1.0, "plain_length_penalty": True, "no_repeat_ngram": 2}
     expected = Translator(models[0], tokenizer, **SHORT, **options).translate_n(LINES)
     assert [len(translations) for translations in expected] == [3, 1, 3, 3]
-    # Numbers go on from one group of lines to the next.
+    # Line numbers continue from one group of lines to the next.
     assert_records(translate(**options, lines_at_once=3), expected)
 
 
@@ -144,7 +144,7 @@ def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
     assert translate(b"a\n", jit_compile=True, prefix=tmp_path / "prefixes") == expected
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
     [
         ("score", 3, "expected a line for each line of input, found 3"),
         ("prefix", 0, "expected a line for each line of input, found 0"),
-        ("score", 5, "expected 4 lines, as there are of input, found more"),
+        ("score", 5, "expected 4 lines, as many as the input has, found more"),
     ],
 )
 def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, count, message):
@@ -194,7 +194,7 @@ def test_models_of_two_vocabularies_are_no_ensemble(refusal, model_dirs, models,
     assert message.startswith(f"{tmp_path / 'other'}: expected the vocabulary of {model_dirs[0]}")
 
 
-# A process of its own each: what a person sees.
+# Each in its own process, as a user runs it.
 
 
 def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(

@@ -131,7 +131,7 @@ def always(tokenizer, token):
 
 @pytest.mark.parametrize("byte", [b"\n", b"\r", b"\xff"])
 def test_a_translation_is_one_line_of_text(tokenizer, byte):
-    # The vocabulary spells what it does not know in bytes; their ids follow the special ones.
+    # The vocabulary spells unknown characters as bytes, whose ids follow the special ones.
     stubborn = always(tokenizer, token=4 + byte[0])
     [said] = tokenizer.detokenize(tf.constant([[4 + byte[0]]])).numpy()
     assert said == (byte if byte < b"\x80" else "\ufffd".encode())
@@ -176,7 +176,7 @@ def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument
         Translator(model, tokenizer, **{argument: value})
 
 
-def test_of_the_shortest_source_a_token_is_translated(model, tokenizer):
+def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
     with pytest.raises(UserError, match="at least 2: found 1"):
         Translator(model, tokenizer, max_source_length=1)
     first = tokenizer.tokenize(tf.constant(SENTENCES[:1])).to_tensor()[:, :1]
@@ -186,7 +186,7 @@ def test_of_the_shortest_source_a_token_is_translated(model, tokenizer):
     assert short(SENTENCES[:1]) == [expected.decode()] != [""]
 
 
-def test_where_constraints_leave_no_translation_the_empty_one_has_a_score_of_json(model, tokenizer):
+def test_the_score_of_a_missing_translation_is_finite(model, tokenizer):
     impossible = {"no_repeat_ngram": 1, "min_length": 400, "extra_length": 390}
     [translation] = Translator(model, tokenizer, beam_size=1, **impossible).translate(["Yes"])
     assert translation == ("", NO_HYPOTHESIS)
@@ -212,15 +212,15 @@ def test_compiling_warns_of_nothing(model, tokenizer, workers):
         assert echo(sentences) == [sentence.strip() for sentence in sentences]
     finally:
         tf.get_logger().removeHandler(handler)
-    # Those of other functions come from the many translators of these tests.
+    # Warnings for other functions come from the many translators of these tests.
     assert [record for record in records if "_search" in record.getMessage()] == []
 
 
-# Whatever is translated together, against one sentence at a time.
+# Sentences translated together, compared with one at a time.
 
 ANY_TEXT = st.one_of(
     st.sampled_from([*SENTENCES, "", " ", "\t \r\n", "\u3000", "\0", "a\0b", "house " * 2000]),
-    st.text(st.characters(), max_size=12),  # of all of Unicode, halves of characters too
+    st.text(st.characters(), max_size=12),  # all of Unicode, including unpaired surrogates
     st.binary(max_size=6),
 )
 PREFIXES = st.sampled_from(["", "", "Yes", "house", "\0", "Die Mädchen"])
@@ -274,7 +274,7 @@ def test_any_sentences_together_are_translated_as_each_alone(
 
 @pytest.fixture(scope="module")
 def compiled(model, tokenizer):
-    """Compiled for one length of source, and a few sizes of batch."""
+    """A translator compiled for one source length and a few batch sizes."""
     return Translator(model, tokenizer, jit_compile=True, tokens_per_batch=32, **LIMITS)
 
 

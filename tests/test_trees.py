@@ -122,13 +122,13 @@ def test_a_tree_may_be_deeper_than_python_recurses():
 @pytest.mark.parametrize(
     ("written", "normal"),
     [
-        # Functions, indices, gaps; labels that begin with a hyphen are whole.
+        # Functions, indices and gaps are stripped, unless the label begins with a hyphen.
         ("(S (NP-SBJ-1 (NN a)) (NP=2 (NN b)))", "(S (NP (NN a)) (NP (NN b)))"),
         ("(NP|X-Y=3 (-LRB- -LRB-) (NN a))", "(NP|X (-LRB- -LRB-) (NN a))"),
-        # Traces, and what they leave empty, all the way up.
+        # Traces are removed, and every constituent that becomes empty.
         ("(S (NP (-NONE- *-1)) (VP (VB go)))", "(S (VP (VB go)))"),
         ("(S (SBAR (-NONE- 0) (S (NP (-NONE- *T*)))) (VP (VB go)))", "(S (VP (VB go)))"),
-        # The bracket around the sentence.
+        # The bracket around the sentence is removed.
         (f"( {DOGS})", DOGS),
         (f"(TOP {DOGS})", DOGS),
         (f"(ROOT ( {DOGS}))", DOGS),
@@ -140,7 +140,7 @@ def test_a_tree_may_be_deeper_than_python_recurses():
         ("( (S (X ( (NP (NN a)) ( (, ,))) (VP (VB b)))))", "(S (X (NP (NN a)) (, ,) (VP (VB b))))"),
         ("( ( (NN a)) (NN b))", "(TOP (NN a) (NN b))"),
         ("(TOP (X (-NONE- 0)) (NP (NN a)))", "(NP (NN a))"),
-        # One of the same label stays, as EVALB counts both.
+        # A constituent within one of the same label stays, because EVALB counts both.
         ("(NP (NP (NN a)))", "(NP (NP (NN a)))"),
     ],
 )

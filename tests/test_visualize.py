@@ -64,7 +64,7 @@ def test_words_are_those_of_the_sentences(maps):
         assert words.replace("▁", "").replace(" .", ".").strip() == sentence
         assert labels[-1] == "</s>"
     assert maps["encoder"].queries == maps["encoder"].keys == maps["memory"].keys
-    # The decoder reads a word one step after it has written it.
+    # The decoder reads a word one step after predicting it.
     assert maps["decoder"].queries == ["<s>", *maps["memory"].queries[:-1]]
 
 
@@ -198,7 +198,7 @@ def test_a_head_that_is_named_twice_is_drawn_once(maps, figure, heads, title):
 
 
 def words_drawn(figure):
-    """Each text and its box in pixels, of texts inside of the axes."""
+    """Each text inside the axes, with its box in pixels."""
     FigureCanvasAgg(figure).draw()
     return [(text.get_text(), text.get_window_extent()) for text in figure.axes[0].texts]
 
@@ -229,7 +229,7 @@ def test_the_heat_map_is_the_mean_of_the_heads(maps):
 
 def test_the_grid_has_every_head_of_every_layer(maps):
     attention = maps["memory"]
-    plots = grid_figure(attention).axes[:-1]  # the last is the bar of colours
+    plots = grid_figure(attention).axes[:-1]  # the last is the colour bar
     weights = attention.weights.reshape(-1, *attention.weights.shape[2:])
     for plot, expected in zip(plots, weights, strict=True):
         np.testing.assert_array_equal(plot.images[0].get_array(), expected)

@@ -1,5 +1,5 @@
-"""Training on several workers: equal steps, rows shared out, one that writes, a lost one, and
-one run or none: the same vocabulary, data, options and weights on all of them."""
+"""Training on several workers: same steps as one, only the chief writes, a lost worker ends all,
+and all must agree on vocabulary, data, options and weights."""
 
 import time
 
@@ -89,7 +89,7 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
         assert all(worker.poll() is None for worker in killed), outputs(killed)
         time.sleep(0.1)
     killed[1].kill()
-    chief, _ = outputs(killed)  # the other one does not wait for ever
+    chief, _ = outputs(killed)  # the chief does not wait for ever
     assert "a worker was lost" in chief
     assert 20 not in checkpoints.steps()
 
@@ -99,7 +99,7 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
     assert all("Resuming from step" in text for text in texts)
     assert checkpoints.steps() == [5, 10, 15, 20]
     logs = list((tmp_path / "run" / "logs").glob("events.*"))
-    assert len(logs) == 2  # of the chief, of each of its runs
+    assert len(logs) == 2  # one for each run of the chief
     for found, expected in zip(
         *(ModelDir(tmp_path / name).load_model(1).weights for name in ("run", "alone")), strict=True
     ):
@@ -171,7 +171,7 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     assert weights.startswith(f"{differ}weights=")
     assert same == "trained"
     assert lost.startswith("a worker was lost")
-    # The second says the same, and whose mistake it is.
+    # The second worker reports the same, and names the worker at fault.
     assert ends[1] == [
         corpus,
         options,

@@ -187,5 +187,5 @@ def check_outputs():
         if os.path.exists(path) and not os.path.isfile(path):
             raise UserError(f"{path}: expected a file to write to, found something else")
         if os.path.realpath(path) in taken:
-            raise UserError(f"{path}: expected a file of its own to write to, found one in use")
+            raise UserError(f"{path}: expected a new file to write to, found an input or output")
         taken.add(os.path.realpath(path))

@@ -121,5 +121,5 @@ def open_model(sources, name, paths):
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
     given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
-    refuse(given, f"found with {paths[0]}, a SavedModel, where these are fixed")
+    refuse(given, f"found with {paths[0]}, a SavedModel, whose options are fixed")
     return sources.saved_model(name, paths[0])

@@ -348,8 +348,8 @@ def sentence_pairs():
         raise UserError("expected --train_source and --train_target, found only --valid_*")
     if "valid_source" not in files:
         print(
-            "No --valid_source and --valid_target: nothing is validated, and no BLEU is measured; "
-            "they take some hundred pairs that are not among those to train on"
+            "No --valid_source and --valid_target: nothing is validated. To see BLEU, give some "
+            "hundred pairs that are not in the training files"
         )
     valid = (
         kt.data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None

@@ -86,7 +86,7 @@ def main():
             of_search.add("jit_compile")
         if of_search:
             raise UserError(
-                f"expected no --{min(of_search)}, found with --score, which never searches"
+                f"expected no --{min(of_search)}, found with --score, which does not search"
             )
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else read_lines(beside)
@@ -103,7 +103,7 @@ def main():
         write.flush()
         number += len(lines)
     if others is not None and next(others, None) is not None:
-        raise UserError(f"{beside}: expected {number} lines, as there are of input, found more")
+        raise UserError(f"{beside}: expected {number} lines, as many as the input has, found more")
 
 
 def output(translator, lines, given, number):

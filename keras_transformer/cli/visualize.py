@@ -101,7 +101,7 @@ def main():
             if name not in maps:
                 raise UserError(
                     f"--attention={name}: expected a model with self-attention, found layer_type="
-                    f"{model.config.layer_type}; --attention=memory is there"
+                    f"{model.config.layer_type}; use --attention=memory"
                 )
         figures = {
             (kind, name): drawn(kind, maps[name])

@@ -200,7 +200,7 @@ def _read_weights(folder) -> dict[str, np.ndarray]:
         import torch
     except ImportError as error:
         raise UserError(
-            f"{path}: expected PyTorch to read it with, found none: `pip install torch`, or "
+            f"{path}: expected PyTorch, which reads it, found none: `pip install torch`, or "
             f"convert it to {_SAFETENSORS}"
         ) from error
     try:

@@ -84,11 +84,11 @@ class SearchOptions(Record):
         self.expect("top_p", 1e-6 <= self.top_p <= 1, "in [1e-6, 1]")
         self.expect("seed", self.seed is None or 0 <= self.seed < 2**31, "in [0, 2^31)")
         if self.sample:
-            self.expect("patience", self.patience is None, "given without sample only")
+            self.expect("patience", self.patience is None, "left out with sample")
         else:
             for name in ("temperature", "top_k", "top_p", "seed"):
                 default = type(self).__dataclass_fields__[name].default
-                self.expect(name, getattr(self, name) == default, "given with sample only")
+                self.expect(name, getattr(self, name) == default, "left out without sample")
 
     def expect_within(self, name: str, least: int, most: int) -> None:
         """Raises `UserError` unless a field is in [least, most]."""

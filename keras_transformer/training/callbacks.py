@@ -169,9 +169,8 @@ class SkippedUpdates(keras.callbacks.Callback):
         if count > limit:
             step = steps[max(0, len(steps) - (count - limit))]
             raise UserError(
-                f"step {step:,}: the gradient is not finite, and as many as "
-                f"max_skipped_updates={limit} updates were skipped before; its batch "
-                f"{self._save_batch(step)}"
+                f"step {step:,}: the gradient is not finite, in more updates than "
+                f"max_skipped_updates={limit}; its batch {self._save_batch(step)}"
             )
         self.log.say(
             f"step {steps[-1]:,}: the gradient is not finite, its update was skipped ({count:,} "
@@ -272,8 +271,8 @@ class Validation(keras.callbacks.Callback):
         state.validations_since_best += 1
         if state.has_lost_patience(options.stop_patience) and state.step < options.steps:
             self.log.say(
-                f"step {state.step:,}: stopping, as {options.best_by} has not been better than at "
-                f"{f'step {state.best_step:,}' if state.best_step else 'the start'} in "
+                f"step {state.step:,}: stopping: {options.best_by} has not improved since "
+                f"{f'step {state.best_step:,}' if state.best_step else 'the start'}, for "
                 f"{state.validations_since_best} validations"
             )
             self.model.stop_training = True

@@ -255,9 +255,9 @@ class ModelDir:
         if weights == "mean":
             return checkpoints, steps[-self.number_averaged(average) :]
         if average is not None:
-            raise UserError(f"weights={weights} are of one checkpoint: found average={average}")
+            raise UserError(f"weights={weights} takes one checkpoint: found average={average}")
         if weights == "ema" and not self.load_training()["options"].get("ema_decay"):
-            raise UserError(f"{self.path}: weights=ema need a model trained with ema_decay")
+            raise UserError(f"{self.path}: weights=ema needs a model trained with ema_decay")
         if weights in ("ema", "best"):
             return checkpoints, steps[-1:]
         if weights in map(str, steps):

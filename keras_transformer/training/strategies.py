@@ -38,7 +38,7 @@ def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distri
     if name == "multi_worker" and not resolver:
         raise UserError("strategy multi_worker needs the workers in TF_CONFIG: found none")
     if name in ("one_device", "mirrored") and is_distributed:
-        raise UserError(f"strategy {name} is of one machine: found several workers in TF_CONFIG")
+        raise UserError(f"strategy {name} is for one machine: found several workers in TF_CONFIG")
     if name == "multi_worker" or is_distributed:
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
@@ -220,7 +220,11 @@ def _cluster_resolver(tf_config):
         isinstance(kind, str) and kind in cluster and type(index) is int,
         'the field "task" to have the "type" of a host of the cluster and an "index"',
     )
-    expect(0 <= index < len(cluster[kind]), f"the index of one of {len(cluster[kind])} of {kind!r}")
+    num_hosts = len(cluster[kind])
+    expect(
+        0 <= index < num_hosts,
+        f'"index" to be below {num_hosts}, the number of hosts of "{kind}"',
+    )
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=kind, task_id=index, rpc_layer="grpc"
     )

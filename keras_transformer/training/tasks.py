@@ -42,7 +42,7 @@ def learn_vocabulary(
     """
     if isinstance(pairs, TreebankPairs):
         if lowercase:
-            raise UserError("lowercase: expected False of a parser, found True")
+            raise UserError("lowercase: expected False for a parser, found True")
         two_a_word = pairs.options.linearization == "words"
         return ParsingTokenizer.learn(
             pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
@@ -59,7 +59,7 @@ def learn_vocabulary(
     except VocabularySizeError as error:
         if exact:
             raise
-        print(f"Vocabulary of {error.allowed:,}: the text allows none of {config.vocab_size:,}")
+        print(f"Vocabulary of {error.allowed:,}: the text does not allow {config.vocab_size:,}")
         return learn(error.allowed)
 
 
