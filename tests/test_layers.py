@@ -1,5 +1,7 @@
 """The layers: the results of each, and the requirements for all."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -140,6 +142,24 @@ def test_layer_keeps_what_keras_promises(name):
 def test_layer_in_a_saved_model_loads(name, tmp_path):
     layer_class, init_kwargs, inputs, _ = LAYERS[name]
     run_saving_test(layer_class, init_kwargs, inputs, tmp_path)
+
+
+def test_a_subclassed_model_shows_its_layers():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.decoder = Decoder(1, **BLOCK, name="decoder")
+            self.attention = MultiHeadAttention(8, 2, name="attention")
+            self.attention.build((None, None, 8))
+
+        def call(self, x):
+            return self.attention(self.decoder(x, MEMORY), x)
+
+    model, lines = Model(), []
+    model(X)
+    model.summary(print_fn=lambda text, **kwargs: lines.append(text))
+    assert re.search(r"decoder .*\(2, 5, 8\)", lines[0])
+    assert re.search(r"attention .*\(None, None, 8\)", lines[0])
 
 
 @pytest.mark.parametrize("floatx", ["float64", "float16"])
