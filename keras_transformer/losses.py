@@ -78,12 +78,31 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return mean_over_replicas(ops.sum(losses))
 
     def call(self, y_true, y_pred):
+        y_true, y_pred = labels_and_logits(y_true, y_pred)
         real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")  # (batch, length)
         tokens = ops.maximum(sum_over_replicas(ops.sum(real)), 1.0)
         return fused_smoothed_cross_entropy(y_true, y_pred, self.epsilon) * real / tokens
 
     def get_config(self):
         return {"name": self.name, "epsilon": self.epsilon, "pad_id": self.pad_id}
+
+
+def labels_and_logits(y_true, y_pred):
+    """Converts labels and logits to tensors.
+
+    Raises:
+        ValueError: the labels do not have the shape of the logits without the last axis.
+    """
+    labels, logits = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+    found, expected = tuple(labels.shape), tuple(logits.shape[:-1])
+    fits = len(found) == len(expected) and all(
+        None in sizes or sizes[0] == sizes[1] for sizes in zip(found, expected, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"labels must be of shape {expected}, one for each row of logits: found {found}"
+        )
+    return labels, logits
 
 
 def per_token(sample_weight, like):

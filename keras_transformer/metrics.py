@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.backend.fused import value_of
 from keras_transformer.backend.fused_losses import token_nll
 from keras_transformer.backend.replicas import sum_over_replicas
-from keras_transformer.losses import per_token
+from keras_transformer.losses import labels_and_logits, per_token
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -19,6 +19,7 @@ class _TokenMean(keras.metrics.Metric):
         self.tokens = self.add_variable((), "zeros", name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true, y_pred = labels_and_logits(y_true, y_pred)
         real = _real_tokens(y_true, self.pad_id, sample_weight)
         self.total.assign_add(ops.sum(self.token_values(y_true, y_pred) * real))
         self.tokens.assign_add(ops.sum(real))
@@ -57,6 +58,7 @@ class TokenAccuracy(_TokenMean):
 
     def __init__(self, name: str = "token_accuracy", pad_id: int = 0, dtype=None):
         super().__init__(name, pad_id, dtype)
+        self._direction = "up"  # is better: callbacks that monitor a metric ask
 
     def token_values(self, y_true, y_pred):
         best = ops.argmax(y_pred, axis=-1)
@@ -81,6 +83,7 @@ class Perplexity(_TokenMean):
 
     def __init__(self, name: str = "perplexity", pad_id: int = 0, dtype=None):
         super().__init__(name, pad_id, dtype)
+        self._direction = "down"
 
     def token_values(self, y_true, y_pred):
         return token_nll(y_true, y_pred)

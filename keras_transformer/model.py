@@ -34,6 +34,20 @@ def _without_class_weight(method):
     return functools.wraps(method)(checked)
 
 
+def _expect_ids(inputs):
+    """Refuses inputs of a Transformer that are not the two matrices of ids."""
+    names = ("source_ids", "target_ids")
+    found = type(inputs).__name__
+    if isinstance(inputs, dict):
+        found = {name: tuple(ids.shape) for name, ids in inputs.items()}
+        if all(len(found.get(name, ())) == 2 for name in names):
+            return
+    raise ValueError(
+        "inputs must be a dictionary of source_ids (batch, source_length) and target_ids "
+        f"(batch, target_length): found {found}"
+    )
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
     """An encoder-decoder model of sequences of ids (paper, section 3, figure 1).
@@ -60,7 +74,7 @@ class Transformer(keras.Model):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
         self.config = config
         tied_bias = config.tie_output and config.output_bias
         self.source_embedding = self._embedding(
@@ -138,6 +152,7 @@ class Transformer(keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
+        _expect_ids(inputs)
         memory, source_mask = self.encode(inputs["source_ids"], training)
         x = self._embed(
             inputs["target_ids"], self.target_embedding, self.target_positions, training

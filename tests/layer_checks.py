@@ -5,6 +5,7 @@ import warnings
 
 import keras
 import numpy as np
+import pytest
 from helpers import randomise
 from keras import ops
 
@@ -23,7 +24,8 @@ def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights):
     """
     layer = layer_class(**init_kwargs, name="tested")
     _check_config(layer_class, layer, init_kwargs)
-    _check_build(layer, inputs, weights)
+    _check_build(layer, inputs, weights, output_shape)
+    _check_other_widths_are_refused(layer, inputs)
     randomise(layer)
     output = _call(layer, inputs)
     assert output.shape == output_shape
@@ -67,13 +69,26 @@ def _check_config(layer_class, layer, init_kwargs):
     assert layer_class.from_config(config).get_config() == config
 
 
-def _check_build(layer, inputs, weights):
+def _check_build(layer, inputs, weights, output_shape):
     shapes = {f"{name}_shape": x.shape for name, x in inputs.items() if "mask" not in name}
     layer.build(*shapes.values())
     assert layer.built
+    assert layer.compute_output_shape(*shapes.values()) == output_shape
+    assert layer.compute_output_shape(next(iter(shapes.values()))) == output_shape
     paths = [weight.path for weight in layer.weights]
     assert sorted(paths) == sorted(f"tested/{path}" for path in weights)
     assert all(re.fullmatch(r"([a-z_]|layer_\d+)+", part) for p in paths for part in p.split("/"))
+
+
+def _check_other_widths_are_refused(layer, inputs):
+    first = next(iter(inputs))
+    x = inputs[first]
+    if x.dtype.kind != "f":
+        return
+    for other in (np.concatenate([x, x], axis=-1), x[..., :1]):
+        expected = rf"'tested' .* axis -1 .* {x.shape[-1]}, .*{re.escape(str(other.shape))}"
+        with pytest.raises(ValueError, match=expected):
+            _call(layer, {**inputs, first: other})
 
 
 def _check_serialisation(layer, inputs, output):

@@ -200,6 +200,15 @@ def test_weights_of_another_rank_are_refused(shape):
             use(LABELS, np.zeros((7, 6, 20), "float32"), sample_weight=np.ones(shape))
 
 
+@pytest.mark.parametrize("shape", [(7, 1), (1, 6), (7, 5), (6,), (7, 6, 1)])
+def test_labels_of_another_shape_are_refused(shape):
+    """Keras's own loss refuses them too; a row of labels would be taken for that of each row."""
+    uses = kt.LabelSmoothedCrossEntropy(), kt.Perplexity(), kt.TokenAccuracy()
+    for use in uses:
+        with pytest.raises(ValueError, match=r"labels must be of shape \(7, 6\).*: found \("):
+            use(np.ones(shape), np.zeros((7, 6, 20), "float32"))
+
+
 @pytest.mark.parametrize("model_class", [kt.Transformer, TrainableTransformer])
 @pytest.mark.parametrize("method", ["fit", "train_on_batch"])
 def test_class_weight_is_refused(model_class, method):

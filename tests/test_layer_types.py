@@ -116,9 +116,19 @@ def test_a_causal_layer_does_not_look_ahead_and_another_does(name):
         assert before <= 1e-6 if causal else before > 1e-3
 
 
-def test_an_unknown_type_of_layer_is_refused():
-    with pytest.raises(ValueError, match="unknown layer_type 'other'"):
-        EncoderLayer(d_model=8, num_heads=2, d_ff=8, layer_type="other")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"layer_type": "other"}, "layer_type must be one of .*, separable: found 'other'"),
+        ({"radius": 2}, "radius must be left out where layer_type is attention: found 2"),
+        ({"layer_type": "restricted"}, "radius must be given .* restricted: found None"),
+        ({"layer_type": "separable"}, "kernel_size must be given .* separable: found None"),
+        ({"layer_type": "recurrent", "kernel_size": 3}, "kernel_size must be left out .* found 3"),
+    ],
+)
+def test_a_layer_type_comes_with_its_own_argument_and_no_other(options, expected):
+    with pytest.raises(ValueError, match=expected):
+        EncoderLayer(d_model=8, num_heads=2, d_ff=8, **options)
 
 
 # Restricted self-attention

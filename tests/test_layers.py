@@ -1,9 +1,11 @@
 """The layers: the results of each, and the requirements for all."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
-from helpers import randomise
+from helpers import randomise, small_model
 from keras import ops
 from keras.src.backend import get_keras_mask
 from layer_checks import run_layer_test, run_saving_test
@@ -140,6 +142,40 @@ def test_layer_keeps_what_keras_promises(name):
 def test_layer_in_a_saved_model_loads(name, tmp_path):
     layer_class, init_kwargs, inputs, _ = LAYERS[name]
     run_saving_test(layer_class, init_kwargs, inputs, tmp_path)
+
+
+def test_a_subclassed_model_shows_its_layers():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.decoder = Decoder(1, **BLOCK, name="decoder")
+            self.attention = MultiHeadAttention(8, 2, name="attention")
+            self.attention.build((None, None, 8))
+
+        def call(self, x):
+            return self.attention(self.decoder(x, MEMORY), x)
+
+    model, lines = Model(), []
+    model(X)
+    model.summary(print_fn=lambda text, **kwargs: lines.append(text))
+    assert re.search(r"decoder .*\(2, 5, 8\)", lines[0])
+    assert re.search(r"attention .*\(None, None, 8\)", lines[0])
+
+
+@pytest.mark.parametrize("floatx", ["float64", "float16"])
+def test_layers_and_loss_train_in_any_default_dtype(floatx):
+    tf = pytest.importorskip("tensorflow")
+    keras.config.set_floatx(floatx)
+    try:
+        layer = EncoderLayer(**BLOCK, attention_dropout=0.1, dtype=floatx)
+        with tf.GradientTape() as tape:
+            logits = layer(X, training=True)
+            loss = LabelSmoothedCrossEntropy(0.1)(IDS % 8, logits)
+        gradients = tape.gradient(loss, layer.trainable_weights)
+        assert {x.dtype.name for x in (logits, *gradients)} == {floatx}
+        assert all(np.all(np.isfinite(x)) for x in gradients)
+    finally:
+        keras.config.set_floatx("float32")
 
 
 def built(layer_class, **init_kwargs):
@@ -358,6 +394,18 @@ def test_in_mixed_precision_rows_are_rounded_and_not_the_whole_matrix(dtype):
     assert low and (10_000, 8) not in low
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_in_mixed_precision_ids_given_as_floats_are_not_rounded(dtype):
+    ids = np.array([[257, 2049, 4099]])
+    embedding = TokenEmbedding(5000, 8, dtype=dtype)
+    np.testing.assert_array_equal(embedding(ids.astype("float32")), embedding(ids))
+    model = small_model(vocab_size=5000, dtype=dtype)
+    as_ids, as_floats = (
+        model({"source_ids": x, "target_ids": x}) for x in (ids, ids.astype("float32"))
+    )
+    np.testing.assert_array_equal(as_floats, as_ids)
+
+
 @pytest.mark.parametrize("part", ["queries", "keys_and_values"])
 def test_parts_of_attention_refuse_symbolic_tensors(part):
     with pytest.raises(ValueError, match="call the layer itself: found the symbolic"):
@@ -387,3 +435,9 @@ def test_heads_that_do_not_divide_the_width_need_widths_of_their_own():
     with pytest.raises(ValueError, match="d_model=10, num_heads=3"):
         MultiHeadAttention(10, 3)
     assert MultiHeadAttention(10, 3, d_k=2, d_v=4).d_v == 4
+
+
+@pytest.mark.parametrize("num_heads", [0, -2])
+def test_attention_needs_a_head(num_heads):
+    with pytest.raises(ValueError, match=f"num_heads must be at least 1: found {num_heads}"):
+        EncoderLayer(8, num_heads, 12)

@@ -103,6 +103,15 @@ def test_evaluate_reports_the_same(metric_class):
     assert result[name] == pytest.approx(EXPECTED[metric_class], rel=1e-5)
 
 
+def test_callbacks_know_which_way_a_metric_is_better():
+    model = keras.Sequential([keras.Input((None, 7)), keras.layers.Dense(7)])
+    metrics = [TokenAccuracy(), Perplexity()]
+    model.compile("sgd", LabelSmoothedCrossEntropy(), metrics=metrics)
+    callbacks = [keras.callbacks.EarlyStopping(metric.name) for metric in metrics]
+    model.fit(LOGITS, LABELS, callbacks=callbacks, verbose=0)
+    assert [callback.monitor_op for callback in callbacks] == [ops.greater, ops.less]
+
+
 def test_uniform_logits_have_the_perplexity_of_the_vocabulary():
     perplexity = Perplexity()
     perplexity.update_state(LABELS, np.zeros((6, 5, 7)))

@@ -302,6 +302,22 @@ def test_a_batch_of_any_size_runs_in_one_graph():
     np.testing.assert_allclose(predicted, logits(model), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ([np.ones((2, 5))] * 2, "found list"),
+        ({"source_ids": np.ones((2, 5))}, "found {'source_ids': (2, 5)}"),
+        (dict.fromkeys(("source_ids", "target_ids"), np.ones(5)), "'target_ids': (5,)}"),
+    ],
+)
+def test_inputs_other_than_two_matrices_of_ids_are_refused(wrong, found):
+    with pytest.raises(ValueError) as error:
+        small_model()(wrong)
+    message = str(error.value)
+    assert "source_ids (batch, source_length) and target_ids (batch, target_length)" in message
+    assert found in message
+
+
 def test_only_the_first_ids_can_be_targets():
     model = small_model(vocab_size=13, target_vocab_size=7, share_embeddings=False)
     ids = keras.ops.ones((2, 5), "int32")

@@ -93,7 +93,8 @@ def _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share):
     probabilities = ops.exp(_below(logits, largest) - log_sum_exp[..., None])
     ids = ops.arange(logits.shape[-1], dtype="int32")
     is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)  # (..., vocab_size)
-    difference = probabilities - ops.where(is_label, peak + share, share)
+    at_label = ops.convert_to_tensor(peak + share, "float32")
+    difference = probabilities - ops.where(is_label, at_label, share)
     return ops.cast(difference * upstream[..., None], logits.dtype)
 
 

@@ -12,7 +12,8 @@ def scaled_mask(x, key, rate: float):
     """A float32 mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
     index = ops.reshape(ops.arange(ops.size(x), dtype="int32"), ops.shape(x))
     bits = ops.bitwise_and(hashed(index, key), 0x7FFFFFFF)
-    return ops.where(bits >= int(rate * 2**31), 1.0 / (1.0 - rate), 0.0)
+    factor = ops.convert_to_tensor(1.0 / (1.0 - rate), "float32")
+    return ops.where(bits >= int(rate * 2**31), factor, 0.0)
 
 
 @fused

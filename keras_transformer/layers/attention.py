@@ -64,8 +64,11 @@ def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
     """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
 
     Raises:
-        ValueError: `width` is not given, and `d_model` is not a multiple of `num_heads`.
+        ValueError: `num_heads` is below 1; or `width` is not given, and `d_model` is not a multiple
+            of `num_heads`.
     """
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1: found {num_heads}")
     if width is not None:
         return width
     if d_model % num_heads:
@@ -129,6 +132,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = dropout
         self.use_bias = use_bias
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.query = self._projection(num_heads * self.d_k, "query")
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
@@ -193,7 +197,7 @@ class MultiHeadAttention(keras.layers.Layer):
             ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.d_v)
         )
 
-    def compute_output_shape(self, query_shape, value_shape):
+    def compute_output_shape(self, query_shape, value_shape=None):
         return query_shape
 
     def get_config(self):

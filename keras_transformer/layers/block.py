@@ -11,6 +11,15 @@ from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.restricted_attention import RestrictedSelfAttention
 from keras_transformer.layers.self_attention import SelfAttention
 
+# The layer types, each with the argument that it alone needs.
+LAYER_TYPES = {
+    "attention": None,
+    "restricted": "radius",
+    "recurrent": None,
+    "convolutional": "kernel_size",
+    "separable": "kernel_size",
+}
+
 
 class TransformerBlock(keras.layers.Layer):
     """The base of encoder and decoder layers: hyperparameters and residual connections.
@@ -100,6 +109,7 @@ class TransformerBlock(keras.layers.Layer):
         self.causal = self.is_causal if causal is None else causal
         self.rotary = rotary
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.add_sublayers()
 
     def add_sublayers(self):
@@ -118,6 +128,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def new_self_attention(self, name):
         """Creates the self-attention, or the layer that replaces it for this `layer_type`."""
+        self._check_layer_type()
         options = {"causal": self.causal, "name": name}
         if self.rotary and self.layer_type not in ("attention", "restricted"):
             raise ValueError(f"rotary needs attention: found layer_type={self.layer_type!r}")
@@ -134,7 +145,19 @@ class TransformerBlock(keras.layers.Layer):
                 separable = self.layer_type == "separable"
                 options.update(separable=separable, dtype=self.dtype_policy)
                 return Convolution(self.d_model, self.kernel_size, **options)
-        raise ValueError(f"unknown layer_type {self.layer_type!r}")
+
+    def _check_layer_type(self):
+        if self.layer_type not in LAYER_TYPES:
+            expected = ", ".join(LAYER_TYPES)
+            raise ValueError(f"layer_type must be one of {expected}: found {self.layer_type!r}")
+        for name in ("radius", "kernel_size"):
+            value, is_needed = getattr(self, name), LAYER_TYPES[self.layer_type] == name
+            if (value is not None) != is_needed:
+                expected = "given" if is_needed else "left out"
+                raise ValueError(
+                    f"{name} must be {expected} where layer_type is {self.layer_type}: "
+                    f"found {value}"
+                )
 
     def new_attention(self, name, attention=MultiHeadAttention, **options):
         """Creates a multi-head attention of this block's widths."""

@@ -55,6 +55,7 @@ class Convolution(keras.layers.Layer):
         self.dilation_rate = dilation_rate
         self.causal = causal
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.convolution = (keras.layers.SeparableConv1D if separable else keras.layers.Conv1D)(
             d_model,
             kernel_size,

@@ -76,6 +76,9 @@ class DecoderLayer(TransformerBlock):
             self.feed_forward_norm,
         )
 
+    def compute_output_shape(self, x_shape, memory_shape=None):
+        return x_shape
+
     def call(self, x, memory, source_mask=None, training=None):
         def self_attention(x):
             return self.self_attention(x, training=training)
@@ -188,6 +191,9 @@ class Decoder(BlockStack):
 
     def build(self, x_shape, memory_shape=None):
         super().build(x_shape)
+
+    def compute_output_shape(self, x_shape, memory_shape=None):
+        return x_shape
 
     def call(self, x, memory, source_mask=None, training=None):
         for layer in self.layers:

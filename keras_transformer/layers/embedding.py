@@ -48,7 +48,7 @@ class TokenEmbedding(keras.layers.Layer):
         mask_zero: bool = False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.scale = scale
@@ -84,6 +84,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self(x, reverse=True)
 
     def _logits(self, x):
+        x = ops.cast(x, self.compute_dtype)
         if self._int8_matrix is None:
             matrix = ops.cast(self.embeddings, self.compute_dtype)
             logits = ops.matmul(x, ops.transpose(matrix))

@@ -40,6 +40,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = dropout
         self.activation = activation
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: d_model})
         self.hidden = keras.layers.Dense(
             d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )

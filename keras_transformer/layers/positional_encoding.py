@@ -42,6 +42,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.d_model = d_model
         self.interleave = interleave
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.built = True
 
     def call(self, x, start=0):
@@ -85,6 +86,7 @@ class LearnedPositions(keras.layers.Layer):
         self.d_model = d_model
         self.max_length = max_length
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
 
     def build(self, x_shape):
         self.table = self.add_weight(

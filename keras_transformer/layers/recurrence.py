@@ -36,6 +36,7 @@ class Recurrence(keras.layers.Layer):
         self.d_model = d_model
         self.causal = causal
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.forward = self._gru("forward")
         self.backward = None if causal else self._gru("backward")
 
