@@ -229,7 +229,9 @@ class Transformer(keras.Model):
         return self.target_embedding.logits(x)
 
     def load_own_variables(self, store):
-        """Loads nothing: all variables belong to layers; what else a file holds is for training."""
+        """Loads the variables of a subclass; what else a file holds is for training."""
+        own = filter(str.isdecimal, store.keys())
+        super().load_own_variables({key: store[key] for key in own})
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

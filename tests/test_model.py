@@ -11,6 +11,7 @@ from numpy_transformer import logits_of
 import keras_transformer as kt
 from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.decoding.search import TransformerSteps
+from keras_transformer.training import TrainableTransformer
 
 # Two sentence pairs of a batch; all four sides have different lengths.
 SOURCES = [[5, 9, 3, 12, 2], [7, 4, 2]]
@@ -282,6 +283,23 @@ def test_in_mixed_precision_weights_are_float32_and_logits_are_near(name):
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
     difference = np.abs(ops.cast(output, "float32") - model(inputs()))
     assert 0 < difference.mean() < 0.01 * np.abs(model(inputs())).max()
+
+
+@pytest.mark.parametrize("base", [kt.Transformer, TrainableTransformer])
+def test_a_subclass_saves_and_loads_its_own_weights(base, tmp_path):
+    class WithTemperature(base):
+        def build(self, input_shape=None):
+            super().build(input_shape)
+            self.temperature = self.add_weight(name="temperature", shape=(3,), initializer="ones")
+
+    config = small_model().config
+    model, loaded = WithTemperature(config), WithTemperature(config)
+    for one in (model, loaded):
+        one.build()
+    model.temperature.assign([1.0, 2.0, 3.0])
+    model.save_weights(tmp_path / "own.weights.h5")
+    loaded.load_weights(tmp_path / "own.weights.h5")
+    assert loaded.temperature.numpy().tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_model_in_mixed_precision_trains_and_loads_as_one(tmp_path):

@@ -197,6 +197,16 @@ def test_damaged_file_is_named(model_dir, name, read):
         getattr(model_dir, read)()
 
 
+def test_another_vocabulary_than_the_models_is_refused(model_dir, tokenizer):
+    path = model_dir.path / "vocabulary.model"
+    recorded = {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}
+    model_dir.save_training({**TRAINING, "data": recorded})
+    assert model_dir.load_tokenizer().pieces == tokenizer.pieces
+    path.write_bytes(path.read_bytes().replace(b"e", b"f"))
+    with pytest.raises(UserError, match=f"{path}: expected the vocabulary that the model was"):
+        model_dir.load_tokenizer()
+
+
 def test_training_is_recorded_anew(model_dir):
     model_dir.save_training({**TRAINING, "commands": ["train"]})
     assert json.loads((model_dir.path / "training.json").read_text())["commands"] == ["train"]

@@ -7,7 +7,7 @@ from helpers import small_model
 from keras import ops
 
 from keras_transformer.decoding import SearchOptions, score, search
-from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers import FeedForward, TokenEmbedding
 from keras_transformer.precision import PRECISIONS, in_precision
 
 SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]], "int32")
@@ -90,6 +90,15 @@ def test_int8_logits_of_nothing_are_the_biases():
     embedding.build((None, None))
     embedding.quantize("int8")
     np.testing.assert_array_equal(embedding.logits(np.zeros((1, 2, 4), "float32")), 0.0)
+
+
+def test_a_quantized_feed_forward_network_computes_the_same_in_training():
+    layer = FeedForward(16, 32, dropout=0.0)
+    x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    layer(x)
+    for dense in (layer.hidden, layer.output_projection):
+        dense.quantize("int8")
+    np.testing.assert_allclose(layer(x, training=True), layer(x), rtol=1e-5)
 
 
 def test_another_mode_of_quantization_is_refused():

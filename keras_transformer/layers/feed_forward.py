@@ -54,7 +54,7 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, training=None):
         # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
         rows = ops.reshape(x, (-1, self.d_model))  # (batch * length, d_model)
-        if training and self.activation == "relu":
+        if training and self.activation == "relu" and not self.hidden.quantization_mode:
             hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
             hidden = self.hidden(rows)

@@ -185,10 +185,20 @@ class ModelDir:
         return TransformerConfig.from_json(self._read(self._config), self._config)
 
     def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
-        """The model's tokenizer; raises `UserError` if there is no vocabulary."""
+        """The model's tokenizer.
+
+        Raises:
+            UserError: there is no vocabulary, or not the one that the model was trained with.
+        """
         for name, kind in tokenizer_kinds().items():
-            if (self.path / name).exists():
-                return kind.load(self.path / name)
+            path = self.path / name
+            if path.exists():
+                if self._recorded_digest() not in (None, vocabulary_digest(path.read_bytes())):
+                    raise UserError(
+                        f"{path}: expected the vocabulary that the model was trained with, found "
+                        "another one or a damaged one"
+                    )
+                return kind.load(path)
         return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
 
     def load_training(self) -> dict:
@@ -329,6 +339,12 @@ class ModelDir:
         ]
         if different:
             raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
+
+    def _recorded_digest(self) -> str | None:
+        """The digest of the vocabulary; imported models and models made by `fit` have none."""
+        with contextlib.suppress(UserError):
+            return self.load_training()["data"].get("vocabulary")
+        return None
 
     def _foreign_file(self) -> str | None:
         """The name of a file that is not ours; None after a killed `create`, which leaves none."""

@@ -321,11 +321,13 @@ class TrainableTransformer(Transformer):
 
     def save_own_variables(self, store):
         """Saves the variables of `update_state`, such as the moving average of the weights."""
+        super().save_own_variables(store)
         for name, variable in self.update_state.variables.items():
             store[name.replace("/", ".")] = variable
 
     def load_own_variables(self, store):
         """Loads those of them that the file holds: a file of a `Transformer` holds none."""
+        super().load_own_variables(store)
         saved = set(store.keys())
         for name, variable in self.update_state.variables.items():
             if name.replace("/", ".") in saved:
