@@ -165,7 +165,8 @@ def test_positions_that_are_added_to_no_embedding_are_refused(tokenizer, tmp_pat
 def one_layer(name):
     """A preset with one small layer on each side, and its own heads, width and positions."""
     small = dict(vocab_size=VOCAB_SIZE, num_encoder_layers=1, num_decoder_layers=1, d_ff=16)
-    return TransformerConfig.from_preset(name, **small, dropout=0.0, label_smoothing=0.0)
+    small.update(target_vocab_size=None, dropout=0.0, label_smoothing=0.0)
+    return TransformerConfig.from_preset(name, **small)
 
 
 # Presets that differ only in the number of layers or in training are the same here.

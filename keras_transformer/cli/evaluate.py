@@ -187,5 +187,5 @@ def check_outputs():
         if os.path.exists(path) and not os.path.isfile(path):
             raise UserError(f"{path}: expected a file to write to, found something else")
         if os.path.realpath(path) in taken:
-            raise UserError(f"{path}: expected a new file to write to, found an input or output")
+            raise UserError(f"{path}: expected a file of its own, found an input or another output")
         taken.add(os.path.realpath(path))

@@ -50,6 +50,7 @@ class LayerNormalization(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, x_shape):
+        self.input_spec = keras.InputSpec(axes={-1: x_shape[-1]})
         for name, initializer in (("gamma", "ones"), ("beta", "zeros")):
             weight = self.add_weight(
                 name=name, shape=x_shape[-1:], initializer=initializer, autocast=False
