@@ -22,7 +22,7 @@ def never(tokenizer, phrases):
     vocabulary = ops.arange(tokenizer.vocab_size, dtype="int32")
 
     def may_follow(ids):  # int32 (batch, beam_size, length), of which the last column is the latest
-        # A phrase may be longer than what there is so far.
+        # Padding on the left: a phrase may be longer than the symbols so far.
         ids = ops.pad(ids, [(0, 0), (0, 0), (longest, 0)], constant_values=-1)
         allowed = ops.ones(tokenizer.vocab_size, "bool")
         for *beginning, last in forbidden:

@@ -121,7 +121,7 @@ def take_renamed_flag(old: str, new: str, value: Any) -> None:
 
 
 def present(names: Iterable[str]) -> list[str]:
-    """Those of the flags that the command line has."""
+    """Returns the names of the flags that the command line gives."""
     return [name for name in names if FLAGS[name].present]
 
 
