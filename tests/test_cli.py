@@ -133,6 +133,13 @@ def test_a_mistyped_command_is_one_line_and_status_2(arguments, line):
     assert printed.startswith(line)
 
 
+def test_a_tilde_in_the_value_of_a_flag_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "flags").write_text("--steps=many\n")
+    [line] = run_process("train", "--flagfile=~/flags").stderr.decode().splitlines()
+    assert line.startswith("keras-transformer train: flag --steps=many: ")
+
+
 def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
     (tmp_path / "flags").write_bytes(b"--preset=caf\xe9\n")
     process = run_process("train", flagfile=tmp_path / "flags")

@@ -533,6 +533,18 @@ def test_evaluate_does_not_write_over_what_it_reads(corpus, trained, option):
     assert reference.read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["output", "json"])
+def test_evaluate_does_not_write_over_the_model(judge, tmp_path, without_translating, option):
+    model_dir = judge["model_dir"]
+    (tmp_path / "link").symlink_to(model_dir)
+    before = files_of(model_dir)
+    own = [path for path in before if path.parent.name != "report"]
+    for path in (*own, model_dir / "best" / "new", tmp_path / "link" / "config.json"):
+        message = refused("evaluate", **judge, **{option: path})
+        assert message == f"{path}: expected a file of its own, found one of --model_dir"
+    assert files_of(model_dir) == before
+
+
 # What `evaluate` refuses before it translates, and what it keeps if it fails afterwards.
 
 

@@ -651,6 +651,7 @@ def test_translations_longer_than_every_size_of_the_state_are_those_of_full_pass
         ({"extra_length": -1}, "extra_length"),
         ({"max_length": 0}, "max_length"),
         ({"min_length": 0}, "min_length"),
+        ({"min_length": 6, "max_length": 5}, "min_length must be at most max_length=5: found 6"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram"),
         ({"sample": True, "temperature": 0.0}, "temperature"),
         ({"sample": True, "top_k": -1}, "top_k"),

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from model_dirs import contents_of
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir, parallel_parts, train
+from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
@@ -206,6 +208,23 @@ def test_two_runs_do_not_write_to_one_folder(undisturbed):
         pytest.raises(UserError, match=rf"{undisturbed.path}: another training writes to it"),
     ):
         run(undisturbed.path)
+
+
+def test_a_run_leaves_the_folder_alone_that_took_the_place_of_its_own(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    count_step = Progress.on_train_batch_end
+
+    def count_step_and_replace(progress, *arguments):
+        count_step(progress, *arguments)
+        if progress.state.step == 4:
+            shutil.rmtree(path)
+            another.enter_context(ModelDir(path).locked())
+
+    monkeypatch.setattr(Progress, "on_train_batch_end", count_step_and_replace)
+    with contextlib.ExitStack() as another:
+        with pytest.raises(UserError, match=f"model_dir {path}: .* was removed or moved away$"):
+            run(path, validation_steps=5)
+        assert [file.name for file in path.iterdir()] == [".lock"]
 
 
 def test_a_lock_leaves_no_folder_where_nothing_was_made(tmp_path):

@@ -188,4 +188,7 @@ def check_outputs():
             raise UserError(f"{path}: expected a file to write to, found something else")
         if os.path.realpath(path) in taken:
             raise UserError(f"{path}: expected a file of its own, found an input or another output")
+        for folder in filter(None, FLAGS.model_dir):
+            if kt.ModelDir(folder).owns(path):
+                raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
         taken.add(os.path.realpath(path))

@@ -3,6 +3,8 @@
 import contextlib
 import difflib
 import importlib
+import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
@@ -85,10 +87,17 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
 
     app.run(
         lambda argv: _run(module, program, argv[1:]),
-        [program, *arguments],
+        [program, *map(_with_home, arguments)],
         flags_parser=parse,
     )
     raise AssertionError("unreachable: absl ends the process")
+
+
+def _with_home(argument):
+    """Replaces the ~ of `--model_dir=~/a,~/b`, which shells leave as it is."""
+    if not argument.startswith("-"):
+        return argument
+    return re.sub(r"(?<=[=,])~(?=/)", lambda _: os.path.expanduser("~"), argument)
 
 
 def _run(module, program, others):

@@ -48,7 +48,7 @@ class SearchOptions(Record):
         None, "maximum number of tokens of a translation; default: limited by extra_length only"
     )
     min_length: int = field(
-        1, "minimum number of tokens of a translation, unless the maximum is lower"
+        1, "minimum number of tokens of a translation, unless extra_length allows only fewer"
     )
     no_repeat_ngram: int = field(
         0, "forbid repeating any sequence of this many tokens; 0 allows it"
@@ -77,6 +77,9 @@ class SearchOptions(Record):
         if self.max_length is not None:
             self.expect_within("max_length", 1, LONGEST)
         self.expect_within("min_length", 1, LONGEST)
+        if self.max_length is not None:
+            is_less = self.min_length <= self.max_length
+            self.expect("min_length", is_less, f"at most max_length={self.max_length}")
         self.expect_within("no_repeat_ngram", 0, LONGEST_NGRAM)
         # Smaller temperatures would be 0 in float32.
         self.expect("temperature", self.temperature >= 1e-6, "at least 1e-6")

@@ -21,6 +21,9 @@ from keras_transformer.text_files import parse_json
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 
 _VOCABULARY = "vocabulary.model"
+# What a model_dir's own files and folders are called, except the report.
+_OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
+_OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 _RECORDED = {
     "options": dict,
     "data": dict,
@@ -114,11 +117,33 @@ class ModelDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"model_dir {self.path}: another training writes to it") from None
+            self._locked = os.fstat(lock.fileno())
             try:
                 yield
             finally:
-                if is_new and list(self.path.iterdir()) == [self._lock]:
+                if is_new and self._is_locked() and list(self.path.iterdir()) == [self._lock]:
                     shutil.rmtree(self.path)
+
+    def check_locked(self) -> None:
+        """Raises `UserError` if the folder is not the one that `locked` has locked.
+
+        It was removed or moved away; another training may have begun in its place.
+        """
+        if not self._is_locked():
+            raise UserError(
+                f"model_dir {self.path}: expected the folder that this training has locked, found "
+                "that it was removed or moved away"
+            )
+
+    def _is_locked(self):
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(self._lock), self._locked)
+        return False
+
+    def owns(self, path: str | os.PathLike) -> bool:
+        """Whether a path is one of this folder's own files, or lies in one of its own folders."""
+        inside = os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
+        return Path(inside).parts[0] in _OWN
 
     def recover(self) -> list[str]:
         """Cleans the folder up after a process was killed; see `Checkpoints.recover`."""

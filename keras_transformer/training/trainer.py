@@ -199,7 +199,10 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
             validation = Validation(state, log, options, judge, score, best, signals)
             callbacks.append(validation)
         if writes:
-            callbacks.append(save)
+            locked = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda *_: model_dir.check_locked()
+            )
+            callbacks = [locked, *callbacks, save]
         callbacks = CallbackList(callbacks, add_history=True, model=model)
         if writes:
             save.remove_outdated()
