@@ -17,7 +17,7 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.options import SearchOptions
 from keras_transformer.parsing import ParsingTokenizer
-from keras_transformer.training.tasks import learn_vocabulary
+from keras_transformer.training.vocabulary import learn_vocabulary
 from keras_transformer.translator import Translation
 
 LOSS = {"loss": 1.0, "perplexity": 2.0}

@@ -11,7 +11,7 @@ from workers import outputs, start_workers
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import ModelDir
-from keras_transformer.training.tasks import learn_vocabulary
+from keras_transformer.training.vocabulary import learn_vocabulary
 
 FIT = """
 import os, sys
@@ -109,14 +109,14 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
 ENDS = """
 import dataclasses, os, sys
 from pathlib import Path
-from keras_transformer.training import TrainingOptions, make_strategy, preparation, train, worker_of
+from keras_transformer.training import TrainingOptions, make_strategy, train, vocabulary, worker_of
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import ModelDir, TransformerConfig, UserError
 from keras_transformer.data import BuiltinPairs, TextPairs
 
 _, worker = worker_of(strategy)
 if worker:
-    del preparation.learn_vocabulary  # the chief learns it
+    del vocabulary.learn_vocabulary  # the chief learns it
 folder = Path(sys.argv[1])
 config = ModelDir(folder / "start-0").load_config()
 options = TrainingOptions(steps=2, tokens_per_batch=256, max_length=60)

@@ -12,20 +12,21 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.options.training import TrainingOptions
-from keras_transformer.parsing import TreebankPairs
-from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
+from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.model_dir import ModelDir, tokenizer_kinds, vocabulary_digest
+from keras_transformer.training.model_dir import ModelDir, vocabulary_digest
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
-from keras_transformer.training.tasks import learn_vocabulary
+from keras_transformer.training.vocabulary import (
+    chosen_vocabulary,
+    linearization_of,
+    vocabulary_of_chief,
+)
 
 # A lower precision pays off if a matrix product takes less than this share of its float32 time,
 # since tensors are converted around it.
 _PAYS_BELOW = 0.8
-# Fields of a configuration that may differ for a run that starts from the same weights.
-_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
 @dataclasses.dataclass
@@ -111,22 +112,19 @@ def prepare(
             if model_dir.exists() and not exact_vocab_size:
                 here = model_dir.load_config().vocab_size
                 config = dataclasses.replace(config, vocab_size=here)
-            if model_dir.exists() or start_from or vocabulary:
-                tokenizer = _existing_vocabulary(
-                    model_dir, config, options, train_pairs, start_from, vocabulary
-                )
-            else:
-                tokenizer = learn_vocabulary(
-                    train_pairs,
-                    config,
-                    vocab_type,
-                    options.lowercase,
-                    options.seed,
-                    exact_vocab_size,
-                )
+            tokenizer = chosen_vocabulary(
+                model_dir,
+                config,
+                options,
+                train_pairs,
+                vocab_type=vocab_type,
+                vocabulary=vocabulary,
+                start_from=start_from,
+                exact_size=exact_vocab_size,
+            )
     [policy] = (text.decode() for text in gather(strategy, policy.encode()) if text)
     options = dataclasses.replace(options, dtype_policy=policy)
-    tokenizer = _of_chief(tokenizer, strategy)
+    tokenizer = vocabulary_of_chief(tokenizer, strategy)
     if not exact_vocab_size:
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     if train_pairs.task == "translation":
@@ -137,7 +135,7 @@ def prepare(
         valid_corpus = None
         if valid_pairs is not None:
             valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
-        linearization = _linearization(train_pairs)
+        linearization = linearization_of(train_pairs)
         record = _record(
             model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from
         )
@@ -244,79 +242,6 @@ def precision_warning(policy: str) -> str | None:
         f"this processor, and conversions come on top: a new run is faster with "
         f"dtype_policy={better}"
     )
-
-
-def _existing_vocabulary(model_dir, config, options, train_pairs, start_from, vocabulary):
-    """The vocabulary of this model_dir, else the given one, else that of `start_from`.
-
-    Raises:
-        UserError: the model here or in `start_from` is another one, or cannot be trained further.
-    """
-    if model_dir.exists():
-        model_dir.check_trained_here()
-        tokenizer = model_dir.load_tokenizer()
-        _check_task(tokenizer, train_pairs, f"model_dir {model_dir.path}")
-        model_dir.check_same(config)
-        # As with `start_from`, the file is no longer needed, and may be missing.
-        if vocabulary and os.path.exists(vocabulary):
-            given = SubwordTokenizer.load(vocabulary)
-            if given.to_bytes() != tokenizer.to_bytes():
-                raise UserError(
-                    f"{model_dir.path}: expected the vocabulary {vocabulary}, found another"
-                )
-        return tokenizer
-    if vocabulary:
-        where = f"vocabulary={vocabulary}"
-        return _fitting(SubwordTokenizer.load(vocabulary), options, train_pairs, where)
-    start, where = ModelDir(start_from), f"start_from={os.fspath(start_from)}"
-    tokenizer = _fitting(start.load_tokenizer(), options, train_pairs, where)
-    theirs = start.load_config()
-    start.check_same(
-        dataclasses.replace(config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
-    )
-    return tokenizer
-
-
-def _linearization(pairs):
-    """The linearization of a treebank's trees; None for translation."""
-    return pairs.options.linearization if isinstance(pairs, TreebankPairs) else None
-
-
-def _check_task(tokenizer, pairs, where):
-    """Raises `UserError` unless the vocabulary is for the task of the pairs."""
-    if tokenizer.task != pairs.task:
-        raise UserError(
-            f"{where}: expected a model for {pairs.task}, found one for {tokenizer.task}"
-        )
-
-
-def _fitting(tokenizer, options, pairs, where):
-    """Returns the tokenizer; raises `UserError` unless it fits the pairs and the options."""
-    _check_task(tokenizer, pairs, where)
-    wanted = _linearization(pairs)
-    if wanted and tokenizer.linearization != wanted:
-        raise UserError(
-            f"{where}: expected a parser of linearization={wanted}, "
-            f"found one of {tokenizer.linearization}"
-        )
-    if tokenizer.lowercase != options.lowercase:
-        raise UserError(
-            f"{where}: expected a vocabulary of lowercase={options.lowercase}, "
-            f"found one of lowercase={tokenizer.lowercase}"
-        )
-    return tokenizer
-
-
-def _of_chief(tokenizer, strategy):
-    """Returns the chief's tokenizer on all workers; only the chief has one."""
-    content = (
-        b"" if tokenizer is None else f"{tokenizer.file_name}\n".encode() + tokenizer.to_bytes()
-    )
-    [content] = filter(None, gather(strategy, content))
-    if tokenizer is not None:
-        return tokenizer
-    name, _, content = content.partition(b"\n")
-    return tokenizer_kinds()[name.decode()].from_bytes(content)
 
 
 def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from):

@@ -3,64 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from keras_transformer.config import TransformerConfig
-from keras_transformer.data import SentencePairs
-from keras_transformer.errors import UserError
 from keras_transformer.evaluation import format_scores, translation_scores
 from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
 from keras_transformer.parsing import (
     ParsingTokenizer,
-    TreebankPairs,
     format_tree,
     search_defaults,
     trees_of,
 )
-from keras_transformer.tokenizers import SubwordTokenizer, Tokenizer
-from keras_transformer.tokenizers.subword import VocabularySizeError
-
-
-def learn_vocabulary(
-    pairs: SentencePairs,
-    config: TransformerConfig,
-    vocab_type: str | None = None,
-    lowercase: bool = False,
-    seed: int = 1,
-    exact: bool = True,
-) -> Tokenizer:
-    """Learns a vocabulary of the configuration's size from training pairs.
-
-    Args:
-        pairs: the training pairs.
-        config: the configuration of the model.
-        vocab_type: "bpe" or "unigram" subwords; default: "bpe". None for a parser.
-        lowercase: whether subwords ignore case.
-        seed: decides which sentences of a large corpus subwords are learned from.
-        exact: False for the nearest size that the sentences allow.
-
-    Raises:
-        UserError: the data do not allow this size, or `lowercase` is set for a parser.
-    """
-    if isinstance(pairs, TreebankPairs):
-        if lowercase:
-            raise UserError("lowercase: expected False for a parser, found True")
-        two_a_word = pairs.options.linearization == "words"
-        return ParsingTokenizer.learn(
-            pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
-        )
-    model_type: Any = vocab_type or "bpe"
-
-    def learn(vocab_size):
-        return SubwordTokenizer.train_from_sentences(
-            pairs.sentences(), vocab_size, model_type, lowercase, seed
-        )
-
-    try:
-        return learn(config.vocab_size)
-    except VocabularySizeError as error:
-        if exact:
-            raise
-        print(f"Vocabulary of {error.allowed:,}: the text does not allow {config.vocab_size:,}")
-        return learn(error.allowed)
+from keras_transformer.tokenizers import Tokenizer
 
 
 class Task(Protocol):
