@@ -1,8 +1,11 @@
 """Checkpoints: whole, verified and exact; and their mean (paper, section 6.1)."""
 
 import contextlib
+import hashlib
+import io
 import itertools
 import json
+import zipfile
 
 import keras
 import numpy as np
@@ -172,6 +175,43 @@ def test_checkpoint_without_one_of_its_files_is_refused(checkpoints, missing):
     (checkpoints.path(1) / missing).unlink()
     with pytest.raises(UserError, match=r"step-00000001: expected a checkpoint"):
         checkpoints.restore(new_model(), 1)
+
+
+def no_numbers(weights):
+    """Files in place of `state.npz` that hold something else than arrays of numbers."""
+    text = {name: np.full(weight.shape, "a") for name, weight in weights.items()}
+    objects = {name: np.full(weight.shape, None) for name, weight in weights.items()}
+    for arrays in (text, objects):
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        yield file.getvalue()
+    file = io.BytesIO()
+    np.save(file, np.zeros(3))
+    yield file.getvalue()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in weights:
+            archive.writestr(name, "no array")
+    yield from (file.getvalue(), file.getvalue()[:-30], b"", b"no archive")
+
+
+def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
+    """Its checksum is right: somebody else made the file."""
+    model = new_model()
+    checkpoints.save(model, 1)
+    folder = checkpoints.path(1)
+    with np.load(folder / "state.npz") as file:
+        weights = dict(file)
+    before = state(model)
+    for content in no_numbers(weights):
+        (folder / "state.npz").write_bytes(content)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["state.npz"] = hashlib.sha256(content).hexdigest()
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(UserError, match=r"state\.npz: .*expected") as error:
+            checkpoints.restore(model, 1)
+        assert "\n" not in str(error.value)
+        assert_same(state(model), before)
 
 
 @pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"model.weights'])

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,9 +185,12 @@ class Checkpoints:
 
         self._check_whole(step)
         path = self.path(step) / _STATE
-        with np.load(path) as state:
-            arrays = {name: state[name] for name in state.files if name in variables}
-            surplus = [name for name in state.files if name not in variables]
+        try:
+            with np.load(path) as state:
+                arrays = {n: np.asarray(state[n]) for n in state.files if n in variables}
+                surplus = [n for n in state.files if n not in variables]
+        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path}: expected arrays of numbers: {error}") from error
         _check_same_weights(path, variables, arrays, surplus)
         for name, variable in variables.items():
             variable.assign(arrays[name])
@@ -238,6 +242,8 @@ def _check_same_weights(path, variables, arrays, surplus):
             raise UserError(
                 f"{path}: state of another model: expected {shape} for {name}, found {found}"
             )
+        if arrays[name].dtype.kind not in "fiu":
+            raise UserError(f"{path}: expected numbers for {name}, found {arrays[name].dtype}")
     kind = next(iter(variables)).partition("/")[0]  # "weights", or "ema" for their average
     if weights := [name for name in surplus if name.startswith(f"{kind}/")]:
         raise UserError(f"{path}: state of another model: expected no {weights[0]}")
