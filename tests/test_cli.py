@@ -57,6 +57,10 @@ def test_help_loads_no_backend_and_explains_every_flag(command):
         assert len(line) <= 100, "a docstring with `\\` at the end of a line must be raw"
 
 
+def test_help_with_a_command_is_the_help_of_the_command():
+    assert help_of("help", "cost") == help_of("cost", "--help")
+
+
 def test_help_of_training_has_its_flags_in_groups():
     text, _ = help_of("train", "--help")
     headings = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1:] == ":"]
