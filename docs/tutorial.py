@@ -538,7 +538,7 @@ print(*sorted(path.name for path in model_dir.path.iterdir()))
 
 # %%
 version = translator.export(folder / "served")
-served = tf.saved_model.load(str(version))  # needs neither Keras nor keras_transformer
+served = tf.saved_model.load(str(version))  # needs only TensorFlow and TensorFlow Text
 answer = served.signatures["serving_default"](text=tf.constant(sources[:3]))
 
 for translation, score in zip(answer["translation"].numpy(), answer["score"].numpy(), strict=True):

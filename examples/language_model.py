@@ -41,12 +41,12 @@ history = model.fit(rows[:, :-1], rows[:, 1:], batch_size=32, epochs=epochs, ver
 
 
 def write(beginning, sampler):
-    """Goes on with a sentence: the sampler fills a row up to its length, or to the end symbol."""
+    """Continues a sentence: the sampler fills a row up to its length, or to the end symbol."""
     prompt = packer(tokenizer([beginning]), add_end_value=False)[:, :LENGTH]
     real = prompt != PAD_ID
 
     def next_token(row, cache, index):
-        return model(row)[:, index - 1], None, cache  # padding that follows is not looked at
+        return model(row)[:, index - 1], None, cache  # causal: the padding after it has no effect
 
     start = int(keras.ops.sum(real))
     row = sampler(next_token, prompt, index=start, mask=real, stop_token_ids=[END_ID], model=model)

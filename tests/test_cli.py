@@ -54,6 +54,11 @@ def test_help_loads_no_backend_and_explains_every_flag(command):
     for number, line in enumerate(lines):
         if line.startswith("  --"):
             assert lines[number + 1].startswith("      "), f"{line} has no help"
+        assert len(line) <= 100, "a docstring with `\\` at the end of a line must be raw"
+
+
+def test_help_with_a_command_is_the_help_of_the_command():
+    assert help_of("help", "cost") == help_of("cost", "--help")
 
 
 def test_help_of_training_has_its_flags_in_groups():
@@ -73,6 +78,12 @@ def test_help_shows_the_defaults_of_parsers():
     assert "those of its source (default: 300, or 0 for words)" in text
     text = " ".join(help_of("evaluate", "--help")[0].split())
     assert "1 is greedy decoding (default: 4; of parsers 21)" in text
+
+
+def test_help_of_a_repeated_flag_has_no_words_of_absl():
+    text = " ".join(help_of("serve", "--help")[0].split())
+    assert "name and path of a model to serve; may be repeated --host" in text
+    assert "such as https://a.org --poll_seconds" in text, "an empty default is none"
 
 
 def test_helpfull_adds_the_flags_of_absl():

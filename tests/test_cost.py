@@ -47,9 +47,19 @@ def inputs():
     return {name: tf.ones(shape, tf.int32) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize("preset", ["tiny", "B-dk16", "C-N2", "C-d256"])
-def test_the_forward_pass_is_counted_as_the_traced_graph_computes_it(preset):
-    config = TransformerConfig.from_preset(preset, vocab_size=1000)
+@pytest.mark.parametrize(
+    ("preset", "fields"),
+    [
+        ("tiny", {}),
+        ("B-dk16", {}),
+        ("C-N2", {}),
+        ("C-d256", {}),
+        ("tiny", {"share_embeddings": False, "target_vocab_size": 200}),
+        ("tiny", {"share_embeddings": False, "target_vocab_size": 2000}),  # all 1,000 of them
+    ],
+)
+def test_the_forward_pass_is_counted_as_the_traced_graph_computes_it(preset, fields):
+    config = TransformerConfig.from_preset(preset, vocab_size=1000, **fields)
     model = Transformer(config)
     model.build()
     counted = forward_flops(config, BATCH, SOURCE_LENGTH, TARGET_LENGTH)

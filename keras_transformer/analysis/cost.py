@@ -29,6 +29,7 @@ class ForwardFlops(NamedTuple):
 
     @property
     def total(self) -> int:
+        """The operations of all parts."""
         return sum(self)
 
 
@@ -70,7 +71,7 @@ def forward_flops(
         projections=2 * projected * config.d_model * heads_width,
         scores=2 * attended * heads_width,
         feed_forward=2 * positions * 2 * config.d_model * config.d_ff,
-        logits=2 * target * config.d_model * (config.target_vocab_size or config.vocab_size),
+        logits=2 * target * config.d_model * config.output_vocab_size,
     )
 
 

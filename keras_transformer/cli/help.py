@@ -54,7 +54,8 @@ def flag_text(name: str) -> str:
     """The help of a flag, with its default."""
     flag = FLAGS[name]
     text = (flag.help or "").removeprefix(f"<{_placeholder(flag)}>: ")  # absl repeats the choices
-    if flag.default not in (None, "") and "default: " not in text:
+    text = text.partition(";\n    repeat this option")[0]  # absl adds this
+    if flag.default not in (None, "", []) and "default: " not in text:
         text += f" (default: {str(flag.default_as_str)[1:-1]})"  # without its quotes
     return text
 

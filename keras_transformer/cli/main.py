@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     fill_closed_streams()
     print_any_text()
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name == "help" and rest:  # `help train` is `train --help`
+        name, rest = rest[0], ["--help"]
     if name in (*_HELP, *_HELP_FULL, "help"):
         _print_and_exit(PROGRAM, _overview())
     if name in ("--version", "-version"):

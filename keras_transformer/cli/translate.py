@@ -1,4 +1,4 @@
-"""Translates standard input to standard output, or files to files, line for line.
+r"""Translates standard input to standard output, or files to files, line for line.
 
   keras-transformer translate --model_dir=runs/en-de < test.en > test.de
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en

@@ -16,11 +16,6 @@ from keras_transformer.errors import UserError
 SPLITS = {"train": range(0, 90), "validation": range(90, 95), "test": range(95, 100)}
 
 
-def num_distinct_pairs() -> int:
-    """Number of sentence pairs in all splits together."""
-    return SENTENCES.count
-
-
 def builtin_pairs(split: str, num_pairs: int, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Generates distinct English-German sentence pairs, equal on every machine for equal arguments.
 

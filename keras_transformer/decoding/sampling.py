@@ -58,8 +58,7 @@ def sample(
 
     Each symbol is drawn from the softmax of `logits / temperature`, limited to the `top_k`
     likeliest symbols and, among these, to the likeliest of joint probability `top_p` (Holtzman et
-    al., 2020).
-    Scores are those that `beam_search` gives the same sequences.
+    al., 2020). Scores are those that `beam_search` gives the same sequences.
 
     The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`.
     They do not depend on the other sentences in the batch.

@@ -45,5 +45,5 @@ def read(cache, visible, positions):
     # (batch, beam_size, n, beam_size)
     paths = ops.take_along_axis(paths, existing[:, None, :, None], axis=2)
     paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)  # (batch, n, beam_size)
-    rows = ops.take_along_axis(rows, paths[..., None], axis=2)
+    rows = ops.take_along_axis(rows, paths[..., None], axis=2)  # (batch, n, beam_size, width)
     return ops.where((positions >= 0)[:, None, :, None], ops.swapaxes(rows, 1, 2), 0)

@@ -84,6 +84,7 @@ class Convolution(keras.layers.Layer):
         """Computes one position of every beam, as `SelfAttention.step` does."""
         batch, beam_size = ops.shape(x)[:2]
         cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
+        # (batch, reach + 1)
         reached = position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")
         x = read(cache, visible, reached)  # (batch, beam_size, reach + 1, d_model)
         x = self.convolution(ops.reshape(x, (batch * beam_size, self.reach + 1, self.d_model)))

@@ -47,7 +47,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     def call(self, x, start=0):
         positions = ops.cast(_positions(start, ops.shape(x)[1]), "float32")  # (batch or 1, length)
-        frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)
+        frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)  # (d_model / 2,)
+        # (batch or 1, length, d_model / 2)
         angles = positions[..., None] * ops.convert_to_tensor(frequencies, "float32")
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else -2)
         encoding = ops.reshape(pairs, (*ops.shape(positions), self.d_model))

@@ -59,9 +59,9 @@ class Recurrence(keras.layers.Layer):
         attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         # A copy, because Keras would apply a mask attached to the caller's tensor.
-        states = self.forward(ops.copy(x))
+        states = self.forward(ops.copy(x))  # (batch, length, d_model)
         if self.backward:
-            mirrored = _mirrored(ops.shape(x), attention_mask)
+            mirrored = _mirrored(ops.shape(x), attention_mask)  # (batch, length, 1)
             backward = self.backward(ops.take_along_axis(x, mirrored, axis=1))
             states = states + ops.take_along_axis(backward, mirrored, axis=1)
         return states

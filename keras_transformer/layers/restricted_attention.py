@@ -89,13 +89,14 @@ class RestrictedSelfAttention(SelfAttention):
     def _band(self, size):
         """Masks keys beyond the radius: boolean (query in the block, key in its neighbourhood)."""
         end = size if self.causal else 2 * size
-        distances = ops.arange(-size, end) - ops.arange(size)[:, None]
+        distances = ops.arange(-size, end) - ops.arange(size)[:, None]  # (size, size + end)
         farthest = 0 if self.causal else self.radius
         return (distances >= -self.radius) & (distances <= farthest)
 
     def step(self, x, position, cache, visible):
         size, beam_size = ops.shape(cache["keys"])[-2:]
         near = ops.arange(size, dtype="int32") >= position[:, None] - self.radius  # (batch, size)
+        # (batch, 1, 1, size * beam_size)
         near = ops.repeat(near[:, None, None], beam_size, axis=-1)
         return super().step(x, position, cache, visible & near)
 
@@ -121,5 +122,6 @@ def _neighbourhoods(x, size, blocks, before=0, after=0):
     x = ops.pad(x, [(0, 0), (0, 0), (before * size, missing + after * size), (0, 0)])
     x = ops.reshape(x, (batch, heads, before + blocks + after, size, width))
     span = before + 1 + after
+    # (batch, heads, blocks, span * size, width)
     x = ops.concatenate([x[:, :, i : i + blocks] for i in range(span)], axis=3)
     return ops.reshape(ops.swapaxes(x, 1, 2), (batch * blocks, heads, span * size, width))

@@ -17,7 +17,7 @@ class Task(Hashable, Protocol):
 
     @property
     def servable(self) -> Servable:
-        """The model and signature that compute the rows."""
+        """The model that computes the rows."""
         ...
 
     def __call__(self, rows: Sequence[Any]) -> list[Any]:

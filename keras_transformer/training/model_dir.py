@@ -177,6 +177,12 @@ class ModelDir:
     ) -> None:
         """Writes a model that was trained elsewhere to a new folder, atomically.
 
+        Args:
+            model: a built model, such as one trained by `fit`.
+            tokenizer: its vocabulary.
+            target_lang: two-letter code of the target language, for `evaluate`; None if unknown.
+            command: how the model was made, to record in the model_dir.
+
         Raises:
             UserError: the folder is not empty.
         """

@@ -50,7 +50,7 @@ class UpdateState:
         }
 
     def adapt_loss_scale(self, is_finite) -> None:
-        """Halves the scale after a gradient that is not finite, doubles it after many finite."""
+        """Halves the scale after a gradient that is not finite; doubles it after many that are."""
         if not self.scales_loss:
             return
         updates = tf.where(is_finite, self._finite_updates.value + 1, 0)
