@@ -34,9 +34,9 @@ class _ModelName(Convertor[str]):
 
 
 class _Version(Convertor[int]):
-    """A version number that fits into 64 bits."""
+    """A version number, of at most as many digits as 64 bits have."""
 
-    regex = "[0-9]{1,18}"
+    regex = "[0-9]{1,19}"
 
     def convert(self, value: str) -> int:
         return int(value)
