@@ -211,6 +211,22 @@ def test_limits_are_answered_by_their_status():
     server.batcher.close()
 
 
+def test_a_compressed_body_is_refused_as_such():
+    client, server = serving(Doing())
+    headers = {"Content-Encoding": "gzip"}
+    response = client.post(f"{EN_DE}:predict", content=b"\x1f\x8b", headers=headers)
+    message = "expected a body without Content-Encoding, found gzip"
+    assert error_of(response) == (415, message)
+    server.batcher.close()
+
+
+def test_a_path_with_a_slash_too_many_is_not_redirected():
+    client, server = serving(Doing())
+    response = client.get("/healthz/", headers={"Host": "elsewhere"}, follow_redirects=False)
+    assert error_of(response) == (404, "Not Found")
+    server.batcher.close()
+
+
 def test_a_body_is_counted_as_it_comes():
     client, server = serving(Doing(), max_body_bytes=1000)
     taken = []

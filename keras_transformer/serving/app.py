@@ -133,7 +133,9 @@ def create_app(
     if keys:
         middleware.append(Middleware(RequireKey, keys))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # its address would be made of what the client sends
+    return app
 
 
 async def _user_error(request, error):
