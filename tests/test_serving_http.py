@@ -171,11 +171,13 @@ def test_what_is_no_request_is_refused(sent):
 
 @pytest.fixture
 def log(caplog):
-    """`caplog`, which gets uvicorn's records even after a command has taken them."""
-    logger = logging.getLogger("uvicorn")
-    logger.addHandler(caplog.handler)
+    """`caplog`, which gets the records of libraries even after a command has taken them."""
+    loggers = [logging.getLogger(name) for name in ("asyncio", "uvicorn")]
+    for logger in loggers:
+        logger.addHandler(caplog.handler)
     yield caplog
-    logger.removeHandler(caplog.handler)
+    for logger in loggers:
+        logger.removeHandler(caplog.handler)
 
 
 @pytest.mark.parametrize("answered_first", [False, True])
