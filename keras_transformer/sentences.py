@@ -1,6 +1,6 @@
 """Conversion of any iterable of sentences to a list."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_transformer.errors import UserError
@@ -20,18 +20,22 @@ def as_list(sentences: Iterable[str | bytes], what: str = "sentences") -> list[A
         >>> as_list(line.upper() for line in ["yes", "no"])
         ['YES', 'NO']
     """
+    return list(each(sentences, what))
+
+
+def each(sentences: Iterable[str | bytes], what: str = "sentences") -> Iterator[Any]:
+    """Yields the sentences that `as_list` would list; raises the same errors, when it is read."""
     if hasattr(sentences, "__array__"):
         sentences = sentences.__array__().tolist()
     if isinstance(sentences, str | bytes):
         raise UserError(f"expected a list of {what}, found a single string")
     if not isinstance(sentences, Iterable):
         raise UserError(f"expected a list of {what}, found {type(sentences).__name__}")
-    sentences = list(sentences)
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str | bytes):
             kind = type(sentence).__name__
             raise UserError(f"expected {what} that are strings, found {kind} at index {number}")
-    return sentences
+        yield sentence
 
 
 def as_text(
@@ -42,3 +46,8 @@ def as_text(
         sentence.decode("utf-8", errors) if isinstance(sentence, bytes) else sentence
         for sentence in as_list(sentences, what)
     ]
+
+
+def utf_8(sentence: str | bytes) -> bytes:
+    """Encodes a sentence in UTF-8; a lone surrogate becomes a question mark."""
+    return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence

@@ -23,11 +23,6 @@ def expect_at_least(least: int, name: str, value: int) -> None:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 
-def utf_8(sentence: str | bytes) -> bytes:
-    """Encodes a sentence in UTF-8; a lone surrogate becomes a question mark."""
-    return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
-
-
 def one_line(text: str) -> str:
     """Removes line breaks, which a model can spell in bytes."""
     return " ".join(text.split())

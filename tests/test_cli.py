@@ -127,7 +127,15 @@ def test_every_field_is_a_flag_listed_once(command, records):
             "keras-transformer translate: expected --model_dir, found none; "
             "see keras-transformer translate --help",
         ),
-        (["train", "--steps=many"], "keras-transformer train: flag --steps=many: "),
+        (
+            ["train", "--steps=1e3"],
+            "keras-transformer train: flag --steps=1e3: expected an integer",
+        ),
+        (["train", "--dropout=x"], "keras-transformer train: flag --dropout=x: expected a number"),
+        (
+            ["train", "--report=x"],
+            "keras-transformer train: flag --report=x: expected true or false",
+        ),
         (["train", "--best_by=luck"], "keras-transformer train: flag --best_by=luck: "),
         (
             ["train", "--noreport=3"],

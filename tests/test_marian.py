@@ -273,7 +273,12 @@ def test_missing_or_damaged_vocabulary_is_refused(tokenizer, tmp_path):
     with pytest.raises(UserError, match=r"vocabulary\.zip: .*No such file"):
         MarianTokenizer.load(path)
     content = tokenizer.to_bytes()
-    for damaged in (b"", b"PK", content[:-100], content.replace(b"vocab.json", b"vocab.yaml")):
+    method = content.index(b"PK\1\2") + 10  # how the first file was compressed
+    unknown, deflated = (
+        content[:method] + bytes([number]) + content[method + 1 :] for number in (99, 8)
+    )
+    renamed = content.replace(b"vocab.json", b"vocab.yaml")
+    for damaged in (b"", b"PK", content[:-100], renamed, unknown, deflated):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"vocabulary\.zip: expected a zip file of source"):
             MarianTokenizer.load(path)
@@ -559,10 +564,13 @@ def test_ids_of_their_own_for_the_target_are_refused(copy):
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json"])
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
-def test_damaged_json_is_named(copy, name, content):
-    (copy / name).write_bytes(content)
-    assert f"{name}: expected JSON" in one_line(copy)
+def test_damaged_json_is_named(copy, name):
+    (copy / name).write_bytes(b"{")
+    assert f"{name}:1: not JSON: " in one_line(copy)
+    (copy / name).write_bytes(b"\xff")
+    assert f"{name}: expected UTF-8 text: " in one_line(copy)
+    (copy / name).write_bytes(b"[" * 100_000)
+    assert f"{name}: not JSON that can be read: " in one_line(copy)
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json"])

@@ -123,6 +123,9 @@ TAKE_SENTENCES = {
     "align": lambda translator, parser, value: translator.align(value, ["Ja"]),
     "parse": lambda translator, parser, value: parser.parse(value),
     "encode": lambda translator, parser, value: translator.tokenizer.encode(value),
+    "vocabulary": lambda translator, parser, value: SubwordTokenizer.train_from_sentences(
+        value, 340
+    ),
     "hypotheses": lambda translator, parser, value: translation_scores(value, ["Ja"]),
     "references": lambda translator, parser, value: translation_scores(["Ja"], value),
     "moses": lambda translator, parser, value: moses.tokenize(value, "en"),
@@ -150,9 +153,18 @@ def test_what_is_no_list_of_strings_is_refused_in_one_line(translator, parser, t
         TAKE_SENTENCES[take](translator, parser, value)
 
 
-def test_a_vocabulary_is_not_learned_from_the_letters_of_a_string():
-    with pytest.raises(UserError, match="found a single string"):
-        SubwordTokenizer.train_from_sentences("The girls sleep.", 340)
+def test_a_lone_surrogate_is_a_question_mark(translator, tokenizer):
+    # Python strings may have them, for example the names of files that are not UTF-8.
+    broken, mended = ["The girls \udcff sleep."], ["The girls ? sleep."]
+    assert translator(broken) == translator(mended)
+    assert translator.score(broken, broken) == translator.score(mended, mended)
+    np.testing.assert_array_equal(tokenizer.encode(broken).ids, tokenizer.encode(mended).ids)
+    text = list(BuiltinPairs("train", 300).sentences())
+    first, second = (
+        SubwordTokenizer.train_from_sentences(text + sentences, 340)
+        for sentences in (broken, mended)
+    )
+    assert first.to_bytes() == second.to_bytes()
 
 
 def test_a_list_is_a_copy():

@@ -34,6 +34,8 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     en_de, export = runs / "en-de", runs / "export"
     assert "found neither" in refused("serve")
     assert "expected the folder of a trained model" in refused("serve", model_dir=tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    assert "Too many levels of symbolic links" in refused("serve", model_dir=tmp_path / "loop")
     assert "found SavedModels" in refused("serve", model_dir=f"{en_de},{export}")
     assert "two models named en-de" in refused("serve", model_dir=en_de, model=f"en-de={en_de}")
     assert "NAME=PATH" in refused("serve", model=en_de)
@@ -68,7 +70,7 @@ def test_what_is_not_installed_is_named(runs, monkeypatch):
     assert message.endswith("pip install 'keras-transformer[serve]'")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.slow
 def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
     options = {"model_dir": runs / "en-de", "model": f"trees={runs}/parser", "port": 0}

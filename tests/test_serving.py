@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import dataclasses
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers import run_python
 from serving_world import SENTENCES, SOON, Doing, only_version, tiny_translator
 from starlette.testclient import TestClient
 
@@ -211,6 +213,22 @@ def test_limits_are_answered_by_their_status():
     server.batcher.close()
 
 
+def test_a_compressed_body_is_refused_as_such():
+    client, server = serving(Doing())
+    headers = {"Content-Encoding": "gzip"}
+    response = client.post(f"{EN_DE}:predict", content=b"\x1f\x8b", headers=headers)
+    message = "expected a body without Content-Encoding, found gzip"
+    assert error_of(response) == (415, message)
+    server.batcher.close()
+
+
+def test_a_path_with_a_slash_too_many_is_not_redirected():
+    client, server = serving(Doing())
+    response = client.get("/healthz/", headers={"Host": "elsewhere"}, follow_redirects=False)
+    assert error_of(response) == (404, "Not Found")
+    server.batcher.close()
+
+
 def test_a_body_is_counted_as_it_comes():
     client, server = serving(Doing(), max_body_bytes=1000)
     taken = []
@@ -327,6 +345,21 @@ def test_each_request_is_a_line_of_the_log(caplog):
         "tokens": 3,
     }
     server.batcher.close()
+
+
+def test_libraries_log_lines_of_json_too():
+    script = """
+import logging, sys
+from absl import logging as of_tensorflow
+from keras_transformer.serving.logs import log_to_stderr
+sys.stderr = sys.stdout
+log_to_stderr()
+of_tensorflow.warning("many\\ngraphs")
+logging.getLogger("asyncio").error("a lost connection")
+"""
+    lines = [json.loads(line) for line in run_python(script).splitlines()]
+    found = [(line["level"], line["event"]) for line in lines]
+    assert found == [("warning", "many\ngraphs"), ("error", "a lost connection")]
 
 
 def test_a_model_that_loads_is_not_ready():

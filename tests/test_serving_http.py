@@ -1,6 +1,7 @@
 """Real sockets: slow, rude and many clients do not keep others from their answers."""
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -152,6 +153,8 @@ def wait_until(holds):
         b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
         b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",  # a proxy may read 5 bytes as its body
         b"GET /x HTTP/1.1\r\n" + b"a: b\r\n" * 10_000,
         b"GET /x HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
     ],
@@ -159,8 +162,47 @@ def wait_until(holds):
 def test_what_is_no_request_is_refused(sent):
     with serving(read_timeout=3) as (_, port), connected(port) as client:
         client.sendall(sent)
-        assert status_of(rest(client)) in (None, 400, 404, 431)
+        received = rest(client)
+        assert status_of(received) in (None, 400, 404)
+        if received:
+            assert json.loads(received.partition(b"\r\n\r\n")[2]).keys() == {"error"}
         assert answers(port)
+
+
+@pytest.fixture
+def log(caplog):
+    """`caplog`, which gets the records of libraries even after a command has taken them."""
+    loggers = [logging.getLogger(name) for name in ("asyncio", "uvicorn")]
+    for logger in loggers:
+        logger.addHandler(caplog.handler)
+    yield caplog
+    for logger in loggers:
+        logger.removeHandler(caplog.handler)
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(answered_first, log):
+    start = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    nonsense = b"zz\r\n"
+    with serving() as (_, port), connected(port) as client:
+        client.sendall(start if answered_first else start + nonsense)
+        received = client.recv(65536)
+        if answered_first:
+            client.sendall(nonsense)
+        received += rest(client)
+        assert status_of(received) == (404 if answered_first else 400)
+        assert answers(port)
+    assert not [record for record in log.records if record.levelno > logging.WARNING]
+
+
+def test_an_upgrade_that_is_not_offered_is_ignored_in_silence(log):
+    upgrade = (
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n"
+    )
+    with serving() as (_, port), connected(port) as client:
+        client.sendall(upgrade)
+        assert status_of(rest(client)) == 200
+    assert not [record for record in log.records if record.name.startswith("uvicorn")]
 
 
 def test_a_connection_closed_in_the_middle_harms_none():

@@ -152,14 +152,25 @@ def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
 
 
 def test_versions_are_folders_with_numbers(tmp_path):
-    for name in ("1", "12", "007", ".partial-3", "two", "\u0663"):
+    largest = 2**63 - 1
+    for name in ("1", "12", "007", ".partial-3", "two", "\u0663", f"{largest}", f"{largest + 1}"):
         (tmp_path / name).mkdir()
     (tmp_path / "9").write_text("a file")
+    (tmp_path / "1" / "dangling").symlink_to("nothing")
     before = saved_model_versions(tmp_path)
-    assert sorted(before) == [1, 7, 12]
+    assert sorted(before) == [1, 7, 12, largest]
     (tmp_path / "12" / "saved_model.pb").write_bytes(b"x")
     after = saved_model_versions(tmp_path)
     assert after[12] != before[12] and after[1] == before[1]
+
+
+def test_a_version_with_leading_zeros_is_loaded_from_its_folder(tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(sources, "SavedModelServable", lambda path: loaded.append(path) or Doing())
+    (tmp_path / "007").mkdir()
+    model = sources.saved_model("m", str(tmp_path))
+    model.refresh()
+    assert loaded == [tmp_path / "007"] and model.current[0] == 7
 
 
 def test_the_content_of_a_folder_tells_an_export_from_a_model_dir(tmp_path):

@@ -37,6 +37,12 @@ COMMANDS = {
 }
 _HELP = ("-h", "-?", "-help", "--help", "-helpshort", "--helpshort")
 _HELP_FULL = ("-helpfull", "--helpfull")
+# How Python and absl say that the value of a flag is not of the kind that is expected.
+_EXPECTED = {
+    "invalid literal for int()": "an integer",
+    "could not convert string to float": "a number",
+    "Non-boolean argument to boolean flag": "true or false",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -160,6 +166,10 @@ def _explained(error, program):
     if "must have a value other than None" in str(error):
         missing = str(error).partition("--")[2].partition("=")[0]
         return f"expected --{missing}, found none; see {program} --help"
+    for reason, expected in _EXPECTED.items():
+        if reason in str(error):
+            flag = str(error).partition(reason)[0].rstrip(" :('")
+            return f"{flag}: expected {expected}"
     return str(error)
 
 

@@ -13,6 +13,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.model import Transformer
+from keras_transformer.text_files import parse_json
 from keras_transformer.tokenizers.marian import MarianTokenizer
 
 _FILES = ("config.json", "source.spm", "target.spm", "vocab.json")
@@ -142,9 +143,10 @@ def _check_one_vocabulary(folder):
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: expected JSON: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+    return parse_json(text, path)
 
 
 def _configuration(marian, tokenizer, folder) -> TransformerConfig:

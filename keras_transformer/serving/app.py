@@ -34,9 +34,9 @@ class _ModelName(Convertor[str]):
 
 
 class _Version(Convertor[int]):
-    """A version number that fits into 64 bits."""
+    """A version number, of at most as many digits as 64 bits have."""
 
-    regex = "[0-9]{1,18}"
+    regex = "[0-9]{1,19}"
 
     def convert(self, value: str) -> int:
         return int(value)
@@ -133,7 +133,9 @@ def create_app(
     if keys:
         middleware.append(Middleware(RequireKey, keys))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # its address would be made of what the client sends
+    return app
 
 
 async def _user_error(request, error):

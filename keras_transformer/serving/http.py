@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -17,10 +18,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
 
-_TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b'Content-Length: 33\r\nConnection: close\r\n\r\n{"error": "too many connections"}'
-)
+
+def _refusal(status: str, reason: str) -> bytes:
+    """The answer of a connection that is then closed, and never reaches the application."""
+    body = json.dumps({"error": reason})
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
+    ).encode()
+
+
+_TOO_MANY = _refusal("503 Service Unavailable", "too many connections")
+_MALFORMED = _refusal("400 Bad Request", "expected an HTTP/1.1 request, found a malformed one")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -68,12 +77,16 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Makes SIGTERM and SIGINT end the server once it has answered its current requests."""
+        """Makes signals end the server once it has answered its current requests.
+
+        They are SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed); one that the server
+        was started to ignore, as by `nohup`, stays ignored.
+        """
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
             loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, self.stop)
-            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                loop.add_signal_handler(signal.SIGINT, self.stop)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, self.stop)
         yield
 
     def stop(self) -> None:
@@ -91,6 +104,18 @@ def _allow_open_files(connections):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+class _Requests(h11.Connection):
+    """Refuses a request with two lengths: a proxy may have read the other one (RFC 9112, 6.1)."""
+
+    def next_event(self):
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
+        return event
+
+
 class _Connection(H11Protocol):
     """A connection that a slow client cannot hold open.
 
@@ -101,6 +126,7 @@ class _Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
+        self.conn = _Requests(h11.SERVER)
         self._max_connections = self.limit_concurrency or 0
         self.limit_concurrency = None  # else uvicorn would check it too, its own way
 
@@ -118,6 +144,15 @@ class _Connection(H11Protocol):
             self._start_clock()
         self.conn.receive_data(data)
         self.handle_events()  # stops the timer when it finds a request
+
+    def _should_upgrade(self) -> bool:
+        return False  # uvicorn would log how to install WebSockets, which this server has not
+
+    def send_400_response(self, msg: str) -> None:
+        # Uvicorn would answer as plain text, and fail if the application has answered already.
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(_MALFORMED)
+        self.transport.close()
 
     def _start_clock(self):
         self._unset_keepalive_if_required()

@@ -21,7 +21,7 @@ class _JsonLines(logging.Formatter):
 
 
 def log_to_stderr(access: bool = True) -> None:
-    """Makes the server, and uvicorn below it, log lines of JSON to standard error.
+    """Makes the server and its libraries log lines of JSON to standard error.
 
     Args:
         access: whether to log each request, too.
@@ -35,6 +35,7 @@ def log_to_stderr(access: bool = True) -> None:
     }
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-    for name in ("keras_transformer.serving", "uvicorn"):
+    # TensorFlow logs by absl, for example that it traces a graph for another set of options.
+    for name in ("keras_transformer.serving", "uvicorn", "asyncio", "absl"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

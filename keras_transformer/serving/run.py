@@ -24,7 +24,7 @@ def serve(
     keys: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
 ) -> None:
-    """Serves models until SIGTERM or SIGINT, and then still answers the current requests.
+    """Serves models until SIGTERM, SIGINT or SIGHUP, and then still answers the current requests.
 
     Args:
         models: the models to serve. While they are loaded, the server reports that it is not ready.

@@ -18,8 +18,8 @@ from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
-from keras_transformer.sentences import as_text
-from keras_transformer.translation import Translation, utf_8
+from keras_transformer.sentences import as_text, utf_8
+from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
 
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names

@@ -146,7 +146,8 @@ class Server:
 
         Raises:
             UserError: the body is not strict JSON.
-            HTTPException: 413, the body is too large; 408, it arrives too slowly.
+            HTTPException: 413, the body is too large; 408, it arrives too slowly; 415, it is
+                compressed.
         """
         return await asyncio.to_thread(parse_json, await self._body(request))
 
@@ -155,6 +156,10 @@ class Server:
         too_large = HTTPException(413, f"expected a body of at most {limit} bytes, found more")
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
+        coding = request.headers.get("content-encoding", "identity")
+        if coding.lower() != "identity":
+            message = f"expected a body without Content-Encoding, found {coding[:80]}"
+            raise HTTPException(415, message, {"Accept-Encoding": "identity"})
         body = bytearray()
         try:
             async with asyncio.timeout(self.options.read_timeout):

@@ -1,5 +1,6 @@
 """Sources of models: a model_dir, several as an ensemble, or a folder of SavedModels."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from keras_transformer.serving.servable import (
     SavedModelServable,
     TranslatorServable,
 )
-from keras_transformer.serving.versions import Model, saved_model_versions
+from keras_transformer.serving.versions import (
+    Model,
+    saved_model_folders,
+    saved_model_versions,
+)
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
@@ -41,7 +46,7 @@ def default_name(paths: Sequence[str]) -> str:
     """
     if not paths or not paths[0]:
         raise UserError("expected --model_dir to name something, found nothing")
-    return _checked(Path(paths[0]).resolve().name)
+    return _checked(Path(os.path.realpath(paths[0])).name)  # `resolve` fails for a loop of links
 
 
 def _checked(name):
@@ -63,7 +68,7 @@ def has_saved_models(path: str) -> bool:
     if (folder / "saved_model.pb").exists():
         raise UserError(f"{path}: expected the folder of all versions, found one: {folder.name}")
     is_model_dir = (folder / "config.json").exists()
-    return folder.is_dir() and not is_model_dir and bool(saved_model_versions(folder))
+    return folder.is_dir() and not is_model_dir and bool(saved_model_folders(folder))
 
 
 def saved_model(name: str, path: str) -> Model:
@@ -72,7 +77,7 @@ def saved_model(name: str, path: str) -> Model:
     return Model(
         name,
         lambda: saved_model_versions(folder),
-        lambda version: SavedModelServable(folder / str(version)),
+        lambda version: SavedModelServable(saved_model_folders(folder)[version]),
     )
 
 

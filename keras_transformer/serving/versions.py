@@ -1,5 +1,6 @@
 """Chooses the version that answers: the only one of a model_dir, or the highest in a folder."""
 
+import contextlib
 import gc
 import logging
 import threading
@@ -100,25 +101,35 @@ def _described(error):
     return message if isinstance(error, UserError) else f"{type(error).__name__}: {message}"
 
 
-def saved_model_versions(folder: Path) -> dict[int, Hashable]:
-    """The versions that TensorFlow Serving sees in a folder, each with the state of its files.
+def saved_model_folders(folder: Path) -> dict[int, Path]:
+    """The versions that TensorFlow Serving sees in a folder: names that are 64-bit integers.
 
     Example:
-        >>> Path("export/en-de/1").mkdir(parents=True)
-        >>> list(saved_model_versions(Path("export/en-de")))
-        [1]
+        >>> Path("export/en-de/001").mkdir(parents=True)
+        >>> saved_model_folders(Path("export/en-de"))
+        {1: PosixPath('export/en-de/001')}
     """
     return {
-        int(path.name): tuple(_state_of_files(path))
+        int(path.name): path
         for path in folder.iterdir()
-        if path.name.isascii() and path.name.isdecimal() and path.is_dir()
+        if path.name.isascii() and path.name.isdecimal() and int(path.name) < 2**63
+        if path.is_dir()
+    }
+
+
+def saved_model_versions(folder: Path) -> dict[int, Hashable]:
+    """The versions in a folder, each with the state of its files."""
+    return {
+        version: tuple(_state_of_files(path))
+        for version, path in saved_model_folders(folder).items()
     }
 
 
 def _state_of_files(path):
     for file in sorted(path.rglob("*")):
-        about = file.stat()
-        yield str(file), about.st_size, about.st_mtime_ns
+        with contextlib.suppress(OSError):  # a temporary file that has gone, or a dangling link
+            about = file.stat()
+            yield str(file), about.st_size, about.st_mtime_ns
 
 
 def warm_up(servable: Servable) -> None:

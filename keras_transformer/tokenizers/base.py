@@ -12,7 +12,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
 from keras_transformer.ragged import Ragged
-from keras_transformer.sentences import as_list
+from keras_transformer.sentences import as_list, utf_8
 
 PAD_ID = 0
 """The id of padding."""
@@ -88,7 +88,7 @@ class Tokenizer(tf.Module):
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
         """Tokenises many sentences by `tokenize` or `tokenize_target`, to NumPy arrays."""
         tokenize = self.tokenize_target if is_target else self.tokenize
-        ids = tokenize(tf.constant(as_list(sentences), tf.string))
+        ids = tokenize(tf.constant([utf_8(text) for text in as_list(sentences)], tf.string))
         return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -14,6 +15,9 @@ from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 _LANGUAGE = r"(?s)^(>>[^<>\s]+<<)?.*$"
 _SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
+
+# What reading a damaged zip file of JSON raises; unknown compression is a RuntimeError.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError)
 
 
 class MarianTokenizer(Tokenizer):
@@ -99,9 +103,9 @@ class MarianTokenizer(Tokenizer):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 source, target, vocabulary = map(archive.read, (_SOURCE, _TARGET, _VOCABULARY))
             return cls(source, target, json.loads(vocabulary))
-        except (zipfile.BadZipFile, KeyError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
+        except UserError:
+            raise
+        except _DAMAGED as error:
             raise UserError(
                 f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}: {error}"
             ) from error

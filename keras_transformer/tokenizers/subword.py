@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import UserError
 from keras_transformer.ragged import Ragged
-from keras_transformer.sentences import as_list
+from keras_transformer.sentences import as_list, each, utf_8
 from keras_transformer.text_files import read_lines
 from keras_transformer.tokenizers.base import (
     END_ID,
@@ -166,7 +166,7 @@ class SubwordTokenizer(Tokenizer):
     @classmethod
     def train_from_sentences(
         cls,
-        sentences: Iterable[str],
+        sentences: Iterable[str | bytes],
         vocab_size: int,
         model_type: Literal["bpe", "unigram"] = "bpe",
         lowercase: bool = False,
@@ -178,8 +178,6 @@ class SubwordTokenizer(Tokenizer):
         The same sentences, arguments and seed give the same vocabulary in every process. A
         sentence longer than 16,384 bytes is left out.
         """
-        if isinstance(sentences, str | bytes):
-            raise UserError("expected a list of sentences, found a single string")
         model, failures = io.BytesIO(), []
 
         def watched():
@@ -219,7 +217,7 @@ class SubwordTokenizer(Tokenizer):
         return self.tokenize(text)
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
-        return self._sentencepiece.encode(as_list(sentences))
+        return self._sentencepiece.encode([utf_8(text) for text in as_list(sentences)])
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
         return self._sentencepiece.merges.resplit(sentences, dropout, random)
@@ -270,10 +268,9 @@ def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
         yield drawn.pop()
 
 
-def _usable(sentences: Iterable[str]) -> Iterator[bytes]:
+def _usable(sentences: Iterable[str | bytes]) -> Iterator[bytes]:
     """Yields the sentences that SentencePiece accepts, in UTF-8."""
-    for sentence in sentences:
-        encoded = sentence.encode()
+    for encoded in map(utf_8, each(sentences)):
         if 0 < len(encoded) <= _MAX_BYTES:
             yield encoded
 
