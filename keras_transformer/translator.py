@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,8 +109,10 @@ class Translator:
         sentence_ids = tf.TensorSpec([None], tf.int32)
         self._search_ids = self._compiled([ids, num_slots, sentence_ids])
         self._search_ids_from_prefix = self._compiled([ids, num_slots, sentence_ids, ids])
-        self._score_ids = tf.function(self._score, [ids, ids], autograph=False)
-        self._detokenize = tf.function(tokenizer.detokenize, [ids], autograph=False)
+        # Partials, because TensorFlow counts the traces of a method over all objects: it would warn
+        # about retracing after a few translators.
+        self._score_ids = tf.function(partial(self._score), [ids, ids], autograph=False)
+        self._detokenize = tf.function(partial(tokenizer.detokenize), [ids], autograph=False)
 
     def with_options(self, options: SearchOptions) -> "Translator":
         """Returns a translator with the same models and vocabulary, but other options.
@@ -368,7 +371,7 @@ class Translator:
         # For XLA each shape is another program; TensorFlow's own function takes all shapes.
         # Autograph is off because it takes time and has nothing to convert.
         return tf.function(
-            self._search,
+            partial(self._search),  # see `__init__`
             None if self.jit_compile else signature,
             jit_compile=self.jit_compile,
             autograph=False,

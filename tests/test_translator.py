@@ -197,23 +197,32 @@ class Echo(Translator):
     """A translator that returns its input, so that it compiles quickly."""
 
     def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
-        return source_ids[:, None], tf.zeros([source_ids.shape[0], 1])
+        return source_ids[:, None], tf.zeros([tf.shape(source_ids)[0], 1])
+
+
+@pytest.fixture
+def warnings():
+    """What TensorFlow logs during a test."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    yield records
+    tf.get_logger().removeHandler(handler)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_compiling_warns_of_nothing(model, tokenizer, workers):
-    records = []
-    handler = logging.Handler()
-    handler.emit = records.append
-    tf.get_logger().addHandler(handler)
-    try:
-        echo = Echo(model, tokenizer, jit_compile=True, workers=workers, tokens_per_batch=1)
-        sentences = ["house " * n for n in (1, 5, 10, 15, 25, 40, 60, 90)]
-        assert echo(sentences) == [sentence.strip() for sentence in sentences]
-    finally:
-        tf.get_logger().removeHandler(handler)
-    # Warnings for other functions come from the many translators of these tests.
-    assert [record for record in records if "_search" in record.getMessage()] == []
+def test_compiling_warns_of_nothing(model, tokenizer, workers, warnings):
+    echo = Echo(model, tokenizer, jit_compile=True, workers=workers, tokens_per_batch=1)
+    sentences = ["house " * n for n in (1, 5, 10, 15, 25, 40, 60, 90)]
+    assert echo(sentences) == [sentence.strip() for sentence in sentences]
+    assert warnings == []
+
+
+def test_several_translators_warn_of_nothing(model, tokenizer, warnings):
+    for _ in range(6):
+        assert Echo(model, tokenizer)(["house"]) == ["house"]
+    assert warnings == []
 
 
 # Sentences translated together, compared with one at a time.
