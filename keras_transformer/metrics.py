@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import value_of
+from keras_transformer.backend.fused import sum_dtype, value_of
 from keras_transformer.backend.fused_losses import token_nll
 from keras_transformer.backend.replicas import sum_over_replicas
 from keras_transformer.losses import labels_and_logits, per_token
@@ -15,8 +15,9 @@ class _TokenMean(keras.metrics.Metric):
     def __init__(self, name, pad_id, dtype):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = pad_id
-        self.total = self.add_variable((), "zeros", name="total")
-        self.tokens = self.add_variable((), "zeros", name="tokens")
+        # float16 ends at 65,504 tokens, less than some batches have.
+        self.total = self.add_variable((), "zeros", sum_dtype(self), name="total")
+        self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = labels_and_logits(y_true, y_pred)
@@ -111,7 +112,7 @@ class TokenCount(keras.metrics.Metric):
     def __init__(self, name: str = "target_tokens", pad_id: int = 0, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = pad_id
-        self.tokens = self.add_variable((), "zeros", name="tokens")
+        self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         self.tokens.assign_add(ops.sum(_real_tokens(y_true, self.pad_id, sample_weight)))

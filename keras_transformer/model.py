@@ -40,8 +40,10 @@ def _expect_ids(inputs):
     found = type(inputs).__name__
     if isinstance(inputs, dict):
         found = {name: tuple(ids.shape) for name, ids in inputs.items()}
-        if all(len(found.get(name, ())) == 2 for name in names):
+        ragged = [name for name in names if getattr(inputs.get(name), "ragged_rank", None)]
+        if not ragged and all(len(found.get(name, ())) == 2 for name in names):
             return
+        found.update({name: f"ragged {found[name]}" for name in ragged})
     raise ValueError(
         "inputs must be a dictionary of source_ids (batch, source_length) and target_ids "
         f"(batch, target_length): found {found}"

@@ -14,6 +14,7 @@ from keras_transformer import LabelSmoothedCrossEntropy
 from keras_transformer.layers import (
     Decoder,
     DecoderLayer,
+    Dropout,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -178,6 +179,46 @@ def test_layers_and_loss_train_in_any_default_dtype(floatx):
         keras.config.set_floatx("float32")
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_layer_in_float64_has_the_gradient_of_finite_differences(training):
+    """Sums in float32 would change the differences in the third digit."""
+    tf = pytest.importorskip("tensorflow")
+    layer = DecoderLayer(**BLOCK | NO_DROPOUT | {"d_k": 4}, rotary=True, dtype="float64")
+    x, memory, direction = rng.normal(size=(3, 2, 5, 8))
+    layer(x, memory)
+    randomise(layer)
+
+    def value(x):
+        return ops.sum(ops.sin(layer(x, memory, training=training)))
+
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = value(x)
+    step = 1e-6
+    difference = (value(x + step * direction) - value(x - step * direction)) / (2 * step)
+    expected = np.sum(tape.gradient(loss, x) * direction)
+    assert float(difference) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_batch_without_rows_has_a_gradient_of_zero():
+    tf = pytest.importorskip("tensorflow")
+    layer = DecoderLayer(**BLOCK, attention_dropout=0.1)
+    with tf.GradientTape() as tape:
+        output = layer(X[:0], MEMORY[:0], training=True)
+        loss = ops.sum(output)
+    assert output.shape == (0, 5, 8)
+    for gradient in tape.gradient(loss, layer.trainable_weights):
+        np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
+
+
+def test_dropout_in_float64_divides_in_float64():
+    pytest.importorskip("tensorflow")
+    x = rng.normal(size=(2, 5, 8))
+    dropped = np.array(Dropout(0.3, dtype="float64")(x, training=True))
+    np.testing.assert_allclose(dropped, np.where(dropped == 0, 0, x / 0.7), rtol=1e-14)
+
+
 def built(layer_class, **init_kwargs):
     layer = layer_class(**init_kwargs)
     layer.build(X.shape)
@@ -289,6 +330,9 @@ def test_sinusoids_are_the_formula():
     layer = PositionalEncoding(8)
     np.testing.assert_allclose(layer(np.zeros((1, 50, 8), "float32"))[0], table, atol=1e-5)
     np.testing.assert_allclose(layer(X) - X, np.stack([table[:5]] * 2), atol=1e-6)
+    if keras.backend.backend() == "tensorflow":  # the others have no float64 by default
+        exact = PositionalEncoding(8, dtype="float64")(np.zeros((1, 50, 8)))[0]
+        np.testing.assert_allclose(exact, table, atol=1e-14)
 
 
 def test_sines_may_come_before_all_cosines():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import sys
 
 import keras
@@ -256,8 +257,9 @@ def test_saved_and_loaded_it_is_the_same(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.zip"]
     loaded = MarianTokenizer.load(tmp_path / "vocabulary.zip")
-    assert loaded.to_bytes() == tokenizer.to_bytes()
-    assert loaded.tokenize(SOURCE).to_list() == tokenizer.tokenize(SOURCE).to_list()
+    for same in (loaded, pickle.loads(pickle.dumps(tokenizer))):
+        assert same.to_bytes() == tokenizer.to_bytes()
+        assert same.tokenize(SOURCE).to_list() == tokenizer.tokenize(SOURCE).to_list()
 
 
 def test_it_outlives_a_new_random_seed_and_a_cleared_session(tokenizer):

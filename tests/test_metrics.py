@@ -103,6 +103,19 @@ def test_evaluate_reports_the_same(metric_class):
     assert result[name] == pytest.approx(EXPECTED[metric_class], rel=1e-5)
 
 
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16"])
+def test_many_tokens_are_summed_exactly_in_any_default_dtype(floatx):
+    keras.config.set_floatx(floatx)
+    try:
+        metrics = [TokenAccuracy(), Perplexity(), TokenCount()]
+        for metric in metrics:
+            metric.update_state(np.tile(LABELS, (100, 100)), np.tile(LOGITS, (100, 100, 1)))
+        expected = [EXPECTED[TokenAccuracy], EXPECTED[Perplexity], 10_000 * REAL.sum()]
+        assert [float(metric.result()) for metric in metrics] == pytest.approx(expected, rel=1e-4)
+    finally:
+        keras.config.set_floatx("float32")
+
+
 def test_callbacks_know_which_way_a_metric_is_better():
     model = keras.Sequential([keras.Input((None, 7)), keras.layers.Dense(7)])
     metrics = [TokenAccuracy(), Perplexity()]

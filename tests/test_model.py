@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from helpers import run_python, small_model
 from keras import ops
 from layer_checks import check_weights_moved
@@ -326,6 +327,10 @@ def test_a_batch_of_any_size_runs_in_one_graph():
         ([np.ones((2, 5))] * 2, "found list"),
         ({"source_ids": np.ones((2, 5))}, "found {'source_ids': (2, 5)}"),
         (dict.fromkeys(("source_ids", "target_ids"), np.ones(5)), "'target_ids': (5,)}"),
+        (
+            {"source_ids": tf.ragged.constant([[5, 2], [2]]), "target_ids": np.ones((2, 3))},
+            "found {'source_ids': 'ragged (2, None)', 'target_ids': (2, 3)}",
+        ),
     ],
 )
 def test_inputs_other_than_two_matrices_of_ids_are_refused(wrong, found):

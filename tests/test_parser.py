@@ -1,6 +1,7 @@
 """Parsing as translation: treebanks as pairs, the vocabulary, sentences to trees."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -167,9 +168,10 @@ def test_a_saved_vocabulary_is_the_same(pairs, tmp_path):
     tokenizer = learn(pairs, target_vocab_size=40)
     tokenizer.save(tmp_path / "vocabulary.json")
     loaded = ParsingTokenizer.load(tmp_path / "vocabulary.json")
-    assert loaded.pieces == tokenizer.pieces
     text = tf.constant(["The dogs do n't talk ."])
-    assert loaded.tokenize(text).to_list() == tokenizer.tokenize(text).to_list()
+    for same in (loaded, pickle.loads(pickle.dumps(tokenizer))):
+        assert same.pieces == tokenizer.pieces
+        assert same.tokenize(text).to_list() == tokenizer.tokenize(text).to_list()
     twice = json.loads(tokenizer.to_bytes()) | {"symbols": ["NP)", "NP)"]}
     for content in (
         *(b"{}", b"[1]", b"\x00", b'{"words": 1}', b"[" * 100_000),

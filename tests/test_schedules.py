@@ -50,6 +50,18 @@ def test_the_optimizer_applies_the_rate_of_each_update_to_that_update():
         assert before - float(weight.value) == pytest.approx(expected, rel=1e-5)
 
 
+def test_n_times_the_warm_up_gives_updates_of_n_accumulated_gradients_the_same_rates():
+    expected = InverseSquareRootSchedule.with_peak(0.1, d_model=64, warmup_steps=3)
+    schedule = InverseSquareRootSchedule.with_peak(0.1, d_model=64, warmup_steps=2 * 3)
+    optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
+    weight = keras.Variable(0.0)
+    for step in range(6):
+        before = float(weight.value)
+        for _ in range(2):
+            optimizer.apply([keras.ops.ones(())], [weight])
+        assert before - float(weight.value) == pytest.approx(float(expected(step)), rel=1e-5)
+
+
 def test_configuration_gives_back_the_same_schedule_within_its_optimizer():
     schedule = InverseSquareRootSchedule(64, warmup_steps=20, factor=0.5)
     optimizer = keras.optimizers.Adam(schedule, beta_2=0.98)

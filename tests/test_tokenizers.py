@@ -1,6 +1,8 @@
 """A subword vocabulary: any text to ids and back, in-graph; wrong input fails in one line."""
 
+import copy
 import gzip
+import pickle
 
 import keras
 import numpy as np
@@ -138,6 +140,12 @@ def test_saved_and_loaded_vocabulary_is_the_same(tokenizer, tmp_path):
     tokenizer.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["vocabulary.model"]
     assert SubwordTokenizer.load(path).model == tokenizer.model
+
+
+def test_a_pickled_or_copied_vocabulary_is_the_same(tokenizer):
+    for copied in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
+        assert copied.model == tokenizer.model
+        assert copied(SENTENCES).to_list() == tokenizer(SENTENCES).to_list()
 
 
 def test_training_again_gives_the_same_vocabulary(tokenizer):

@@ -1,6 +1,7 @@
 """Functions compiled into few passes over memory, where the backend can."""
 
 import functools
+import operator
 from collections.abc import Callable
 
 import keras
@@ -67,9 +68,15 @@ def value_of(variable):
     return tf.convert_to_tensor(ops.convert_to_tensor(variable))  # Keras's leaves it a variable
 
 
+def sum_dtype(x) -> str:
+    """The dtype of sums for a tensor or metric `x`: float32, or float64 if its dtype is that."""
+    return keras.backend.result_type(x.dtype, "float32")
+
+
 def fused_sum(x, axis: int):
     """Sums over an axis, which is kept with length 1; for use in a `fused` function."""
-    return _by_halves(ops.add, ops.sum, x, axis)
+    # Not `ops.add`, which fails on TensorFlow for tensors without rows.
+    return _by_halves(operator.add, ops.sum, x, axis)
 
 
 def fused_max(x, axis: int):

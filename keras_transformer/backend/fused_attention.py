@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused, fused_sum
+from keras_transformer.backend.fused import custom_gradient, fused, fused_sum, sum_dtype
 
 # Stands for minus infinity before the softmax, so that a fully masked row gives equal weights
 # instead of NaN.
@@ -19,13 +19,13 @@ def fused_attention_weights(queries, keys, mask=None):
 def _softmax(scores, mask, scale):
     @custom_gradient
     def softmax(scores):
-        scaled = ops.where(mask, ops.cast(scores, "float32") * scale, MINUS_INFINITY)
+        scaled = ops.where(mask, ops.cast(scores, sum_dtype(scores)) * scale, MINUS_INFINITY)
         # (batch, heads, query, key)
         weights = ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)
 
         def gradient(upstream):
-            upstream = ops.cast(upstream, "float32")
-            p = ops.cast(weights, "float32")
+            upstream = ops.cast(upstream, sum_dtype(scores))
+            p = ops.cast(weights, sum_dtype(scores))
             mean = fused_sum(upstream * p, axis=-1)  # (batch, heads, query, 1)
             # A masked score has no gradient, even in a fully masked row, where its weight is not 0.
             return ops.cast(ops.where(mask, (upstream - mean) * p * scale, 0.0), scores.dtype)

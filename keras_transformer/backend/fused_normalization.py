@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused, fused_sum
+from keras_transformer.backend.fused import custom_gradient, fused, fused_sum, sum_dtype
 
 
 @fused
@@ -11,11 +11,11 @@ def fused_normalized(x, gamma, beta, epsilon):
 
     @custom_gradient
     def normalized(x, gamma, beta):
-        mean = _mean(ops.cast(x, "float32"))  # (..., 1)
-        scale = ops.rsqrt(_mean(ops.square(ops.cast(x, "float32") - mean)) + epsilon)
+        mean = _mean(ops.cast(x, sum_dtype(x)))  # (..., 1)
+        scale = ops.rsqrt(_mean(ops.square(ops.cast(x, sum_dtype(x)) - mean)) + epsilon)
 
         def gradient(upstream):
-            upstream = ops.cast(upstream, "float32")
+            upstream = ops.cast(upstream, sum_dtype(x))
             standard = _standardized(x, mean, scale)
             g = upstream * gamma  # (..., width)
             x_gradient = (g - _mean(g) - standard * _mean(g * standard)) * scale
@@ -31,7 +31,7 @@ def fused_normalized(x, gamma, beta, epsilon):
 
 
 def _standardized(x, mean, scale):
-    return (ops.cast(x, "float32") - mean) * scale
+    return (ops.cast(x, sum_dtype(x)) - mean) * scale
 
 
 def _mean(x):

@@ -2,17 +2,17 @@
 
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused
+from keras_transformer.backend.fused import custom_gradient, fused, sum_dtype
 
 # Odd numbers whose products mix the bits of a 32-bit integer well.
 _MULTIPLIERS = (-1640531527, 0x21F0AAAD, 0x735A2D97)
 
 
 def scaled_mask(x, key, rate: float):
-    """A float32 mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
+    """A mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
     index = ops.reshape(ops.arange(ops.size(x), dtype="int32"), ops.shape(x))
     bits = ops.bitwise_and(hashed(index, key), 0x7FFFFFFF)
-    factor = ops.convert_to_tensor(1.0 / (1.0 - rate), "float32")
+    factor = ops.convert_to_tensor(1.0 / (1.0 - rate), sum_dtype(x))
     return ops.where(bits >= int(rate * 2**31), factor, 0.0)
 
 
@@ -45,7 +45,7 @@ def dropped_sum(x, y, key, rate):
 
 
 def _times_mask(x, key, rate):
-    return ops.cast(ops.cast(x, "float32") * scaled_mask(x, key, rate), x.dtype)
+    return ops.cast(ops.cast(x, sum_dtype(x)) * scaled_mask(x, key, rate), x.dtype)
 
 
 def hashed(x, key):

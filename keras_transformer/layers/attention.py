@@ -5,6 +5,7 @@ import functools
 import keras
 from keras import ops
 
+from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import combined_mask
@@ -25,8 +26,8 @@ def attention_weights(queries, keys, mask=None):
     """
     d_k = queries.shape[-1]
     scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
-    # float32 under every dtype policy: bfloat16 sums of many small weights do not reach one.
-    scaled = ops.cast(scores, "float32") * d_k**-0.5
+    # At least float32: bfloat16 sums of many small weights do not reach one.
+    scaled = ops.cast(scores, sum_dtype(scores)) * d_k**-0.5
     if mask is not None:
         scaled = ops.where(mask, scaled, MINUS_INFINITY)
     return ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)

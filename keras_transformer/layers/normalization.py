@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_normalization import fused_normalized
 
 
@@ -10,14 +11,14 @@ def normalized(x, gamma, beta, epsilon: float):
     """Normalises the last axis: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
     Args:
-        x: (..., width), of any float dtype; the sums are float32.
-        gamma, beta: float32 (width,).
+        x: (..., width), of any float dtype; the sums are float32, or float64 if `x` is.
+        gamma, beta: (width,), of the dtype of the sums.
         epsilon: keeps rows without variance finite.
 
     Returns:
         A tensor like `x`.
     """
-    centred = ops.cast(x, "float32")
+    centred = ops.cast(x, sum_dtype(x))
     centred = centred - ops.mean(centred, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)  # (..., 1)
     return ops.cast(centred * ops.rsqrt(variance + epsilon) * gamma + beta, x.dtype)
@@ -25,9 +26,10 @@ def normalized(x, gamma, beta, epsilon: float):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LayerNormalization(keras.layers.Layer):
-    """Normalises the last axis in float32: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
+    """Normalises the last axis: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
-    The result is that of `keras.layers.LayerNormalization`; training takes few passes over memory.
+    The sums are float32, or float64 if `x` is. The result is that of
+    `keras.layers.LayerNormalization`; training takes few passes over memory.
 
     Args:
         epsilon: keeps rows without variance finite.
@@ -58,7 +60,7 @@ class LayerNormalization(keras.layers.Layer):
             setattr(self, name, weight)
 
     def call(self, x, training=False):
-        weights = [ops.cast(weight.value, "float32") for weight in (self.gamma, self.beta)]
+        weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
         # Only in training: an exported model must not need XLA.
         return (fused_normalized if training else normalized)(x, *weights, self.epsilon)
 

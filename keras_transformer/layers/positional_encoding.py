@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.rows import take_rows
 
 
@@ -46,10 +47,11 @@ class PositionalEncoding(keras.layers.Layer):
         self.built = True
 
     def call(self, x, start=0):
-        positions = ops.cast(_positions(start, ops.shape(x)[1]), "float32")  # (batch or 1, length)
+        dtype = sum_dtype(x)
+        positions = ops.cast(_positions(start, ops.shape(x)[1]), dtype)  # (batch or 1, length)
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)  # (d_model / 2,)
         # (batch or 1, length, d_model / 2)
-        angles = positions[..., None] * ops.convert_to_tensor(frequencies, "float32")
+        angles = positions[..., None] * ops.convert_to_tensor(frequencies, dtype)
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else -2)
         encoding = ops.reshape(pairs, (*ops.shape(positions), self.d_model))
         return x + ops.cast(encoding, x.dtype)
@@ -123,10 +125,11 @@ def rotated(x, positions=None):
     length, width = ops.shape(x)[2:]
     positions = ops.arange(length)[None] if positions is None else positions
     frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
-    frequencies = ops.convert_to_tensor(frequencies, "float32")
-    angles = ops.cast(positions, "float32")[:, None, :, None] * frequencies
+    dtype = sum_dtype(x)
+    frequencies = ops.convert_to_tensor(frequencies, dtype)
+    angles = ops.cast(positions, dtype)[:, None, :, None] * frequencies
     cos, sin = ops.cos(angles), ops.sin(angles)  # (batch or 1, 1, length or 1, width / 2)
-    pairs = ops.cast(ops.reshape(x, (*ops.shape(x)[:3], width // 2, 2)), "float32")
+    pairs = ops.cast(ops.reshape(x, (*ops.shape(x)[:3], width // 2, 2)), dtype)
     even, odd = pairs[..., 0], pairs[..., 1]  # (batch, heads, length, width / 2) each
     turned = ops.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
     return ops.cast(ops.reshape(turned, ops.shape(x)), x.dtype)

@@ -137,6 +137,10 @@ class Tokenizer(tf.Module):
         """Reads the result of `to_bytes`; raises `UserError` if it is not a vocabulary."""
         raise NotImplementedError
 
+    def __reduce__(self):
+        """Pickles and copies the file's content: TensorFlow's tables cannot be pickled."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
     def check_fits(self, config: TransformerConfig) -> None:
         """Raises `UserError` unless a model of this configuration has these ids."""
         for name in ("vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"):
