@@ -169,19 +169,8 @@ def test_what_is_no_request_is_refused(sent):
         assert answers(port)
 
 
-@pytest.fixture
-def log(caplog):
-    """`caplog`, which gets the records of libraries even after a command has taken them."""
-    loggers = [logging.getLogger(name) for name in ("asyncio", "uvicorn")]
-    for logger in loggers:
-        logger.addHandler(caplog.handler)
-    yield caplog
-    for logger in loggers:
-        logger.removeHandler(caplog.handler)
-
-
 @pytest.mark.parametrize("answered_first", [False, True])
-def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(answered_first, log):
+def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(answered_first, caplog):
     start = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     nonsense = b"zz\r\n"
     with serving() as (_, port), connected(port) as client:
@@ -192,17 +181,17 @@ def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(answer
         received += rest(client)
         assert status_of(received) == (404 if answered_first else 400)
         assert answers(port)
-    assert not [record for record in log.records if record.levelno > logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
-def test_an_upgrade_that_is_not_offered_is_ignored_in_silence(log):
+def test_an_upgrade_that_is_not_offered_is_ignored_in_silence(caplog):
     upgrade = (
         b"GET /healthz HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n"
     )
     with serving() as (_, port), connected(port) as client:
         client.sendall(upgrade)
         assert status_of(rest(client)) == 200
-    assert not [record for record in log.records if record.name.startswith("uvicorn")]
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_a_connection_closed_in_the_middle_harms_none():
