@@ -13,7 +13,8 @@ _REPLACED = ".replaced"
 
 def partial_path(path: Path) -> Path:
     """The temporary name of `path` until it is complete."""
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+    begin = os.fsdecode(os.fsencode(path.name)[:200])  # file systems allow 255 bytes in a name
+    return path.with_name(f".{begin}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager

@@ -31,6 +31,14 @@ def test_file_appears_once_the_block_has_ended(tmp_path):
     assert contents(tmp_path) == {"config.json": "{}"}
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 127, "日" * 85])
+def test_a_name_may_be_as_long_as_file_systems_allow(tmp_path, name):
+    with whole_file(tmp_path / name) as partial:
+        partial.write_text("{}")
+        assert is_partial(partial)
+    assert contents(tmp_path) == {name: "{}"}
+
+
 def test_file_replaces_the_old_one_only_then(tmp_path):
     (tmp_path / "config.json").write_text("old")
     with whole_file(str(tmp_path / "config.json")) as partial:
