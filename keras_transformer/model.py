@@ -76,6 +76,8 @@ class Transformer(keras.Model):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs):
+        if not isinstance(config, TransformerConfig):
+            raise TypeError(f"config must be a TransformerConfig: found {type(config).__name__}")
         super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
         self.config = config
         tied_bias = config.tie_output and config.output_bias

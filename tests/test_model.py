@@ -341,6 +341,11 @@ def test_inputs_other_than_two_matrices_of_ids_are_refused(wrong, found):
     assert found in message
 
 
+def test_a_model_is_made_of_a_configuration():
+    with pytest.raises(TypeError, match="config must be a TransformerConfig: found dict"):
+        kt.Transformer({"vocab_size": 20})
+
+
 def test_only_the_first_ids_can_be_targets():
     model = small_model(vocab_size=13, target_vocab_size=7, share_embeddings=False)
     ids = keras.ops.ones((2, 5), "int32")

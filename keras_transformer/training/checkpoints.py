@@ -5,6 +5,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from keras_transformer.model import Transformer
 
 _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
+# What NumPy raises for a file that is no archive of arrays.
+_NO_ARRAYS = (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class Checkpoints:
@@ -189,7 +192,7 @@ class Checkpoints:
             with np.load(path) as state:
                 arrays = {n: np.asarray(state[n]) for n in state.files if n in variables}
                 surplus = [n for n in state.files if n not in variables]
-        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except _NO_ARRAYS as error:
             raise UserError(f"{path}: expected arrays of numbers: {error}") from error
         _check_same_weights(path, variables, arrays, surplus)
         for name, variable in variables.items():
