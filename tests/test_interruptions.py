@@ -168,7 +168,8 @@ def start(toy, path, options, in_step=None, in_validation=None):
         strategy=tf.distribute.get_strategy(),
         writes=True,
     )
-    fit(run, judge, "score")
+    with model_dir.locked():
+        fit(run, judge, "score")
     report_summary(state, CONFIG, options, 1, log)
 
 
