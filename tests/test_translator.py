@@ -202,7 +202,7 @@ class Echo(Translator):
 
 @pytest.fixture
 def warnings():
-    """What TensorFlow logs during a test."""
+    """The messages that TensorFlow logs during a test."""
     records = []
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record.getMessage())
