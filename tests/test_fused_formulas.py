@@ -21,21 +21,26 @@ rng = np.random.default_rng(0)
 
 
 def assert_equal_with_gradients(fast, plain, arrays, dtype):
-    """Compares results, and the gradients of a random weighting of them."""
+    """Compares results, and the gradients of a random weighting of them.
+
+    In a graph, XLA compiles the fast variant; eagerly it runs as it is.
+    """
     inputs = [tf.cast(array, dtype) for array in arrays]
     found = []
-    for function in (fast, plain):
+    for function in (fast, tf.function(fast, autograph=False), plain):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             result = function(*inputs)
             weights = np.random.default_rng(1).normal(size=result.shape)
             total = tf.reduce_sum(tf.cast(result, "float32") * weights.astype("float32"))
         found.append([result, *tape.gradient(total, inputs)])
-    for mine, expected in zip(*found, strict=True):
-        assert mine.dtype == expected.dtype
-        mine, expected = (np.asarray(ops.cast(x, "float32")) for x in (mine, expected))
+    for eager, compiled, expected in zip(*found, strict=True):
+        assert eager.dtype == compiled.dtype == expected.dtype
+        expected = np.asarray(ops.cast(expected, "float32"))
         atol = ROUNDING[dtype] * max(1.0, np.abs(expected).max())
-        np.testing.assert_allclose(mine, expected, rtol=ROUNDING[dtype], atol=atol)
+        for mine in (eager, compiled):
+            mine = ops.cast(mine, "float32")
+            np.testing.assert_allclose(mine, expected, rtol=ROUNDING[dtype], atol=atol)
 
 
 MASKS = {

@@ -9,11 +9,12 @@ from keras import ops
 
 
 def fused(function: Callable) -> Callable:
-    """Compiles a function of tensors, unless the backend compiles the whole step anyway.
+    """Compiles a function of tensors as part of a TensorFlow graph.
 
-    TensorFlow runs a function op by op, and each op is a pass over memory; XLA needs one or two
-    passes in all. Keep matrix products outside: TensorFlow's own are faster. The other backends
-    compile the whole step.
+    TensorFlow runs a graph op by op, and each op is a pass over memory; XLA needs one or two
+    passes in all. Keep matrix products outside: TensorFlow's own are faster. Outside a graph the
+    function runs as it is, since compiling it for every new shape would take longer. The other
+    backends compile the whole step anyway.
 
     Example:
         >>> @fused
@@ -28,8 +29,11 @@ def fused(function: Callable) -> Callable:
 
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
-    def with_tensors(*args):  # `compiled` takes no variables of a strategy
+    def with_tensors(*args):
+        if tf.executing_eagerly():
+            return function(*args)
         avoid_crash()
+        # `compiled` takes no variables of a strategy.
         return compiled(*(value_of(x) if tf.is_tensor(x) else x for x in args))
 
     return functools.wraps(function)(with_tensors)
