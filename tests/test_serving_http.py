@@ -87,6 +87,17 @@ def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for(part):
         assert answers(port)
 
 
+@pytest.mark.parametrize("host", ["http://a", "HTTP://user@a:80"])
+def test_a_request_may_name_the_whole_url(host):
+    """As clients send it to a proxy; RFC 9112, section 3.2.2."""
+    with serving() as (_, port), connected(port) as client:
+        body = json.dumps({"instances": ["ab"]}).encode()
+        whole = head(len(body), "Connection: close").replace(b"POST ", b"POST " + host.encode())
+        client.sendall(whole + body)
+        received = rest(client)
+        assert status_of(received) == 200 and b'"ba"' in received
+
+
 def test_an_idle_connection_is_kept_for_a_while_and_then_closed():
     with serving(read_timeout=3) as (_, port), connected(port) as client:
         body = json.dumps({"instances": ["ab"]}).encode()

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -105,15 +107,21 @@ def _allow_open_files(connections):
 
 
 class _Requests(h11.Connection):
-    """Refuses a request with two lengths: a proxy may have read the other one (RFC 9112, 6.1)."""
+    """Reads requests as RFC 9112 asks for, where uvicorn does not.
+
+    It refuses one with two lengths, since a proxy may have read the other one (section 6.1). It
+    accepts one for a whole URL, as clients send it to a proxy (section 3.2.2).
+    """
 
     def next_event(self):
         event = super().next_event()
-        if isinstance(event, h11.Request):
-            names = {name for name, _ in event.headers}
-            if {b"content-length", b"transfer-encoding"} <= names:
-                raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
-        return event
+        if not isinstance(event, h11.Request):
+            return event
+        names = {name for name, _ in event.headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
+        target = re.sub(rb"^https?://[^/?]*/?", b"/", event.target, flags=re.IGNORECASE)
+        return dataclasses.replace(event, target=target)
 
 
 class _Connection(H11Protocol):

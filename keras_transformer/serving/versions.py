@@ -154,6 +154,7 @@ class Watcher:
         self, models: Iterable[Model], period: float, on_failure: Callable[[Exception], None]
     ):
         self._models, self._period, self._on_failure = list(models), period, on_failure
+        self._errors: dict[str, str] = {}  # by model, each logged once
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
@@ -169,7 +170,7 @@ class Watcher:
             self._refresh(model)
             if model.current is None:
                 why = [one.status.error_message for one in model.status().model_version_status]
-                message = "; ".join(why) or "no version can be read"
+                message = "; ".join(why) or self._errors.get(model.name, "no version found")
                 self._on_failure(UserError(f"model {model.name}: {message}"))
                 return
         while not self._stop.wait(self._period):
@@ -180,4 +181,9 @@ class Watcher:
         try:
             model.refresh()
         except OSError as error:  # a folder that cannot be read at the moment
-            _LOG.error("model %s: %s", model.name, _described(error))
+            message = _described(error)
+            if self._errors.get(model.name) != message:
+                self._errors[model.name] = message
+                _LOG.error("model %s: %s", model.name, message)
+        else:
+            self._errors.pop(model.name, None)
