@@ -19,6 +19,7 @@ from absl import flags
 import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group
+from keras_transformer.cli.translator_flags import define_weights_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
@@ -37,6 +38,7 @@ FLAG_KINDS = {
     "format": ("lines", "heatmap", "grid", *OF_A_RECIPE),
     "source": OF_ATTENTION,
     "target": OF_ATTENTION,
+    "weights": (*OF_ATTENTION, "positions"),
     "average": (*OF_ATTENTION, "positions"),
 }
 DPI = 150
@@ -51,11 +53,7 @@ def define_flags() -> None:
             f"preset whose {' and '.join(OF_A_RECIPE)} to draw, instead of --model_dir: "
             f"{', '.join(PRESETS)}",
         )
-        flags.DEFINE_integer(
-            "average",
-            None,
-            "number of last checkpoints to average; default: --average_checkpoints of the training",
-        )
+        define_weights_flags()
         flags.DEFINE_string("source", None, "source sentence")
         flags.DEFINE_string("target", None, "target sentence; default: the model's translation")
         flags.DEFINE_string("output", None, "folder to write pictures to", required=True)
@@ -158,7 +156,7 @@ def what_to_draw(kinds):
         model = kt.Transformer(TransformerConfig.from_preset(FLAGS.preset))
         return model, TrainingOptions(**PRESETS[FLAGS.preset].training), None
     model_dir = kt.ModelDir(FLAGS.model_dir)
-    model = model_dir.load_model(FLAGS.average)
+    model = model_dir.load_model(FLAGS.average, FLAGS.weights)
     options = TrainingOptions(**model_dir.load_training()["options"])
     is_of_attention = set(OF_ATTENTION) & set(kinds)
     translator = kt.Translator(model, model_dir.load_tokenizer()) if is_of_attention else None
