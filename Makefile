@@ -3,11 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-# Slow tests of what must not be lost: kills, replicas, workers, the wheel, the tutorial.
-GUARDS := $(addprefix tests/test_,examples.py interruptions.py step.py strategies.py training.py \
-  tutorial.py wheel.py workers.py)
-
-.PHONY: help install test test-slow test-guards lint format docs demo tutorial clean
+.PHONY: help install test test-slow lint format docs demo tutorial clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,14 +21,11 @@ install: .venv/installed ## make .venv with the package and all it needs
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
-test: install ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest -n 2 --dist=loadfile
+test: install ## run the quick tests, some 2,800
+	$(BIN)/python -m pytest -n 2 --dist=worksteal
 
-test-slow: install ## run the tests that take minutes
-	$(BIN)/python -m pytest -m slow
-
-test-guards: install ## run the slow tests of kills, replicas, workers, the wheel and the tutorial
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(GUARDS)
+test-slow: install ## run the others: whole trainings, kills, replicas, workers, the wheel, the tutorial
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal
 
 lint: install ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -401,6 +401,7 @@ def test_steps_in_any_order_give_the_same_batches(corpus, options):
         assert_same(anyhow.batch(step), expected[step])
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_batches(files, corpus, tmp_path):
     corpus.tokenizer.save(tmp_path / "vocabulary")
     script = """
@@ -574,6 +575,7 @@ def test_workers_that_cannot_share_the_rows_are_refused(corpus, multiple, worker
         batches.dataset(num_workers=workers, worker_index=index)
 
 
+@pytest.mark.slow
 def test_a_strategy_splits_a_batch_evenly_over_its_replicas(files, tmp_path, corpus):
     corpus.tokenizer.save(tmp_path / "vocabulary")
     script = """

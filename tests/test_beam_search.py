@@ -404,6 +404,7 @@ def assert_same(result, expected):
     np.testing.assert_allclose(result[1], expected[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
     model = ToyModel(seed=7, vocab_size=6)
 
@@ -442,6 +443,7 @@ def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
     assert exported(SOURCES[:0], LIMITS[:0])[0].shape == (0, 4, 0)
 
 
+@pytest.mark.slow
 def test_compiles_with_xla_when_the_buffer_length_is_given():
     model = ToyModel(seed=7, vocab_size=6)
     options = {"beam_size": 4, "alpha": 0.6}

@@ -109,6 +109,7 @@ def test_a_merge_is_left_out_as_often_as_it_should_be():
         assert np.mean(split.lengths == length) == pytest.approx(share, abs=0.02)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process_and_version(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary")
     script = """

@@ -88,6 +88,7 @@ def test_going_on_from_a_checkpoint_equals_not_stopping(checkpoints):
     assert_same(state(restarted), state(undisturbed))
 
 
+@pytest.mark.slow
 def test_a_trained_checkpoint_serves_a_model_without_an_optimizer(checkpoints):
     trained, served = compiled_model(seed=1), new_model(seed=2)
     train(trained, 1)

@@ -229,6 +229,7 @@ def test_every_public_name_is_there():
     assert set(kt.__all__) <= set(dir(kt))
 
 
+@pytest.mark.slow
 def test_saved_models_load_where_keras_was_imported_first(tmp_path):
     model = kt.Transformer(kt.TransformerConfig(vocab_size=9, d_model=8, num_heads=2, d_ff=8))
     model.build()

@@ -155,6 +155,7 @@ def translate(monkeypatch, capfd, stdin, **options):
     return capfd.readouterr().out.split("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines_at_once", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, capfd, lines_at_once):
     options = {"model_dir": lively, "average": 2, "beam_size": 1}
@@ -169,6 +170,7 @@ def test_no_lines_in_no_lines_out(trained, monkeypatch, capfd):
     assert translate(monkeypatch, capfd, b"", model_dir=trained[0]) == [""]
 
 
+@pytest.mark.slow
 def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("\nYes.\n \n")
@@ -179,6 +181,7 @@ def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
     assert (len(lines), lines[0], lines[2]) == (4, "", "")
 
 
+@pytest.mark.slow
 def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
     folder = tmp_path / "en-de"
     folder.mkdir()
@@ -196,6 +199,7 @@ def test_train_takes_a_tfds_folder(training, tmp_path, capsys):
     assert Checkpoints(training["model_dir"] / "checkpoints").steps() == [1, 2]
 
 
+@pytest.mark.slow
 def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, tmp_path, capsys):
     folder = tmp_path / "en-de"
     folder.mkdir()
@@ -394,6 +398,7 @@ os.write(2, b"printed by C++")
     assert process.stderr == (b"" if "2>&-" in closed else b"said\nprinted by C++")
 
 
+@pytest.mark.slow
 def test_training_needs_no_standard_streams(training):
     command = [sys.executable, "-m", "keras_transformer", "train", *arguments(training)]
     closed = f"{shlex.join(map(str, command))} <&- >&- 2>&-"
@@ -424,6 +429,7 @@ main(sys.argv[1:])
     assert not training["model_dir"].exists()
 
 
+@pytest.mark.slow
 def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, corpus, tmp_path):
     path = tmp_path / "ours.model"
     lines = (corpus / "train.en").read_text().splitlines()
@@ -442,6 +448,7 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
     assert model_dir.checkpoints.steps()[-1] == 3
 
 
+@pytest.mark.slow
 def test_training_goes_on_without_the_folder_it_started_from(trained, training, tmp_path):
     start = shutil.copytree(trained[0], tmp_path / "start")
     for name in TINY_MODEL:
@@ -593,6 +600,7 @@ def test_evaluate_refuses_several_translations_of_a_sentence(judge, without_tran
     assert message.startswith("expected no --n_best, found 2: evaluate scores the best")
 
 
+@pytest.mark.slow
 def test_evaluate_keeps_the_translations_if_it_cannot_score_them(judge, tmp_path, monkeypatch):
     def fail(*args):
         raise UserError("no scores")
@@ -657,6 +665,7 @@ def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_figures_that_are_no_numbers_are_null_in_json(judge, tmp_path, monkeypatch):
     def diverged(self):
         return {"loss": float("nan"), "perplexity": float("nan")}

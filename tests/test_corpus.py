@@ -65,6 +65,7 @@ def test_pairs_come_in_their_order(tokenizer, tmp_path):
     assert corpus.counts == PairCounts(3, 0, 0, *tokens)
 
 
+@pytest.mark.slow
 def test_pairs_of_many_blocks_come_in_their_order(tokenizer):
     pairs = BuiltinPairs("train", 5000)
     expected = [tuple(ids(tokenizer, *pair)) for pair in pairs]
@@ -315,6 +316,7 @@ def test_bad_text_leaves_nothing_in_the_cache(tokenizer, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_cache_is_written_leaves_nothing_taken_for_whole(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary")
     files = write(tmp_path, en=["a b c abc"] * 300_000, de=["1 2 3"] * 300_000)

@@ -90,6 +90,7 @@ def test_parameters_are_those_of_the_built_model():
     assert parameter_count(small_model().config) == small_model().count_params()
 
 
+@pytest.mark.slow
 def test_parameters_of_many_layers_are_counted_without_building_them():
     for fields in ({}, {"pre_norm": True, "attention_bias": True}):
         model = small_model(num_encoder_layers=3, num_decoder_layers=5, **fields)

@@ -180,6 +180,7 @@ def test_several_threads_may_use_one_translator(translator):
         assert list(pool.map(translator, [SENTENCES] * 8)) == [expected] * 8
 
 
+@pytest.mark.slow
 def test_a_marian_model_of_several_languages(tmp_path):
     write_folder(tmp_path / "marian", encoder_layers=1, decoder_layers=1)
     model, tokenizer = kt.import_marian(tmp_path / "marian")
@@ -407,6 +408,7 @@ def translate(path, monkeypatch, capfd):
     return translated
 
 
+@pytest.mark.slow
 def test_translate_writes_what_our_search_finds_by_the_same_rules(translate):
     options = {"n_best": 2, "max_length": 9, "lines_at_once": 3}
     assert translate(**ENGINE, **options) == translate(**SAME_SEARCH, **options)
@@ -430,6 +432,7 @@ def test_translate_scores_given_translations(translate, tmp_path):
     assert translate(**ENGINE, **given) == translate(**given)
 
 
+@pytest.mark.slow
 def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
     for name, lines in (("test.en", ["A horse!", "The girls sleep."]), ("test.de", ["Ja.", "Ja."])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))

@@ -555,6 +555,7 @@ def test_hypotheses_are_as_asked_and_have_the_scores_of_their_ids(model, options
         np.testing.assert_allclose(given, scores[real, n], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_empty_prefix_forces_nothing(model):
     options = {"beam_size": 3, "n_best": 3, "extra_length": 6}
     ids, scores = all_found(model, options)
@@ -593,6 +594,7 @@ def test_rows_of_padding_alone_cost_no_step(model, monkeypatch):
     assert ids.shape == (2, 1, 7)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_the_mean_of_probabilities(model, other_model):
     options = SearchOptions(beam_size=3, n_best=3, extra_length=4, no_repeat_ngram=2, min_length=4)
     models = [model, other_model]
@@ -620,6 +622,7 @@ def test_an_ensemble_of_the_same_model_twice_is_the_model(model):
     np.testing.assert_allclose(twice_scores, scores, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_translations_longer_than_every_size_of_the_state_are_those_of_full_passes(jit_compile):
     model = lively_model(5, end_bias=-30.0)

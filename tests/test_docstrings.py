@@ -12,6 +12,17 @@ from docstring_world import World
 
 import keras_transformer as kt
 
+# Their examples train a model, or compile a search.
+SLOW = [
+    "keras_transformer.analysis.cost",
+    "keras_transformer.data.batches",
+    "keras_transformer.decoding.scoring",
+    "keras_transformer.decoding.search",
+    "keras_transformer.export.saved_model",
+    "keras_transformer.importers.marian",
+    "keras_transformer.parsing.parser",
+    "keras_transformer.training.step",
+]
 NEEDS_BEAM = ["keras_transformer.beam.translate_files", "keras_transformer.beam.translate_text"]
 MODULES = [
     module.name
@@ -32,7 +43,10 @@ def examples(name):
     return [test for test in finder.find(importlib.import_module(name)) if test.examples]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODULES],
+)
 def test_examples_of_a_module(name, world, tmp_path, monkeypatch):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     output = []

@@ -66,6 +66,7 @@ def classifier(run):
     return run("classifier.py")
 
 
+@pytest.mark.slow
 def test_the_classifier_is_right_about_reviews_that_it_was_not_trained_on(classifier):
     (seen, _), (unseen, labels) = classifier["made_up"]()
     assert not set(seen) & set(unseen)
@@ -94,6 +95,7 @@ def language_model(run):
     return run("language_model.py")
 
 
+@pytest.mark.slow
 def test_perplexity_falls_on_sentences_seen_and_unseen(language_model):
     perplexities = language_model["history"]["perplexity"]
     assert perplexities[-1] < perplexities[0] / 4
@@ -117,6 +119,7 @@ def test_the_language_model_neither_looks_ahead_nor_at_padding(language_model):
     np.testing.assert_allclose(model.predict(padded, verbose=0)[:, :9], before, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_keras_nlps_greedy_sampler_writes_what_a_loop_of_argmax_writes(language_model):
     import keras_nlp
 
@@ -131,6 +134,7 @@ def test_keras_nlps_greedy_sampler_writes_what_a_loop_of_argmax_writes(language_
         assert written.startswith(beginning) and len(written) > len(beginning)
 
 
+@pytest.mark.slow
 def test_keras_nlps_samplers_draw_by_their_seed(language_model):
     import keras_nlp
 
@@ -164,6 +168,7 @@ def ours(tmp_path):
     return files
 
 
+@pytest.mark.slow
 def test_fine_tuning_makes_a_new_model_dir_of_a_model_that_knows_the_text_better(
     run, model_dir, ours, tmp_path
 ):
@@ -213,6 +218,7 @@ def constraint(run, model_dir):
     return {**variables, "printed": printed.getvalue().splitlines()}
 
 
+@pytest.mark.slow
 def test_a_subword_is_forbidden_where_it_would_complete_a_phrase_and_nowhere_else(constraint):
     may_follow = constraint["never"](Ids(), ["7", "5 6", "8 5 9"])
     rows = [[START_ID, 8, 5], [START_ID, 5, 8], [PAD_ID, PAD_ID, START_ID]]
@@ -229,6 +235,7 @@ def test_a_phrase_may_be_longer_than_what_there_is_so_far_but_not_empty(constrai
         constraint["never"](Ids(), ["5", " "])
 
 
+@pytest.mark.slow
 def test_the_constraint_holds_in_the_script_with_other_options_and_in_an_export(
     constraint, model_dir, tmp_path
 ):
@@ -285,6 +292,7 @@ def test_the_english_is_drawn_and_by_its_seed(back_translation):
     assert drawn == back_translation["drawn"] != greedy
 
 
+@pytest.mark.slow
 def test_the_code_of_the_how_to_runs(tmp_path, monkeypatch):
     sentences = [english for english, _ in builtin_pairs("train", 200)]
     SubwordTokenizer.train_from_sentences(sentences, 320).save(tmp_path / "vocabulary.model")

@@ -299,6 +299,7 @@ def lively(tokenizer):
     return model
 
 
+@pytest.mark.slow
 def test_folder_is_all_that_ctranslate2_and_sentencepiece_need(lively, tokenizer, tmp_path):
     export_ctranslate2(lively, tokenizer, tmp_path / "export")
     assert {path.name for path in (tmp_path / "export").iterdir()} == {
@@ -333,6 +334,7 @@ def test_what_exists_is_not_written_over(tokenizer, tmp_path):
     assert not list((tmp_path / "export").iterdir())
 
 
+@pytest.mark.slow
 def test_an_imported_marian_model_is_exported(tmp_path):
     write_folder(tmp_path / "marian")
     model, tokenizer = import_marian(tmp_path / "marian")
@@ -378,6 +380,7 @@ def options(model_dir, tmp_path):
     return {"model_dir": model_dir, "format": "ctranslate2", "output": tmp_path, "average": 1}
 
 
+@pytest.mark.slow
 def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
     output = tmp_path / "runs" / "export"
     process = run_process("export", **{**options, "output": output, "quantization": "int8"})
@@ -400,6 +403,7 @@ main(["export", *sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 def test_without_ctranslate2_the_command_line_says_how_to_install_it(options, tmp_path):
     command = [sys.executable, "-c", WITHOUT_CTRANSLATE2, *arguments(options)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -105,6 +105,7 @@ def test_bytes_that_are_not_text_are_translated_as_the_translator_does(signature
     assert translate(signatures, NOT_UTF_8) == expected
 
 
+@pytest.mark.slow
 def test_no_texts_become_no_translations(signatures):
     nothing = tf.constant([], tf.string)
     assert translate(signatures, []) == []
@@ -155,6 +156,7 @@ def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, s
     assert line.decode() == one_line(spelled.numpy()[0].decode())
 
 
+@pytest.mark.slow
 def test_white_space_of_every_script_is_one_space():
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     texts = [f"{c} a{c}{c}b{c}".encode() for c in characters]
@@ -197,6 +199,7 @@ assert all(sys.modules[name] is None for name in blocked)
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_keras_and_this_package_gives_the_same_strings(exported, expected):
     printed = run_python(WITHOUT_KERAS, exported, json.dumps(SENTENCES)).splitlines()
     foreign, loaded, in_session = map(json.loads, printed)
@@ -223,6 +226,7 @@ def predict(signatures):
     return predict
 
 
+@pytest.mark.slow
 def test_the_client_of_the_documentation_gets_the_translations(predict, translator):
     class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         Predict = staticmethod(predict)
@@ -242,6 +246,7 @@ def test_the_client_of_the_documentation_gets_the_translations(predict, translat
     assert printed.splitlines() == translator(["A man rides a horse.", "Two dogs."])
 
 
+@pytest.mark.slow
 def test_warm_up_requests_can_be_made_of_every_signature(exported, predict, translator):
     path = exported / "assets.extra" / "tf_serving_warmup_requests"
     logs = [PredictionLog.FromString(x.numpy()) for x in tf.data.TFRecordDataset(str(path))]
@@ -270,6 +275,7 @@ def exported_sampling(sampling, tmp_path_factory):
     return sampling().export(tmp_path_factory.mktemp("export") / "sampling")
 
 
+@pytest.mark.slow
 def test_without_a_seed_each_load_and_each_call_draws_anew(exported_sampling):
     loads = [tf.saved_model.load(str(exported_sampling)).signatures for _ in range(2)]
     draws = []
@@ -279,6 +285,7 @@ def test_without_a_seed_each_load_and_each_call_draws_anew(exported_sampling):
     assert len({tuple(texts) for texts in draws}) == 4
 
 
+@pytest.mark.slow
 def test_a_seed_for_each_text_draws_as_the_translator_of_that_seed(exported_sampling, sampling):
     sample = tf.saved_model.load(str(exported_sampling)).signatures["sample"]
     texts, seeds = [*SENTENCES, SENTENCES[0], SENTENCES[0]], [*range(len(SENTENCES)), 0, 2**31 - 1]
@@ -368,6 +375,7 @@ def model_dir(translator, tmp_path_factory):
     return model_dir
 
 
+@pytest.mark.slow
 def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):
     options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
     output = tmp_path / "export"
@@ -388,6 +396,7 @@ def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_our_own_server_answers_like_the_translator(exported, translator, expected):
     servable = SavedModelServable(exported)
     rows = servable.predict("serving_default", [(sentence,) for sentence in SENTENCES])
@@ -413,6 +422,7 @@ def test_our_own_server_refuses_another_saved_model(tmp_path):
         SavedModelServable(tmp_path)
 
 
+@pytest.mark.slow
 def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sampling):
     servable = SavedModelServable(exported_sampling)
     first, again, other = servable.predict("sample", [(7, "Yes"), (7, "Yes"), (8, "Yes")])

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 from helpers import ROOT, small_model
 
@@ -84,6 +85,7 @@ for choice in ({"positions": "ramp"}, {"activation": "tanh"}):
 """
 
 
+@pytest.mark.slow
 def test_a_position_encoding_and_an_activation_take_the_places_named(tmp_path):
     shutil.copytree(ROOT / "keras_transformer", tmp_path / "keras_transformer")
     for name, edits in EDITS.items():
@@ -148,6 +150,7 @@ class Characters(Tokenizer):
         return cls(content.decode())
 
 
+@pytest.mark.slow
 def test_a_tokenizer_takes_the_places_named(tmp_path, monkeypatch):
     kinds = model_dir_module.tokenizer_kinds()
     monkeypatch.setitem(kinds, Characters.file_name, Characters)

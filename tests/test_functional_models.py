@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from keras import ops
@@ -113,6 +114,7 @@ class OfKeras(OfOurs):
         return x
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(
     names=st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),

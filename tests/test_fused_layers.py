@@ -10,6 +10,7 @@ from layer_checks import run_layer_test, run_saving_test
 
 from keras_transformer.layers import (
     Dropout,
+    EncoderLayer,
     FeedForward,
     LayerNormalization,
     MultiHeadAttention,
@@ -23,6 +24,7 @@ Y = rng.normal(size=X.shape).astype("float32")
 
 def gradients(function, *inputs):
     inputs = [ops.convert_to_tensor(x) for x in inputs]
+    function = tf.function(function, autograph=False)  # what is fused is compiled in a graph
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         loss = ops.sum(ops.sin(function(*inputs)))
@@ -51,10 +53,11 @@ def test_normalisation_and_its_gradients_are_those_of_keras(training):
     results = []
     for layer in (ours, theirs):
         layer.set_weights(weights)
+        call = tf.function(layer, autograph=False)
         with tf.GradientTape() as tape:
             x = tf.constant(X)
             tape.watch(x)
-            output = layer(x, training=training) if layer is ours else layer(x)
+            output = call(x, training=training) if layer is ours else call(x)
             loss = ops.sum(ops.sin(output))
         watched = [x, *(weight.value for weight in layer.trainable_weights)]
         results.append([output, *tape.gradient(loss, watched)])
@@ -64,12 +67,12 @@ def test_normalisation_and_its_gradients_are_those_of_keras(training):
 
 def in_training_and_not(layer, *inputs, **options):
     """The output and all gradients of a layer without dropout, in training and in inference."""
-    results = []
+    results, call = [], tf.function(layer, autograph=False)
     for training in (True, False):
         inputs = [tf.constant(x) for x in inputs]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            output = layer(*inputs, **options, training=training)
+            output = call(*inputs, **options, training=training)
             loss = ops.sum(ops.sin(output))
         watched = [*inputs, *(weight.value for weight in layer.trainable_weights)]
         results.append([output, *tape.gradient(loss, watched)])
@@ -99,13 +102,13 @@ def test_attention_has_the_gradients_of_its_operations(length, masked):
 
 
 def test_dropout_drops_its_share_and_scales_the_rest():
-    output = ops.convert_to_numpy(Dropout(0.3, seed=1)(ops.ones((1000, 1000)), training=True))
+    (output,) = outputs(Dropout(0.3, seed=1), 1, (1000, 1000))
     assert np.mean(output == 0) == pytest.approx(0.3, abs=3e-3)
     np.testing.assert_allclose(output[output > 0], 1 / 0.7, rtol=1e-6)
 
 
 def test_dropout_hits_rows_columns_and_neighbours_alike():
-    dropped = ops.convert_to_numpy(Dropout(0.5, seed=1)(ops.ones((1000, 1000)), training=True)) == 0
+    (dropped,) = masks(Dropout(0.5, seed=1), 1, (1000, 1000))
     deviation = np.sqrt(0.25 / 1000)
     for axis in (0, 1):
         assert np.std(np.mean(dropped, axis)) == pytest.approx(deviation, rel=0.1)
@@ -114,9 +117,27 @@ def test_dropout_hits_rows_columns_and_neighbours_alike():
         assert np.corrcoef(flat[:-shift], flat[shift:])[0, 1] == pytest.approx(0, abs=4e-3)
 
 
-def masks(layer, calls, size):
-    ones = ops.ones((size,))
-    return [ops.convert_to_numpy(layer(ones, training=True)) == 0 for _ in range(calls)]
+def test_eager_masks_are_those_of_a_graph():
+    """A graph computes them compiled."""
+    eager = Dropout(0.3, seed=1)(X, training=True)
+    np.testing.assert_array_equal(tf.function(Dropout(0.3, seed=1))(X, training=True), eager)
+
+
+def test_eager_layers_compile_nothing_and_do_not_warn_of_retracing(caplog):
+    """A notebook calls a layer for one length after the other."""
+    layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, dropout=0.1)
+    for length in range(2, 20):
+        layer(X[:, :length, :8], training=True)
+    assert not [one for one in caplog.records if "retracing" in one.getMessage()]
+
+
+def outputs(layer, calls, shape):
+    call, ones = tf.function(layer, autograph=False), ops.ones(shape)
+    return [call(ones, training=True).numpy() for _ in range(calls)]
+
+
+def masks(layer, calls, shape):
+    return [output == 0 for output in outputs(layer, calls, shape)]
 
 
 def correlations(a, b):
@@ -139,6 +160,7 @@ def test_masks_of_calls_and_layers_are_as_independent_as_numpys_at_every_shift(r
     np.testing.assert_allclose(np.square(expected).mean(-1), 1, atol=0.02)
 
 
+@pytest.mark.slow
 def test_no_two_masks_share_a_stretch_of_64_elements():
     """Masks that are windows of one cyclic sequence of 2**32 elements would share them."""
     stretches = []
@@ -153,6 +175,7 @@ def test_no_two_masks_share_a_stretch_of_64_elements():
     assert len(np.unique(together)) == len(together)
 
 
+@pytest.mark.slow
 def test_replicas_have_masks_of_their_own_that_repeat():
     run_python("""
 import numpy as np, tensorflow as tf
@@ -207,8 +230,9 @@ def test_adding_is_a_sum_with_what_is_left():
     assert_same = np.testing.assert_allclose
     added = Dropout(0.5, seed=1)(Y, residual=X, training=True)
     assert_same(added, X + Dropout(0.5, seed=1)(Y, training=True), atol=1e-6)
-    together = gradients(lambda x, y: Dropout(0.5, seed=1)(y, residual=x, training=True), X, Y)
-    apart = gradients(lambda x, y: x + Dropout(0.5, seed=1)(y, training=True), X, Y)
+    one, other = Dropout(0.5, seed=1), Dropout(0.5, seed=1)
+    together = gradients(lambda x, y: one(y, residual=x, training=True), X, Y)
+    apart = gradients(lambda x, y: x + other(y, training=True), X, Y)
     for mine, expected in zip(together, apart, strict=True):
         assert_same(mine, expected, atol=1e-6)
     np.testing.assert_array_equal(Dropout(0.5)(Y, residual=X), X + Y)

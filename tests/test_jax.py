@@ -72,6 +72,7 @@ def run_on_jax(script, *arguments, devices=1):
     return process.stdout
 
 
+@pytest.mark.slow
 def test_two_devices_take_the_steps_that_one_takes():
     assert run_on_jax(TWO_DEVICES, devices=2).strip().endswith("equal")
 
@@ -105,6 +106,7 @@ MASK_TESTS = [
 ]
 
 
+@pytest.mark.slow
 def test_layers_pass_their_own_tests():
     run_on_jax(
         "import pytest; sys.exit(pytest.main(sys.argv[1:]))",
@@ -162,6 +164,7 @@ np.testing.assert_allclose(symmetric_divergence(logits), divergence, rtol=1e-4)
 """
 
 
+@pytest.mark.slow
 def test_losses_and_gradients_are_those_of_the_formulas():
     run_on_jax(GRADIENTS)
 
@@ -186,6 +189,7 @@ def results(model):
     return {"ids": found.ids, "scores": found.scores, **history, **weights}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{}, {"pre_norm": True, "num_heads": 4, "share_embeddings": False}]
 )

@@ -220,6 +220,7 @@ def test_class_weight_is_refused(model_class, method):
 # Methods that Keras users call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize("model_class", [kt.Transformer, TrainableTransformer])
 def test_every_method_of_a_model_does_what_it_does_in_keras(model_class, run_eagerly, tmp_path):
@@ -269,6 +270,7 @@ def test_a_model_may_be_built_twice():
 # Export
 
 
+@pytest.mark.slow
 def test_an_exported_model_takes_ids_of_any_batch_and_lengths(tmp_path):
     model = compiled()  # neither built nor called
     model.export(str(tmp_path / "model"), verbose=False)
@@ -281,6 +283,7 @@ def test_an_exported_model_takes_ids_of_any_batch_and_lengths(tmp_path):
         np.testing.assert_allclose(loaded.serve(ids), model(ids), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_models_of_our_layers_are_exported_with_the_inputs_they_declare(tmp_path):
     def layers():
         return TokenEmbedding(20, 8), PositionalEncoding(8), EncoderLayer(8, 2, 16)
@@ -384,11 +387,13 @@ def assert_same_fit(found, expected):
         assert found[1][name] == pytest.approx(values, rel=1e-4), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_devices_make_the_updates_of_one_and_report_the_same(on_two_devices, name):
     assert_same_fit(on_two_devices[name], fitted(ONE_DEVICE, *CASES[name]))
 
 
+@pytest.mark.slow
 def test_two_devices_learn_text_files_in_the_order_of_one(on_two_devices, text):
     assert_same_fit(on_two_devices["text"], fitted_to_text(ONE_DEVICE, text))
 
@@ -398,6 +403,7 @@ def test_metrics_of_two_devices_are_those_of_one(on_two_devices, mode):
     assert_values(on_two_devices[mode])
 
 
+@pytest.mark.slow
 def test_the_example_trains_on_two_devices(text, tmp_path):
     script = """
 import functools, runpy, sys

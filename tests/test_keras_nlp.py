@@ -70,6 +70,7 @@ def test_pairs_are_packed_with_their_segments(tokenizer, layer_of_theirs):
             assert segment.tolist()[: len(expected)] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
 
 
+@pytest.mark.slow
 def test_a_model_of_text_is_saved_with_its_vocabulary(tokenizer, tmp_path):
     text = keras.Input((), dtype="string")
     ids = tokenizer.to_keras_nlp(sequence_length=LENGTH)(text)
@@ -121,6 +122,7 @@ def test_a_vocabulary_of_other_special_ids_is_refused_with_what_to_do(tmp_path):
     assert "spm_train makes one with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3" in message
 
 
+@pytest.mark.slow
 def test_keras_nlp_is_loaded_only_where_it_is_asked_for(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary.model")
     script = """

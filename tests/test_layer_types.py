@@ -303,6 +303,7 @@ def masked_by_a_band(self, x, attention_mask=None, training=None):
     return SelfAttention.call(self, x, mask, training)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -332,6 +333,7 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["restricted", pytest.param("recurrent", marks=pytest.mark.slow), "convolutional"]
 )
@@ -353,6 +355,7 @@ def losses_of_training(model, steps):
     return model.fit(inputs, LABELS, epochs=steps, verbose=0).history["loss"]
 
 
+@pytest.mark.slow
 def test_restricted_attention_trains_as_attention_masked_by_a_band(monkeypatch):
     fields = {**LAYER_TYPES["restricted"], **ONE_LAYER}
     model, masked = small_model(**fields), small_model(**fields)

@@ -26,6 +26,7 @@ def padded(rows):
     return np.array([[*row] + [0] * (MAX_LENGTH + 1 - len(row)) for row in rows], "int32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "fields"),
     [

@@ -250,6 +250,7 @@ def test_an_impossible_epsilon_is_refused(epsilon):
         LabelSmoothedCrossEntropy(epsilon)
 
 
+@pytest.mark.slow
 def test_two_replicas_take_the_steps_that_one_takes():
     """Rows differ in length so that each replica holds another number of tokens."""
     script = """

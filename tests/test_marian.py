@@ -124,6 +124,7 @@ def test_the_configuration_is_that_of_the_folder(imported, folder):
     assert config.end_id == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_padding_is_never_part_of_a_translation(tmp_path, beam_size):
     config, weights = write_folder(tmp_path)
@@ -325,6 +326,7 @@ def test_batches_have_each_side_by_its_own_model_and_begin_with_padding(
 # From one folder to the other
 
 
+@pytest.mark.slow
 def test_an_imported_model_dir_translates_and_is_judged(
     folder, imported, tmp_path, monkeypatch, capfd
 ):
@@ -397,6 +399,7 @@ def test_a_failed_import_leaves_nothing(imported, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_vocabulary_and_search_are_exported_together(imported, tmp_path):
     model, tokenizer = imported
 

@@ -219,6 +219,7 @@ ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 LABELS = padded([[6, 3, 2], [11, 8, 8, 10, 2]])
 
 
+@pytest.mark.slow
 def test_a_step_of_training_moves_every_weight():
     model = compiled(small_model(**ONE_LAYER, **VARIANTS["nothing shared, pre-norm"]))
     before = model.get_weights()
@@ -236,6 +237,7 @@ def test_a_saved_model_is_loaded_as_it_was(name, tmp_path):
     np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_goes_on_training_after_loading_as_it_would_have(tmp_path):
     model = compiled(small_model(**ONE_LAYER))
     model.fit(inputs(), LABELS, verbose=0)
@@ -250,6 +252,7 @@ def test_a_compiled_model_goes_on_training_after_loading_as_it_would_have(tmp_pa
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_saved_model_loads_in_a_process_that_only_imports_the_package(tmp_path):
     model = compiled(small_model(**ONE_LAYER, num_heads=3, d_k=5, d_v=7))
     model.fit(inputs(), LABELS, verbose=0)
@@ -303,6 +306,7 @@ def test_a_subclass_saves_and_loads_its_own_weights(base, tmp_path):
     assert loaded.temperature.numpy().tolist() == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_a_model_in_mixed_precision_trains_and_loads_as_one(tmp_path):
     model = compiled(small_model(**ONE_LAYER, dtype="mixed_bfloat16"))
     losses = model.fit(inputs(), LABELS, epochs=5, verbose=0).history["loss"]
@@ -346,6 +350,7 @@ def test_a_model_is_made_of_a_configuration():
         kt.Transformer({"vocab_size": 20})
 
 
+@pytest.mark.slow
 def test_only_the_first_ids_can_be_targets():
     model = small_model(vocab_size=13, target_vocab_size=7, share_embeddings=False)
     ids = keras.ops.ones((2, 5), "int32")

@@ -119,6 +119,7 @@ def asked(client, verb, body, name="en-de", status=200):
     return response.json()
 
 
+@pytest.mark.slow
 def test_translations_are_the_translators_with_scores(client, three_best):
     found = asked(client, "translate", {"text": [SENTENCE, OTHER], "options": OPTIONS})
     for some, expected in zip(found["translations"], three_best, strict=True):

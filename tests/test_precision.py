@@ -92,6 +92,7 @@ def test_int8_logits_of_nothing_are_the_biases():
     np.testing.assert_array_equal(embedding.logits(np.zeros((1, 2, 4), "float32")), 0.0)
 
 
+@pytest.mark.slow
 def test_a_quantized_feed_forward_network_computes_the_same_in_training():
     layer = FeedForward(16, 32, dropout=0.0)
     x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
@@ -108,6 +109,7 @@ def test_another_mode_of_quantization_is_refused():
         embedding.quantize("float8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS[1:])
 def test_a_compiled_search_finds_what_the_model_scores_so(precision):
     model = in_precision(small_model(1, d_model=32), precision)

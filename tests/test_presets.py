@@ -98,6 +98,7 @@ def test_pairs_of_several_files_compressed_files_and_data_sets_are_counted(tmp_p
         TfdsPairs(tmp_path / "data_set", "nothing", "en", "de").count(at_most=100)
 
 
+@pytest.mark.slow
 def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     training, monkeypatch, capsys
 ):
@@ -126,6 +127,7 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert model_dir.load_config() == config
 
 
+@pytest.mark.slow
 def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, tmp_path, capsys):
     training.update(write_pairs(tmp_path, 3))
     run("train", **training)
@@ -140,6 +142,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     assert not other["model_dir"].exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training):
     """Like a run of an earlier version: its `tiny` was post-norm, and it recorded no preset."""
     run("train", **training, preset="tiny", pre_norm=False, vocab_size=340)

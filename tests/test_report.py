@@ -109,6 +109,7 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert "300 of 300" in found.text
 
 
+@pytest.mark.slow
 def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
     entries = [
         *ENTRIES[:3],
@@ -119,6 +120,7 @@ def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
     assert "attention" in found.images
 
 
+@pytest.mark.slow
 def test_text_of_a_run_stays_text(tmp_path):
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples((HOSTILE, HOSTILE, "b")))]
     model_dir = model_dir_of(tmp_path / "run", entries, starts=(400.0,))
@@ -132,6 +134,7 @@ def test_text_of_a_run_stays_text(tmp_path):
     assert "train <here> caf\\udce9" in found.text and "a <processor>" in found.text
 
 
+@pytest.mark.slow
 def test_several_runs_are_side_by_side_and_what_differs_is_first(tmp_path):
     others = [(time, step, split, {"loss": 1.5}) for time, step, split, _ in ENTRIES[:2]]
     dirs = [

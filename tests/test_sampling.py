@@ -229,6 +229,7 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(logits):
     assert len({tuple(row) for row in ids[0].tolist()}) > 4
 
 
+@pytest.mark.slow
 def test_what_is_drawn_does_not_depend_on_what_is_drawn_at_the_same_time(logits):
     options = {"n": 3, "rows": 7, "length": 12}
     ids, _ = drawn(logits, **options)
@@ -351,6 +352,7 @@ def model():
     return small_model(1, num_encoder_layers=1, num_decoder_layers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["eager", "graph", "xla"])
 def test_what_a_transformer_draws_has_the_score_of_its_ids(model, compiled):
     options = SearchOptions(sample=True, n_best=4, extra_length=3, top_p=0.95, seed=7)
@@ -390,6 +392,7 @@ def speaker(tokenizer):
     return small_model(3, vocab_size=tokenizer.vocab_size, **layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
     speaker, tokenizer, jit_compile
@@ -408,6 +411,7 @@ def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
 MANY = [f"{sentence} {word}" for word in ("Yes", "A horse.", "No") for sentence in SENTENCES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -432,6 +436,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenize
     assert [*in_calls(MANY[:5]), *in_calls([]), *in_calls(MANY[5:])] == expected
 
 
+@pytest.mark.slow
 def test_without_a_seed_no_translator_draws_like_another(speaker, tokenizer):
     first, second = (
         Translator(speaker, tokenizer, sample=True, extra_length=4)(SENTENCES) for _ in range(2)
@@ -449,6 +454,7 @@ def test_a_translator_starts_what_it_draws_with_a_prefix(speaker, tokenizer):
     assert len(set(translations)) == 3
 
 
+@pytest.mark.slow
 def test_a_seed_is_that_of_the_options_unless_another_is_given(model):
     options = SearchOptions(sample=True, n_best=4, extra_length=8, seed=7)
     ids = search(model, SOURCES, options).ids

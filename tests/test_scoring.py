@@ -105,6 +105,7 @@ def with_end(translator, text):
     return np.array([[*translator.tokenizer.tokenize([text])[0].numpy(), 2]])
 
 
+@pytest.mark.slow
 def test_a_given_translation_has_the_score_of_its_tokens(translator):
     found = translator.score(SENTENCES, TRANSLATIONS)
     for sentence, translation, one in zip(SENTENCES, TRANSLATIONS, found, strict=True):

@@ -99,6 +99,7 @@ def test_one_beam_is_the_argmax_of_full_passes(model):
         assert row.tolist() == target[1:] + [0] * (len(row) - len(target) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_alone_is_translated_as_in_any_batch(model, beam_size):
     options = {"beam_size": beam_size, "extra_length": 3, "n_best": beam_size}
@@ -124,6 +125,7 @@ def test_the_score_is_that_of_the_ids_under_full_passes(model, alpha):
             assert score(model, source, symbols, alpha) == pytest.approx(value, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
     model = small_model(tie_output=False)
     last = model.decoder.layers[-1].feed_forward_norm
@@ -160,6 +162,7 @@ def test_search_runs_in_mixed_precision():
     assert np.all(np.isfinite(scores))
 
 
+@pytest.mark.slow
 def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
     signature = [tf.TensorSpec((None, None), tf.int32)]
     graph = tf.function(

@@ -87,6 +87,7 @@ def test_alignments_are_of_any_iterable(translator):
     assert translator.align(iter(SENTENCES), np.array(translations)) == expected
 
 
+@pytest.mark.slow
 def test_a_parser_takes_any_iterable(parser, of_kind):
     sentences = ["The dogs slept .", "", "Dogs ."]
     expected = parser(sentences)

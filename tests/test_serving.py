@@ -454,6 +454,7 @@ def test_a_request_may_change_the_search_within_bounds(translator):
     server.batcher.close()
 
 
+@pytest.mark.slow
 def test_changed_options_are_those_of_the_search(model, translator):
     _, servable = model.current
     greedy = SearchOptions(beam_size=1, extra_length=5)

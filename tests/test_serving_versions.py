@@ -130,7 +130,7 @@ def test_the_watcher_loads_new_versions_and_reports_a_model_without_one():
     assert len(failures) == 1
 
 
-def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
+def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_is_logged_once_later(caplog):
     shelf = Shelf()
     failures, failed, looked = [], threading.Event(), threading.Semaphore(0)
 
@@ -140,7 +140,8 @@ def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
 
     unreadable = Model("m", find, shelf.load)
     Watcher([unreadable], 0.01, lambda error: (failures.append(error), failed.set())).start()
-    assert failed.wait(SOON) and str(failures[0]) == "model m: no version can be read"
+    assert failed.wait(SOON) and str(failures[0]) == "model m: export: Permission denied"
+    caplog.clear()
     shelf.loads = {1: Doing}
     shelf.model.refresh()
     shelf.model._find, looked = find, threading.Semaphore(0)
@@ -149,6 +150,7 @@ def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_not_later():
     assert all(looked.acquire(timeout=SOON) for _ in range(3))
     watcher.stop()
     assert len(failures) == 1 and shelf.model.current[0] == 1
+    assert [one.message for one in caplog.records] == ["model m: export: Permission denied"]
 
 
 def test_versions_are_folders_with_numbers(tmp_path):

@@ -96,6 +96,7 @@ def test_updates_are_those_of_plain_keras(plain):
     assert_same(plain[0].get_weights(), model.get_weights())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_microbatches", "parallel_parts", "jit_compile"),
     [
@@ -138,6 +139,7 @@ def test_loss_and_gradient_norm_are_those_of_the_batch():
     assert logs["target_tokens"] == np.count_nonzero(batch[1])
 
 
+@pytest.mark.slow
 def test_two_passes_without_dropout_make_the_update_of_one(plain):
     expected, expected_logs = plain
     model = new_model(r_drop=3.0)
@@ -160,6 +162,7 @@ def test_what_two_passes_differ_by_is_part_of_the_loss():
     assert losses[4.0] == pytest.approx(losses[1e-9] + 4 * divergence, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_clipped_as_a_whole():
     batches = ragged_batches(1)
     free, clipped = (new_model(keras.optimizers.SGD(1.0), clip_norm=c) for c in (0.0, 0.25))
@@ -176,6 +179,7 @@ def test_a_gradient_is_clipped_as_a_whole():
     assert_same(rarely.get_weights(), free.get_weights(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_average_follows_the_weights():
     model = new_model(ema_decay=0.3)
     expected = model.get_weights()
@@ -197,6 +201,7 @@ def poison(model):
     return lambda: weight.assign(healthy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_update_that_is_not_finite_changes_nothing_but_the_step(jit_compile):
     model = new_model(ema_decay=0.9, jit_compile=jit_compile)
@@ -217,6 +222,7 @@ def test_an_update_that_is_not_finite_changes_nothing_but_the_step(jit_compile):
     assert any(np.any(variable.numpy() != v) for variable, v in zip(state, before, strict=True))
 
 
+@pytest.mark.slow
 def test_what_updates_leave_behind_is_in_checkpoints(tmp_path):
     batches = ragged_batches(4)
     options = dict(ema_decay=0.9, dtype="mixed_float16")
@@ -243,6 +249,7 @@ def test_what_updates_leave_behind_is_in_checkpoints(tmp_path):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_keeps_float32_weights_and_trains_as_float32_does(plain, policy):
     _, expected = plain
@@ -256,6 +263,7 @@ def test_mixed_precision_keeps_float32_weights_and_trains_as_float32_does(plain,
     assert logs[-1]["skipped_updates"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_reports_the_loss_of_a_real_vocabulary(policy):
     config = dataclasses.replace(CONFIG, vocab_size=37_000, output_bias=True)
@@ -275,6 +283,7 @@ def test_mixed_precision_reports_the_loss_of_a_real_vocabulary(policy):
     assert logs["skipped_updates"] == 0
 
 
+@pytest.mark.slow
 def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeypatch):
     monkeypatch.setattr("keras_transformer.training.update_state._UPDATES_UNTIL_GROWTH", 3)
     model = new_model(dtype="mixed_float16")
@@ -305,6 +314,7 @@ def test_rows_are_filled_up_with_padding():
     np.testing.assert_array_equal(weights, np.float32([[0.5, 0.6], [0.7, 9.0]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(7,), (7, 6)])
 def test_weights_make_the_updates_of_plain_keras(shape):
     ((inputs, labels),) = ragged_batches(1)
@@ -324,6 +334,7 @@ def test_weights_make_the_updates_of_plain_keras(shape):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_goes_on_from_its_file_as_it_would_have(tmp_path):
     """A `.keras` file holds the average of the weights and the count of skipped updates too."""
     first, second = ragged_batches(2)
@@ -404,6 +415,7 @@ def one_replica():
     return [*model.get_weights(), *averages], logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "num_microbatches", "jit_compile"),
     [

@@ -60,6 +60,7 @@ def test_any_text_survives(model_type, text):
     assert UNKNOWN_ID not in tokenizer.tokenize([text]).flat_values
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(text=st.text())
 def test_any_characters_survive(tokenizer, text):

@@ -164,6 +164,7 @@ def test_validation_is_that_of_the_model_at_its_step(trained):
         assert figures[f"validation/{name}"][6] == pytest.approx(expected[name], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_loss_and_perplexity_of_references_are_those_of_the_logits():
     model = small_model(vocab_size=13, label_smoothing=0.2)
     rng = np.random.default_rng(0)
@@ -185,6 +186,7 @@ def test_loss_and_perplexity_of_references_are_those_of_the_logits():
     assert found["perplexity"] == pytest.approx(np.exp(-np.mean(log_likelihoods)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path, capsys):
     config = dataclasses.replace(CONFIG, dropout=0.3)
     for folder, steps in (("whole", 6), ("stopped", 3), ("stopped", 6)):
@@ -263,6 +265,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
     assert files_of(model_dir.path) == before
 
 
+@pytest.mark.slow
 def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tmp_path):
     model_dir, _, _ = trained
     others = BuiltinPairs("train", 200)
@@ -284,6 +287,7 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     assert tuned.checkpoints.steps() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_folder_that_it_started_from(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained[0].path, "own")
@@ -305,6 +309,7 @@ def vocabulary(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
     options = dataclasses.replace(OPTIONS, steps=1)
     copy = shutil.copy(vocabulary, tmp_path / "copy.model")
@@ -349,6 +354,7 @@ def test_a_vocabulary_of_no_use_is_refused(vocabulary, tmp_path, content, config
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp_path):
     imported = ModelDir(tmp_path / "imported")
     imported.create_trained(trained[2], trained[0].load_tokenizer(), "de", "import-marian")
@@ -416,6 +422,7 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_lowercase_model_is_evaluated_without_case_and_stays_lowercase(tmp_path, capsys):
     options = dataclasses.replace(OPTIONS, lowercase=True, steps=1, validation_steps=1)
     run(tmp_path / "runs", options, valid_pairs=VALID)
@@ -525,6 +532,7 @@ def test_the_automatic_precision_is_that_of_the_processors_instructions(
     assert dtype_policy(tmp_path / "new", options) == "float32"
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp_path):
     fastest = "keras_transformer.training.preparation.fastest_policy"
     options = dataclasses.replace(OPTIONS, dtype_policy="auto", steps=2)

@@ -98,6 +98,7 @@ def test_n_best_translations_of_a_line_are_numbered_and_scored(translate, models
     assert_records(translate(**options, lines_at_once=3), expected)
 
 
+@pytest.mark.slow
 def test_scores_come_with_the_number_of_the_line(translate, translator):
     assert_records(translate(scores=True), translator.translate_n(LINES))
 
@@ -111,6 +112,7 @@ def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_pa
     assert expected[1] == 0.0
 
 
+@pytest.mark.slow
 def test_translations_start_with_their_prefixes(translate, translator, tmp_path):
     prefixes = ["Die", "", "", "Der"]
     (tmp_path / "prefixes").write_text("".join(f"{line}\n" for line in prefixes))
@@ -121,12 +123,14 @@ def test_translations_start_with_their_prefixes(translate, translator, tmp_path)
     assert lines[0] != free[0]
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_several_folders(translate, model_dirs, models, tokenizer):
     expected = Translator(models, tokenizer, **SHORT, beam_size=2).translate_n(LINES)
     folders = f"{model_dirs[0]},{model_dirs[1]}"
     assert_records(translate(model_dir=folders, scores=True, beam_size=2), expected)
 
 
+@pytest.mark.slow
 def test_a_seed_makes_what_is_drawn_repeatable(translate, models, tokenizer):
     options = {"sample": True, "temperature": 1.5, "seed": 1}
     drawn = Translator(models[0], tokenizer, **SHORT, **options)
@@ -135,6 +139,7 @@ def test_a_seed_makes_what_is_drawn_repeatable(translate, models, tokenizer):
     assert first != drawn(LINES)
 
 
+@pytest.mark.slow
 def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
     translate, translator, tmp_path
 ):
@@ -197,6 +202,7 @@ def test_models_of_two_vocabularies_are_no_ensemble(refusal, model_dirs, models,
 # Each in its own process, as a user runs it.
 
 
+@pytest.mark.slow
 def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
     model_dirs, models, tokenizer
 ):
@@ -221,6 +227,7 @@ def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
     assert abs(expected[0][0].score - exact[0][0].score) > 1e-3  # they were rounded
 
 
+@pytest.mark.slow
 def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, capfd):
     (tmp_path / "given").write_text("Ja\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))

@@ -49,12 +49,14 @@ def test_the_model_of_these_tests_has_no_ties(model):
     assert np.diff(logits[..., -20:]).min() > 1e-6
 
 
+@pytest.mark.slow
 def test_translations_are_in_the_order_of_the_sentences(translator):
     forward = translator(SENTENCES)
     assert len(set(forward)) == len(SENTENCES)
     assert translator(SENTENCES[::-1]) == forward[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens_per_batch", [1, 40, 2048])
 def test_a_sentence_is_translated_as_it_is_alone(model, tokenizer, translator, tokens_per_batch):
     together = Translator(
@@ -88,6 +90,7 @@ def test_no_sentences_become_no_translations(translator):
     assert translator([]) == []
 
 
+@pytest.mark.slow
 def test_an_endless_sentence_is_translated_up_to_the_limit(model, tokenizer):
     endless = "house " * 5000
     [translation] = Translator(model, tokenizer)([endless])
@@ -129,6 +132,7 @@ def always(tokenizer, token):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("byte", [b"\n", b"\r", b"\xff"])
 def test_a_translation_is_one_line_of_text(tokenizer, byte):
     # The vocabulary spells unknown characters as bytes, whose ids follow the special ones.
@@ -140,6 +144,7 @@ def test_a_translation_is_one_line_of_text(tokenizer, byte):
     translation.encode()
 
 
+@pytest.mark.slow
 def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer):
     piece = int(tokenizer.tokenize(tf.constant(["horse"]))[0, -1])
     translator = Translator(always(tokenizer, piece), tokenizer, beam_size=1, extra_length=3)
@@ -176,6 +181,7 @@ def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument
         Translator(model, tokenizer, **{argument: value})
 
 
+@pytest.mark.slow
 def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
     with pytest.raises(UserError, match="at least 2: found 1"):
         Translator(model, tokenizer, max_source_length=1)
@@ -186,6 +192,7 @@ def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
     assert short(SENTENCES[:1]) == [expected.decode()] != [""]
 
 
+@pytest.mark.slow
 def test_the_score_of_a_missing_translation_is_finite(model, tokenizer):
     impossible = {"no_repeat_ngram": 1, "min_length": 400, "extra_length": 390}
     [translation] = Translator(model, tokenizer, beam_size=1, **impossible).translate(["Yes"])
@@ -264,6 +271,7 @@ def together(model, tokenizer):
     return Translator(model, tokenizer, **LIMITS)
 
 
+@pytest.mark.slow
 @TOGETHER
 @given(
     pairs=st.lists(st.tuples(ANY_TEXT, PREFIXES), max_size=6),
@@ -287,6 +295,7 @@ def compiled(model, tokenizer):
     return Translator(model, tokenizer, jit_compile=True, tokens_per_batch=32, **LIMITS)
 
 
+@pytest.mark.slow
 @TOGETHER
 @given(pairs=st.lists(st.tuples(ANY_TEXT, PREFIXES), max_size=6), workers=st.integers(1, 3))
 def test_any_sentences_compiled_are_translated_as_each_alone(compiled, alone, pairs, workers):

@@ -194,6 +194,7 @@ def test_the_inverse_refuses_what_is_no_tree_over_the_words(symbols, count):
         delinearize(symbols, ["dog"] * count)
 
 
+@pytest.mark.slow
 def test_the_inverse_is_exact_on_every_tree_of_the_treebank(treebank):
     assert len(treebank) == 3396 + 273
     for tree in treebank:

@@ -203,6 +203,7 @@ def words_drawn(figure):
     return [(text.get_text(), text.get_window_extent()) for text in figure.axes[0].texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [None, [3]])
 def test_words_neither_overlap_nor_leave_the_page(maps, words):
     long = [f"{word}{'n' * (place % 23)}" for place, word in enumerate(["längste"] * 60)]
@@ -235,6 +236,7 @@ def test_the_grid_has_every_head_of_every_layer(maps):
         np.testing.assert_array_equal(plot.images[0].get_array(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_hostile_text_is_drawn(hostile, tmp_path):
     attention = hostile["memory"]
@@ -387,6 +389,7 @@ def model_dir(model, tokenizer, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_path, capsys):
     options = {"model_dir": model_dir, "average": 1, "source": SOURCE, "output": tmp_path / "new"}
     run("visualize", **options)
@@ -409,6 +412,13 @@ def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_
 
 
 KINDS = ("lines", "heatmap", "grid")
+
+
+def test_visualize_takes_the_weights_that_it_is_asked_for(model_dir, tmp_path):
+    message = refused(
+        "visualize", model_dir=model_dir, kind="positions", weights="best", output=tmp_path
+    )
+    assert message == f"{model_dir}/best: expected a checkpoint, found none"
 
 
 def test_visualize_draws_a_recipe(model_dir, tmp_path):
