@@ -307,7 +307,14 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
 # The order of pairs
 
 
-@pytest.mark.parametrize("options", [PLAIN, DROPOUT, {"tokens_per_batch": 60, "bpe_dropout": 0.5}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        PLAIN,
+        DROPOUT,
+        pytest.param({"tokens_per_batch": 60, "bpe_dropout": 0.5}, marks=pytest.mark.slow),
+    ],
+)
 def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, options):
     batches = Batches(corpus, seed=1, **options)
     for epoch in range(3):

@@ -458,8 +458,8 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     assert_same([result.ids[:, :, :10], result.scores], expected)
 
 
-@pytest.mark.parametrize("num_slots", [1, pytest.param(2, marks=pytest.mark.slow), 5, 20])
-@pytest.mark.parametrize("how", ["eager", "any shape", "xla"])
+@pytest.mark.parametrize("num_slots", [1, 2, 5, 20])
+@pytest.mark.parametrize("how", ["eager", "any shape", pytest.param("xla", marks=pytest.mark.slow)])
 def test_the_result_is_the_same_whatever_the_number_of_batch_slots(how, num_slots, monkeypatch):
     monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
     model = ToyModel(seed=7, vocab_size=6)

@@ -385,6 +385,7 @@ def test_no_list_has_two_words_with_the_same_english():
         assert len(english) == len(set(english)), english
 
 
+@pytest.mark.slow
 def test_an_english_sentence_has_one_derivation():
     """With one word in each list, sentences repeat, and their derivation is always the same."""
     random = Random(0).random

@@ -73,6 +73,7 @@ def test_weights_alone_are_restored(checkpoints):
     assert_same(state(restored), state(saved))
 
 
+@pytest.mark.slow
 def test_going_on_from_a_checkpoint_equals_not_stopping(checkpoints):
     undisturbed, restarted = compiled_model(seed=1), compiled_model(seed=2)
     train(undisturbed, 2)

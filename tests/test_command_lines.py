@@ -97,6 +97,7 @@ def test_train_writes_a_model_dir_and_says_so(trained):
     assert command.startswith("keras-transformer train --train_source=")
 
 
+@pytest.mark.slow
 def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
     process = run_process(
         "evaluate",
@@ -135,6 +136,7 @@ STRANGE_INPUT = b"\n".join(
 )
 
 
+@pytest.mark.slow
 def test_translate_writes_as_many_lines_as_it_reads(lively):
     process = run_process("translate", model_dir=lively, average=2, stdin=STRANGE_INPUT)
     assert process.returncode == 0

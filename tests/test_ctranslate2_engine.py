@@ -95,6 +95,7 @@ def assert_same(found, expected):
 # The same search.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -164,6 +164,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_search_is_the_plain_one(case):
     fields, prefixes = CASES[case]

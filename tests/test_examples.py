@@ -74,6 +74,7 @@ def test_the_classifier_is_right_about_reviews_that_it_was_not_trained_on(classi
     assert classifier["accuracy"] > 0.9  # a bag of words reaches 0.5
 
 
+@pytest.mark.slow
 def test_a_review_alone_and_in_a_batch_is_classified_alike(classifier):
     model, tokenizer = classifier["model"], classifier["tokenizer"]
     _, (texts, _) = classifier["made_up"]()
@@ -84,6 +85,7 @@ def test_a_review_alone_and_in_a_batch_is_classified_alike(classifier):
     np.testing.assert_allclose(model.predict(ids.to_tensor(), verbose=0), alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_classifier_reads_files(classifier, tmp_path):
     (tmp_path / "reviews.tsv").write_text("1\tIt was\tgood.\n0\tIt was not.\n", "utf-8")
     texts, labels = classifier["read"](tmp_path / "reviews.tsv")
@@ -107,6 +109,7 @@ def test_perplexity_falls_on_sentences_seen_and_unseen(language_model):
     assert measured["perplexity"] < 1.5 * perplexities[-1]
 
 
+@pytest.mark.slow
 def test_the_language_model_neither_looks_ahead_nor_at_padding(language_model):
     model = language_model["model"]
     rng = np.random.default_rng(0)
@@ -189,6 +192,7 @@ def test_fine_tuning_makes_a_new_model_dir_of_a_model_that_knows_the_text_better
     assert new.load_training()["target_lang"] == "de"
 
 
+@pytest.mark.slow
 def test_fine_tuning_refuses_a_model_dir_that_holds_a_model_before_it_trains(run, model_dir, ours):
     with pytest.raises(SystemExit, match="expected an empty or new folder, found a model"):
         run("fine_tune.py", model_dir.path, *ours, model_dir.path)
@@ -227,6 +231,7 @@ def test_a_subword_is_forbidden_where_it_would_complete_a_phrase_and_nowhere_els
     assert [set(np.flatnonzero(~row)) for row in allowed[0]] == [{7, 6, 9}, {7}, {7}]
 
 
+@pytest.mark.slow
 def test_a_phrase_may_be_longer_than_what_there_is_so_far_but_not_empty(constraint):
     may_follow = constraint["never"](Ids(), ["5 5 5 6", "6"])
     allowed = may_follow(np.array([[[START_ID, 5]]], "int32")).numpy()

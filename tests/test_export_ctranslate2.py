@@ -180,6 +180,7 @@ def test_presets_are_exported(config, export, processor):
     assert_same_scores(model, export(model), processor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -309,6 +309,7 @@ def test_an_exported_seed_draws_as_the_translator_does_at_each_call(sampling, tm
         assert [one["text"] for one in translate(signatures, SENTENCES)] == expected
 
 
+@pytest.mark.slow
 def test_a_translator_that_samples_is_warmed_up_by_every_signature(exported_sampling):
     path = exported_sampling / "assets.extra" / "tf_serving_warmup_requests"
     logs = [PredictionLog.FromString(x.numpy()) for x in tf.data.TFRecordDataset(str(path))]

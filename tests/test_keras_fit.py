@@ -398,6 +398,7 @@ def test_two_devices_learn_text_files_in_the_order_of_one(on_two_devices, text):
     assert_same_fit(on_two_devices["text"], fitted_to_text(ONE_DEVICE, text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_metrics_of_two_devices_are_those_of_one(on_two_devices, mode):
     assert_values(on_two_devices[mode])

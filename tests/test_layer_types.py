@@ -367,6 +367,7 @@ def test_restricted_attention_trains_as_attention_masked_by_a_band(monkeypatch):
         np.testing.assert_allclose(ours, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["recurrent", "convolutional", "separable"])
 def test_each_type_learns(name):
     losses = losses_of_training(small_model(**LAYER_TYPES[name], **ONE_LAYER), 10)

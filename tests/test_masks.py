@@ -217,7 +217,7 @@ def test_padding_changes_nothing_in_a_model(name, tmp_path):
     np.testing.assert_allclose(loaded(PADDED), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("functional", [True, False])
+@pytest.mark.parametrize("functional", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_padding_changes_nothing_in_training(functional):
     embedding = layers.TokenEmbedding(10, WIDTH, mask_zero=True)
     model = pooled_model(embedding, layers.EncoderLayer(**ENCODER), functional)

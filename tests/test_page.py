@@ -23,6 +23,8 @@ from keras_transformer.serving.servable import ParserServable, TranslatorServabl
 from keras_transformer.serving.server import Server
 from keras_transformer.translator import Translation
 
+pytestmark = pytest.mark.slow
+
 SENTENCE, OTHER = "The girls sleep.", "He will not buy a small lamp."
 OPTIONS = {"n_best": 3, "alpha": 0.0}
 GERMAN = "Die Mädchen schlafen."
@@ -119,7 +121,6 @@ def asked(client, verb, body, name="en-de", status=200):
     return response.json()
 
 
-@pytest.mark.slow
 def test_translations_are_the_translators_with_scores(client, three_best):
     found = asked(client, "translate", {"text": [SENTENCE, OTHER], "options": OPTIONS})
     for some, expected in zip(found["translations"], three_best, strict=True):

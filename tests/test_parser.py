@@ -207,6 +207,7 @@ def parser(treebank):
     return Parser(Translator(model, tokenizer, beam_size=2, extra_length=10, max_source_length=50))
 
 
+@pytest.mark.slow
 def test_each_sentence_becomes_a_tree_over_its_words(parser):
     strange = "( a ) 1/2 \ud800 \u00a0b"
     sentences = ["The dogs saw 12 cats .", "", "one", " \t ", strange, "x " * 30]

@@ -13,6 +13,8 @@ from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
+pytestmark = pytest.mark.slow
+
 TREES = """
 ( (S (NP-SBJ (DT The) (NNS dogs)) (VP (VBD chased) (NP (CD 12) (NNS cats))) (. .)) )
 ( (S (NP-SBJ (-NONE- *)) (VP (VB Go) (ADVP (RB home))) (. .)) )
@@ -72,7 +74,6 @@ def test_training_makes_a_parser_and_says_how_good_it_is(trained):
     assert "reference    (S (NP (DT The) (NNS dogs))" in said
 
 
-@pytest.mark.slow
 def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, capfd):
     files = {"output": tmp_path / "out.mrg", "json": tmp_path / "scores.json"}
     run("evaluate", task="parsing", model_dir=trained[0], source=treebank, **files)
@@ -88,7 +89,6 @@ def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, ca
     ]
 
 
-@pytest.mark.slow
 def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, capfdbinary):
     lines = [b"The dogs go .", b"", b"caf\xe9 ( \xff )", b" \t", b"\r", "é \u2028 \x85".encode()]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines))))
@@ -167,7 +167,6 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
     )
 
 
-@pytest.mark.slow
 def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
     trained, treebank, tmp_path, capfd
 ):

@@ -42,6 +42,7 @@ def trees(draw):
     return tuple(tree)
 
 
+@pytest.mark.slow
 @given(
     st.lists(SYMBOLS, max_size=60),
     st.lists(WORDS, min_size=1, max_size=12),

@@ -204,6 +204,7 @@ print(os.WTERMSIG(status))
 # Refusals and messages.
 
 
+@pytest.mark.slow
 def test_two_runs_do_not_write_to_one_folder(undisturbed):
     with (
         undisturbed.locked(),
@@ -236,6 +237,7 @@ def test_a_lock_leaves_no_folder_where_nothing_was_made(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -250,6 +252,7 @@ def test_options_that_would_change_the_weights_are_refused(undisturbed, changed,
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturbed):
     unsaid = dataclasses.replace(OPTIONS, parallel_parts=None)
     assert parallel_parts(undisturbed.path, CONFIG, unsaid) == 2
@@ -257,6 +260,7 @@ def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturb
     assert undisturbed.load_training()["options"]["parallel_parts"] == 2
 
 
+@pytest.mark.slow
 def test_another_corpus_of_the_same_size_is_refused(undisturbed, monkeypatch):
     [block] = TRAIN.blocks()
     swapped = Block(block.source[::-1], block.target[::-1])

@@ -307,7 +307,7 @@ def test_fewer_are_returned_than_drawn_and_these_are_the_best(logits):
     np.testing.assert_array_equal(best.scores[0], scores[0, :3])
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_constraints_hold(logits, jit):
     prefixes = np.array([[5, 6, 5], [3, 0, 0], [0, 0, 0]], "int32")
     options = {"min_length": 7, "no_repeat_ngram": 2, "temperature": 2.0}
@@ -444,6 +444,7 @@ def test_without_a_seed_no_translator_draws_like_another(speaker, tokenizer):
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_translator_starts_what_it_draws_with_a_prefix(speaker, tokenizer):
     prefixes = ["Die Mädchen", "", "", "Der alte"]
     translator = Translator(speaker, tokenizer, sample=True, n_best=3, extra_length=30, seed=1)

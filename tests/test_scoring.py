@@ -113,6 +113,7 @@ def test_a_given_translation_has_the_score_of_its_tokens(translator):
         assert one == pytest.approx(float(score(translator.models[0], *ids)[0]), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens_per_batch", [1, 150])
 def test_scores_do_not_depend_on_how_sentences_are_batched(translator, tokens_per_batch):
     batched = Translator(

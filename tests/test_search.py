@@ -26,7 +26,9 @@ def padded(rows, length=None):
 VARIANTS = {"post-norm": {}, "pre-norm": {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}}
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(
+    scope="module", params=["post-norm", pytest.param("pre-norm", marks=pytest.mark.slow)]
+)
 def model(request):
     """A half-trained model that reverses sentences: its translations vary, and most of them end."""
     model = small_model(

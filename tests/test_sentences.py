@@ -70,15 +70,22 @@ def parser():
     return Parser(Translator(lively_model(1, tokenizer.vocab_size), tokenizer, extra_length=4))
 
 
+@pytest.fixture(scope="module")
+def of_lists(translator):
+    """Translations of a list of sentences, with themselves as prefixes, and their scores."""
+    translations = translator(SENTENCES)
+    prefixed = translator.translate(SENTENCES, translations)
+    return translations, prefixed, translator.score(SENTENCES, translations)
+
+
 @any_kind
-def test_a_translator_takes_any_iterable(translator, of_kind, kind):
-    expected = translator(SENTENCES)
-    assert translator(of_kind(kind, SENTENCES)) == expected
-    assert all(text for text, sentence in zip(expected, SENTENCES, strict=True) if sentence)
-    prefixed = translator.translate(SENTENCES, expected)
-    assert translator.translate(of_kind(kind, SENTENCES), of_kind(kind, expected)) == prefixed
-    pairs = (of_kind(kind, SENTENCES), of_kind(kind, expected))
-    assert translator.score(*pairs) == translator.score(SENTENCES, expected)
+def test_a_translator_takes_any_iterable(translator, of_lists, of_kind, kind):
+    translations, prefixed, scores = of_lists
+    assert translator(of_kind(kind, SENTENCES)) == translations
+    assert all(text for text, sentence in zip(translations, SENTENCES, strict=True) if sentence)
+    pairs = [(of_kind(kind, SENTENCES), of_kind(kind, translations)) for _ in range(2)]
+    assert translator.translate(*pairs[0]) == prefixed
+    assert translator.score(*pairs[1]) == scores
 
 
 def test_alignments_are_of_any_iterable(translator):

@@ -68,7 +68,9 @@ def test_a_sentence_is_translated_as_it_is_alone(model, tokenizer, translator, t
         assert alone.score == pytest.approx(score, abs=1e-4)
 
 
-@pytest.mark.parametrize(("beam_size", "alpha"), [(1, 0.6), (4, 0.0), (4, 2.0)])
+@pytest.mark.parametrize(
+    ("beam_size", "alpha"), [(1, 0.6), pytest.param(4, 0.0, marks=pytest.mark.slow), (4, 2.0)]
+)
 def test_a_translation_is_that_of_the_search(model, tokenizer, beam_size, alpha):
     ids = tokenizer.tokenize(tf.constant(SENTENCES[:1]))
     source_ids = tf.concat([ids, [[2]]], axis=1).to_tensor()
