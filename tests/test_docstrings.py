@@ -22,6 +22,7 @@ SLOW = [
     "keras_transformer.importers.marian",
     "keras_transformer.parsing.parser",
     "keras_transformer.training.step",
+    "keras_transformer.translator",
 ]
 NEEDS_BEAM = ["keras_transformer.beam.translate_files", "keras_transformer.beam.translate_text"]
 MODULES = [
