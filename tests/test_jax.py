@@ -111,6 +111,8 @@ def test_layers_pass_their_own_tests():
     run_on_jax(
         "import pytest; sys.exit(pytest.main(sys.argv[1:]))",
         "-q",
+        "-m",
+        "",  # the slow ones too
         *(f"tests/test_layers.py::test_{name}" for name in LAYER_TESTS),
         *(f"tests/test_masks.py::test_padding_{name}" for name in MASK_TESTS),
     )

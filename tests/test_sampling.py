@@ -398,8 +398,7 @@ def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
     speaker, tokenizer, jit_compile
 ):
     def translations():
-        options = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
-        translator = Translator(speaker, tokenizer, jit_compile=jit_compile, **options)
+        translator = sampling_translator(speaker, tokenizer, jit_compile=jit_compile)
         return [translator(SENTENCES) for _ in range(2)]
 
     first, second = translations()
@@ -409,6 +408,16 @@ def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
 
 
 MANY = [f"{sentence} {word}" for word in ("Yes", "A horse.", "No") for sentence in SENTENCES]
+
+
+def sampling_translator(speaker, tokenizer, **options):
+    sampling = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
+    return Translator(speaker, tokenizer, **sampling, **options)
+
+
+@pytest.fixture(scope="module")
+def drawn_at_once(speaker, tokenizer):
+    return sampling_translator(speaker, tokenizer)(MANY)
 
 
 @pytest.mark.slow
@@ -422,18 +431,16 @@ MANY = [f"{sentence} {word}" for word in ("Yes", "A horse.", "No") for sentence 
     ],
     ids=str,
 )
-def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(speaker, tokenizer, options):
-    def translator(**options):
-        sampling = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
-        return Translator(speaker, tokenizer, **sampling, **options)
-
-    expected = translator()(MANY)
-    assert len(set(expected)) == len(MANY)
+def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(
+    speaker, tokenizer, drawn_at_once, options
+):
+    assert len(set(drawn_at_once)) == len(MANY)
     # With other sentences, or in several calls, each sentence has the same index.
     others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
-    assert translator(**options)(others)[::3] == expected[::3]
-    in_calls = translator(**options)
-    assert [*in_calls(MANY[:5]), *in_calls([]), *in_calls(MANY[5:])] == expected
+    drawn = sampling_translator(speaker, tokenizer, **options)(others)
+    assert drawn[::3] == drawn_at_once[::3]
+    in_calls = sampling_translator(speaker, tokenizer, **options)
+    assert [*in_calls(MANY[:5]), *in_calls([]), *in_calls(MANY[5:])] == drawn_at_once
 
 
 @pytest.mark.slow

@@ -29,12 +29,12 @@ def fused(function: Callable) -> Callable:
 
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
-    def with_tensors(*args):
+    def with_tensors(*args):  # `compiled` takes no variables of a strategy
+        args = [value_of(x) if tf.is_tensor(x) else x for x in args]
         if tf.executing_eagerly():
             return function(*args)
         avoid_crash()
-        # `compiled` takes no variables of a strategy.
-        return compiled(*(value_of(x) if tf.is_tensor(x) else x for x in args))
+        return compiled(*args)
 
     return functools.wraps(function)(with_tensors)
 

@@ -12,9 +12,9 @@ _YNNPACK = "--xla_cpu_experimental_ynn_fusion_type"
 def avoid_crash() -> None:
     """Makes XLA compute sums and maxima without YNNPACK, where YNNPACK can crash.
 
-    It must run before XLA compiles anything. The first `fused` function, `training.train`, and a
-    `Translator` with `jit_compile` call it. It sets the environment variable XLA_FLAGS of this
-    process.
+    It must run before XLA compiles anything. The first `fused` function of a graph,
+    `training.train`, and a `Translator` with `jit_compile` call it. It sets the environment
+    variable XLA_FLAGS of this process.
 
     TensorFlow 2.21 builds YNNPACK's part of a function when the function first runs. Threads that
     run it at the same time each build it, and add its constants to one list without a lock. So two
