@@ -1,5 +1,6 @@
 """`keras-transformer serve`, started and ended like by a user."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -76,7 +77,11 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
     options = {"model_dir": runs / "en-de", "model": f"trees={runs}/parser", "port": 0}
     command = [sys.executable, "-m", "keras_transformer", "serve", *arguments(options)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
+    with (
+        subprocess.Popen(command, preexec_fn=heed_signals, **pipes) as process,
+        contextlib.ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(process.kill)  # if it goes on serving
         log = []
         reader = threading.Thread(target=lambda: log.extend(process.stderr))
         reader.start()
@@ -107,6 +112,12 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
     assert {line["event"] for line in lines} == {"request"}
     asked = [line["path"] for line in lines if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
+
+
+def heed_signals():
+    """Undoes what `nohup`, or `&` in a script, has told this process to ignore."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def metrics(client):
