@@ -21,11 +21,13 @@ install: .venv/installed ## make .venv with the package and all it needs
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
-test: install ## run the quick tests, some 2,800
+test: install ## run the quick tests
 	$(BIN)/python -m pytest -n 2 --dist=worksteal
 
-test-slow: install ## run the others: whole trainings, kills, replicas, workers, the wheel, the tutorial
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal
+# In two halves, since a process keeps what TensorFlow has compiled: up to 10 GB for all tests.
+test-slow: install ## run the other tests: trainings, kills, replicas, workers, the wheel, the tutorial
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[a-l]*.py
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[m-z]*.py
 
 lint: install ## check format, style and types
 	$(BIN)/ruff format --check .
