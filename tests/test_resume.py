@@ -350,7 +350,7 @@ def test_killed_and_stopped_at_random_it_ends_as_if_it_had_not_been(tmp_path):
     path = tmp_path / "killed"
     partials = path / "checkpoints"
     moments = ("early", "training", "validating", "saving")
-    signals = (signal.SIGKILL, signal.SIGTERM)
+    signals = (signal.SIGKILL, signal.SIGTERM)  # at each moment by turns
     ends = [(moments[n % 4], signals[(n + n // 4) % 2]) for n in range(4 * rounds)]
     chance.shuffle(ends)
     steps = set()
@@ -375,7 +375,7 @@ def test_killed_and_stopped_at_random_it_ends_as_if_it_had_not_been(tmp_path):
         expected = {-number} if number == signal.SIGKILL else {-number, 143}
         assert process.returncode in expected, "steps are too few: it came to its end"
         steps.update(ModelDir(path).checkpoints.steps()[-1:])
-    assert len(steps) >= len(ends) // 3
+    assert len(steps) >= len(ends) * 10 / 24
     process = start(path)
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
