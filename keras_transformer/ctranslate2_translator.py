@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn, Self
 
 import keras_transformer as kt
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.export.converted import ConvertedModel
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
 from keras_transformer.sentences import as_list, utf_8
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.translation import Translation, expect_at_least, one_line
+from keras_transformer.translation import Translation, one_line
 
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048

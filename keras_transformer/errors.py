@@ -1,5 +1,7 @@
 """The exception for mistakes of users, whose message is written for them."""
 
+import numbers
+
 
 class UserError(ValueError):
     """A mistake in the user's input: a flag, a field, a file, a shape.
@@ -7,3 +9,9 @@ class UserError(ValueError):
     The message is one line that says what was expected, what was found and where. Commands print
     only this line, without a traceback, and exit with a non-zero status.
     """
+
+
+def expect_at_least(least: int, name: str, value: int) -> None:
+    """Raises `UserError` unless an argument is an integer and at least `least`."""
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")

@@ -18,11 +18,11 @@ import tensorflow as tf
 from keras_transformer.analysis import attention_maps
 from keras_transformer.backend.xla_flags import avoid_crash
 from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions, scoring, search
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list, utf_8
 from keras_transformer.tokenizers import Tokenizer
-from keras_transformer.translation import Translation, expect_at_least, one_line
+from keras_transformer.translation import Translation, one_line
 
 
 class Alignment(NamedTuple):
