@@ -1,5 +1,7 @@
 """The learning rate over the course of training (paper, section 5.3)."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -17,7 +19,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         factor: factor of the rate; 1 in the paper.
 
     Raises:
-        ValueError: an argument is not positive.
+        ValueError: an argument is not positive, or not finite.
 
     Example:
         >>> schedule = InverseSquareRootSchedule(512, warmup_steps=4000)
@@ -26,11 +28,10 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0):
-        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive: found {value}")
-        if factor <= 0:
-            raise ValueError(f"factor must be positive: found {factor}")
+        arguments = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
+        for name, value in arguments.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite: found {value}")
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.factor = factor

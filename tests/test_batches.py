@@ -660,9 +660,25 @@ def test_a_side_that_dropout_makes_too_long_stays_as_it_was(tokenizer, tmp_path)
     assert batch.labels[0].tolist() == [*plain, END_ID]
 
 
-def test_bpe_dropout_needs_merges(corpus):
-    with pytest.raises(UserError, match="bpe_dropout from 0 to 1, found 2"):
-        Batches(corpus, bpe_dropout=2.0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bpe_dropout": 2.0}, "bpe_dropout from 0 to 1, found 2"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch must be an integer of at least 1: found 0"),
+        ({"tokens_per_batch": 1e4}, "tokens_per_batch must be an integer .* found 10000.0"),
+        ({"batch_multiple": 0}, "batch_multiple must be an integer of at least 1: found 0"),
+        ({"seed": -1}, "seed must be an integer of at least 0: found -1"),
+        ({"bidirectional_steps": -1}, "bidirectional_steps must be .* at least 0: found -1"),
+    ],
+)
+def test_options_out_of_range_are_refused_at_once(corpus, options, message):
+    with pytest.raises(UserError, match=message):
+        Batches(corpus, **options)
+
+
+def test_epochs_are_of_one_direction(corpus):
+    with pytest.raises(UserError, match="epoch needs bidirectional_steps=0, found 7"):
+        Batches(corpus, bidirectional_steps=7).epoch()
 
 
 # Padding

@@ -146,6 +146,21 @@ def test_the_average_is_the_plain_mean(checkpoints):
         np.testing.assert_allclose(weight.numpy(), mean, rtol=1e-6, atol=1e-7)
 
 
+def test_a_mean_of_no_checkpoints_is_refused(checkpoints):
+    model = new_model(seed=1)
+    before = state(model)
+    with pytest.raises(UserError, match="expected checkpoints to average, found no steps"):
+        average_weights(model, checkpoints, checkpoints.steps()[-5:])
+    assert_same(state(model), before)
+
+
+def test_steps_that_no_folder_is_named_after_are_refused(checkpoints):
+    with pytest.raises(UserError, match="step must be an integer of at least 0: found -1"):
+        checkpoints.save(new_model(), -1)
+    with pytest.raises(UserError, match="keep must be an integer of at least 1: found 0"):
+        checkpoints.prune(keep=0)
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-2])
 

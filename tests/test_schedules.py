@@ -73,10 +73,12 @@ def test_configuration_gives_back_the_same_schedule_within_its_optimizer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 4000, 1.0), "d_model must be positive: found 0"),
-        ((512, 0, 1.0), "warmup_steps must be positive: found 0"),
-        ((512, 4000, 0.0), "factor must be positive: found 0.0"),
-        ((512, 4000, -1.0), "factor must be positive: found -1.0"),
+        ((0, 4000, 1.0), "d_model must be positive and finite: found 0"),
+        ((512, 0, 1.0), "warmup_steps must be positive and finite: found 0"),
+        ((512, 4000, 0.0), "factor must be positive and finite: found 0.0"),
+        ((512, 4000, -1.0), "factor must be positive and finite: found -1.0"),
+        ((512, 4000, float("nan")), "factor must be positive and finite: found nan"),
+        ((512, float("inf")), "warmup_steps must be positive and finite: found inf"),
     ],
 )
 def test_what_is_not_positive_is_refused(arguments, message):

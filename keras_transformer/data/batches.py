@@ -11,7 +11,7 @@ from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, bucket_bou
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
 from keras_transformer.data.sources import TextPairs
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.ragged import ranges
 from keras_transformer.tokenizers import PAD_ID, Tokenizer
 
@@ -155,6 +155,10 @@ class Batches:
         word_dropout: float = 0.0,
         bidirectional_steps: int = 0,
     ):
+        expect_at_least(1, "tokens_per_batch", tokens_per_batch)
+        expect_at_least(1, "batch_multiple", batch_multiple)
+        expect_at_least(0, "seed", seed)
+        expect_at_least(0, "bidirectional_steps", bidirectional_steps)
         of_task = {"translation": ("bpe_dropout", bpe_dropout)}
         of_task["parsing"] = ("word_dropout", word_dropout)
         for task, (name, share) in of_task.items():
@@ -241,7 +245,15 @@ class Batches:
 
         An epoch is complete when its last batch is taken. So the number of iterators does not
         matter: Keras makes two per epoch, and may try one batch before the first epoch.
+
+        Raises:
+            UserError: the first batches are of both directions.
         """
+        if len(self._phases) > 1:
+            raise UserError(
+                f"epoch needs bidirectional_steps=0, found {self._phases[-1].first_step}: "
+                "use dataset"
+            )
         size, complete = self.batches_per_epoch, 0
 
         def first_step():

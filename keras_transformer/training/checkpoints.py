@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.files import recover_folder, remove_folder, whole_folder
 
 # Keras and NumPy are imported where arrays are read or written. A command that decodes with
@@ -111,7 +111,8 @@ class Checkpoints:
             raise UserError(f"{self.path(step)}: expected a checkpoint: {error!r}") from error
 
     def prune(self, keep: int) -> None:
-        """Removes all but the last `keep` checkpoints."""
+        """Removes all but the last `keep` checkpoints, at least one."""
+        expect_at_least(1, "keep", keep)
         self.remove(*self.steps()[:-keep])
 
     def remove(self, *steps: int) -> None:
@@ -156,6 +157,7 @@ class Checkpoints:
         import keras
         import numpy as np
 
+        expect_at_least(0, "step", step)
         path = self.path(step)
         try:
             with whole_folder(path, replace=True) as partial:
@@ -203,11 +205,13 @@ def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Seque
     """Sets the model's weights to their mean over the checkpoints at `steps` (paper, section 6.1).
 
     Raises:
-        UserError: as for `Checkpoints.restore`.
+        UserError: there are no steps, or as for `Checkpoints.restore`.
     """
     import keras
     import numpy as np
 
+    if len(steps) == 0:
+        raise UserError(f"{checkpoints.folder}: expected checkpoints to average, found no steps")
     weights = model.weights
     total = [np.zeros(weight.shape) for weight in weights]
     for step in steps:
