@@ -34,7 +34,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.analysis.pair_attention import pair_attention
+from keras_transformer.analysis import pair_attention
 from keras_transformer.layers.attention import scaled_dot_product_attention
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from helpers import randomise
 
 import keras_transformer as kt
-from keras_transformer.analysis.pair_attention import pair_attention
+from keras_transformer.analysis.word_attention import pair_attention
 from keras_transformer.data import Batches, BuiltinPairs, Corpus
 from keras_transformer.decoding.search import TransformerSteps
 from keras_transformer.parsing import ParsingOptions, ParsingTokenizer, TreebankPairs

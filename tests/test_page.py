@@ -14,7 +14,7 @@ from serving_world import Doing, only_version, running, tiny_translator
 from starlette.testclient import TestClient
 
 from keras_transformer import Translator
-from keras_transformer.analysis.pair_attention import pair_attention, word_numbers
+from keras_transformer.analysis.word_attention import pair_attention, word_numbers
 from keras_transformer.options import ServingOptions
 from keras_transformer.parsing import ParsingTokenizer, linearize, parse_tree, words
 from keras_transformer.serving.app import create_app

@@ -23,17 +23,19 @@ def padded(rows, length=None):
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-VARIANTS = {"post-norm": {}, "pre-norm": {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}}
+POST_NORM, PRE_NORM = {}, {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}
 
 
 @pytest.fixture(
-    scope="module", params=["post-norm", pytest.param("pre-norm", marks=pytest.mark.slow)]
+    scope="module",
+    params=[
+        pytest.param(POST_NORM, id="post-norm"),
+        pytest.param(PRE_NORM, id="pre-norm", marks=pytest.mark.slow),
+    ],
 )
 def model(request):
     """A half-trained model that reverses sentences: its translations vary, and most of them end."""
-    model = small_model(
-        **VARIANTS[request.param], vocab_size=7, num_encoder_layers=1, num_decoder_layers=1
-    )
+    model = small_model(**request.param, vocab_size=7, num_encoder_layers=1, num_decoder_layers=1)
     rng = np.random.default_rng(0)
     rows = [rng.integers(3, 7, size=rng.integers(1, 8)).tolist() for _ in range(3200)]
     model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(0.2), jit_compile=True)

@@ -22,8 +22,8 @@ from keras_transformer.analysis.attention_figures import (
     line_figure,
 )
 from keras_transformer.analysis.attention_page import attention_page
-from keras_transformer.analysis.pair_attention import WordAttention, pair_attention, readable
 from keras_transformer.analysis.paper_figures import positions_figure, schedule_figure
+from keras_transformer.analysis.word_attention import WordAttention, pair_attention, readable
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.layers import LearnedPositions, PositionalEncoding

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 
-from keras_transformer.analysis.pair_attention import WordAttention
+from keras_transformer.analysis.word_attention import WordAttention
 
 # Okabe and Ito's colours, safe for colour-blind readers; yellow is darker, to show on white.
 _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.analysis.attention_figures import head_colours
-from keras_transformer.analysis.pair_attention import WordAttention
+from keras_transformer.analysis.word_attention import WordAttention
 
 
 def attention_page(maps: Mapping[str, WordAttention]) -> str:

@@ -83,7 +83,7 @@ def define_flags() -> None:
 def main():
     # Imported here, not at the top: they need Keras.
     from keras_transformer.analysis.attention_page import attention_page
-    from keras_transformer.analysis.pair_attention import pair_attention
+    from keras_transformer.analysis.word_attention import pair_attention
 
     quiet.find_devices()
     kinds = chosen_kinds()

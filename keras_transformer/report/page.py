@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from keras_transformer.analysis.attention_figures import heat_figure
-from keras_transformer.analysis.pair_attention import pair_attention
+from keras_transformer.analysis.word_attention import pair_attention
 from keras_transformer.files import whole_file
 from keras_transformer.report.figures import run_figures
 from keras_transformer.report.history import RunHistory, read_history

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_transformer.analysis.attention_page import attention_data
-from keras_transformer.analysis.pair_attention import WordAttention, word_numbers
+from keras_transformer.analysis.word_attention import WordAttention, word_numbers
 from keras_transformer.errors import UserError
 from keras_transformer.serving.server import Attention, Server, Translate, json_response
 

@@ -12,7 +12,7 @@ from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from keras_transformer.analysis.pair_attention import WordAttention, pair_attention
+from keras_transformer.analysis.word_attention import WordAttention, pair_attention
 from keras_transformer.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
