@@ -1,7 +1,6 @@
 """The folder that holds everything about a model: every command except `train` starts from it."""
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -15,25 +14,14 @@ import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import is_partial, partial_path, recover_folder, whole_file
-from keras_transformer.options.parsing import LINEARIZATIONS
-from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
-from keras_transformer.text_files import parse_json
+from keras_transformer.options.training import MAY_CHANGE
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
+from keras_transformer.training.record import read_record, record_of_other, recorded_run
 
 _VOCABULARY = "vocabulary.model"
 # What a model_dir's own files and folders are called, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
 _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
-_RECORDED = {
-    "options": dict,
-    "data": dict,
-    "vocab_type": str | None,
-    "linearization": str | None,
-    "preset": str | None,
-    "target_lang": str | None,
-    "commands": list,
-    "starts": list,
-}
 
 
 def vocabulary_digest(content: bytes) -> str:
@@ -189,18 +177,8 @@ class ModelDir:
         self.check_new()
         path = self.path.absolute()
         partial = ModelDir(partial_path(path))
-        training = {
-            "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
-            "data": {},
-            "vocab_type": None,
-            "linearization": None,
-            "preset": None,
-            "target_lang": target_lang,
-            "commands": [command],
-            "starts": [],
-        }
         try:
-            partial.create(model.config, tokenizer, training)
+            partial.create(model.config, tokenizer, record_of_other(target_lang, command))
             partial.checkpoints.save(model, step=0)
             shutil.rmtree(path, ignore_errors=True)  # empty, or what an earlier attempt left
             partial.path.rename(path)
@@ -238,22 +216,7 @@ class ModelDir:
         Raises:
             UserError: the file is missing, or is not such a record.
         """
-        training = parse_json(self._read(self._training), self._training)
-        if isinstance(training, dict):
-            training = {"linearization": None, "preset": None, "starts": [], **training}
-        if not isinstance(training, dict) or not training.keys() >= _RECORDED.keys():
-            raise UserError(f"{self._training}: expected the fields {', '.join(sorted(_RECORDED))}")
-        for name, kind in _RECORDED.items():
-            if not isinstance(training[name], kind):
-                raise UserError(f"{self._training}: {name}: found {training[name]!r}")
-        training = _with_linearization(training)
-        known = {field.name for field in dataclasses.fields(TrainingOptions)}
-        options = {name: value for name, value in training["options"].items() if name in known}
-        try:
-            checked = TrainingOptions(**{"parallel_parts": 1, "dtype_policy": "float32", **options})
-        except UserError as error:
-            raise UserError(f"{self._training}: {error}") from None
-        return {**training, "options": dataclasses.asdict(checked)}
+        return read_record(self._read(self._training), self._training)
 
     def save_training(self, training: dict) -> None:
         """Records how the model is trained."""
@@ -348,15 +311,7 @@ class ModelDir:
             vocab_type: kind of subwords, or None.
             linearization: how a parser writes trees, or None.
         """
-        training = self.load_training()
-        # A run of an earlier version lacks later options: it had their defaults.
-        here = {
-            **dataclasses.asdict(TrainingOptions()),
-            **training["options"],
-            **training["data"],
-            "vocab_type": training["vocab_type"],
-            "linearization": training["linearization"],
-        }
+        here = recorded_run(self.load_training())
         fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
@@ -398,16 +353,3 @@ class ModelDir:
             ) from error
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
-
-
-def _with_linearization(training):
-    """Renames two fields in the record of a parser from before version 0.2.
-
-    Its `vocab_type` was the linearization, its `bpe_dropout` the word dropout.
-    """
-    if training["vocab_type"] not in LINEARIZATIONS:
-        return training
-    options = dict(training["options"])
-    options["word_dropout"] = options.pop("bpe_dropout", 0.0)
-    kinds = {"vocab_type": None, "linearization": training["vocab_type"]}
-    return {**training, "options": options, **kinds}
