@@ -21,12 +21,14 @@ def partial_path(path: Path) -> Path:
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a path to write to, and renames it to `path` if the block ends without an error.
 
+    If `path` is a symbolic link, the file that it names is written, and the link stays.
+
     Example:
         >>> with whole_file("config.json") as partial:
         ...     partial.write_text("{}")
         2
     """
-    path = Path(path)
+    name, path = str(path), Path(os.path.realpath(path))
     partial = partial_path(path)
     try:
         yield partial
@@ -34,7 +36,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a failed write names no file
+        error.filename = error.filename or name  # a failed write names no file
         raise
     finally:
         partial.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """The command lines: from text files to a translation, and refusals in one line."""
 
+import contextlib
 import io
 import json
 import os
@@ -552,6 +553,30 @@ def test_evaluate_does_not_write_over_the_model(judge, tmp_path, without_transla
         message = refused("evaluate", **judge, **{option: path})
         assert message == f"{path}: expected a file of its own, found one of --model_dir"
     assert files_of(model_dir) == before
+
+
+@pytest.mark.parametrize("option", ["output", "json"])
+def test_evaluate_does_not_write_over_its_own_standard_output(
+    judge, tmp_path, without_translating, option
+):
+    """As in `evaluate --output=/dev/stdout > out`, which would replace a link of the system's."""
+    out = tmp_path / "out"
+    with open(out, "w") as file, redirected(file):
+        for path in ("/dev/stdout", out):
+            assert "another output" in refused("evaluate", **judge, **{option: path})
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@contextlib.contextmanager
+def redirected(file):
+    """Redirects standard output to a file, as a shell does."""
+    before = os.dup(1)
+    os.dup2(file.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 # What `evaluate` refuses before it translates, and what it keeps if it fails afterwards.

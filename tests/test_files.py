@@ -47,6 +47,16 @@ def test_file_replaces_the_old_one_only_then(tmp_path):
     assert contents(tmp_path) == {"config.json": "new"}
 
 
+def test_a_symbolic_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data/config.json")
+    for text in ("old", "new"):
+        with whole_file(tmp_path / "link") as partial:
+            partial.write_text(text)
+        assert (tmp_path / "link").is_symlink()
+        assert contents(tmp_path / "data") == {"config.json": text}
+
+
 @pytest.mark.parametrize("before", [{}, {"config.json": "old"}])
 def test_failure_leaves_what_was_there_and_nothing_else(tmp_path, before):
     for name, text in before.items():

@@ -174,14 +174,15 @@ def reference_perplexity(model, corpus):
 
 def check_outputs():
     """Refuses, before any work, outputs that cannot be written or that would replace an input."""
-    taken = {os.path.realpath(path) for path in (FLAGS.source, FLAGS.reference) if path}
+    others = (FLAGS.source, FLAGS.reference, "/dev/stdout", "/dev/stderr")
+    taken = {os.path.realpath(path) for path in others if path}
     for name in ("output", "json"):
         path = FLAGS[name].value
         if path is None:
             continue
         if not path:
             raise UserError(f"--{name}: expected a file to write to, found none")
-        folder = os.path.dirname(path) or "."
+        folder = os.path.dirname(os.path.realpath(path))
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
             raise UserError(f"{path}: expected a folder to write it to, found none")
         if os.path.exists(path) and not os.path.isfile(path):
