@@ -34,7 +34,7 @@ lint: install ## check format, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: install ## format the code and mend what ruff can mend
+format: install ## format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -45,7 +45,7 @@ docs: .venv/docs-installed ## build the documentation site, build/site/index.htm
 	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
 	@touch $@
 
-demo: install ## train on the built-in corpus in runs/demo, or go on where it stopped
+demo: install ## train on the built-in corpus in runs/demo, or resume
 	$(BIN)/keras-transformer train --model_dir=runs/demo
 
 tutorial: .venv/tutorial-installed ## run docs/tutorial.py, and write its outputs to docs/tutorial.ipynb

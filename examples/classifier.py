@@ -1,4 +1,4 @@
-"""Trains a text classifier, an encoder alone, as a functional Keras model of our layers.
+"""Trains a text classifier, an encoder alone, as a functional Keras model made of our layers.
 
     python examples/classifier.py [TRAIN.tsv HELD_OUT.tsv]
 

@@ -2,7 +2,7 @@
 
     python examples/fine_tune.py MODEL_DIR ours.en ours.de NEW_MODEL_DIR [EPOCHS]
 
-NEW_MODEL_DIR is what all commands take, such as `keras-transformer translate`. The command
+All commands, such as `keras-transformer translate`, take NEW_MODEL_DIR. The command
 
     keras-transformer train --start_from=MODEL_DIR --model_dir=NEW_MODEL_DIR \\
         --train_source=ours.en --train_target=ours.de

@@ -1,4 +1,4 @@
-"""Trains a translation model on all GPUs of a machine, with nothing but Keras's API.
+"""Trains a translation model on all GPUs of a machine, with `fit` under a strategy.
 
     python examples/fit_mirrored.py train.en train.de model.keras [VOCAB_SIZE [EPOCHS]]
 
@@ -27,7 +27,7 @@ except ValueError as error:  # a kt.UserError is one
     sys.exit(f"{error}; usage: {__doc__.splitlines()[2].strip()}")
 
 config = kt.TransformerConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size)
-with strategy.scope():  # all that has variables
+with strategy.scope():  # everything that has variables
     model = kt.Transformer(config)
     schedule = kt.InverseSquareRootSchedule(config.d_model, warmup_steps=4000)
     model.compile(

@@ -1,8 +1,8 @@
-"""Trains a language model, a decoder alone, and lets a sampler of keras-nlp write with it.
+"""Trains a language model, a decoder alone, and generates sentences with samplers of keras-nlp.
 
     python examples/language_model.py [TEXT [EPOCHS]]
 
-TEXT has one sentence a line; without it, the sentences are of the built-in corpus.
+TEXT has one sentence a line; without it, the sentences are those of the built-in corpus.
 """
 
 import sys

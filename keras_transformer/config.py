@@ -15,8 +15,8 @@ from keras_transformer.text_files import parse_json
 class TransformerConfig(Record):
     """The shape of a Transformer and the loss it is trained with (paper, sections 3 and 5.4).
 
-    The defaults are the paper's base model; every field is also a flag of `train`. `d_k`
-    and `d_v` default to the paper's choice, `d_model / num_heads`.
+    The defaults are the paper's base model; every field is also a flag of `train`, except the ids
+    of special symbols. `d_k` and `d_v` default to the paper's choice, `d_model / num_heads`.
 
     Raises:
         UserError: a field has the wrong type or an invalid value.
@@ -82,7 +82,7 @@ class TransformerConfig(Record):
         ("attention", "restricted", "recurrent", "convolutional", "separable"),
     )
     radius: int | None = field(
-        None, "number of positions that restricted attention looks to either side (r)"
+        None, "number of positions on either side that restricted attention reaches (r)"
     )
     kernel_size: int | None = field(
         None,

@@ -84,7 +84,7 @@ def _mathml(found):
 
 def examples_page(paths: list[Path]) -> str:
     """The page of all examples: their sources, one below the other."""
-    parts = ["# Examples", "Each script is a screen or less, and a test runs it."]
+    parts = ["# Examples", "Short scripts that use the package from Python; tests run all of them."]
     for path in paths:
         parts.append(f"## {path.name} {{ #{path.stem} }}\n\n```python\n{path.read_text()}```")
     return "\n\n".join(parts) + "\n"

@@ -65,7 +65,7 @@ def options_page() -> str:
     parts = [
         "# Records of options",
         "Every field of the model's configuration and of the options, with its type, its default "
-        "and its meaning. Each is a flag of a command too.",
+        "and its meaning. Each is also a flag of a command, except the ids of special symbols.",
     ]
     for record in RECORDS:
         parts += [f"## {record.__name__}", record.__doc__.partition("\n")[0]]

@@ -4,7 +4,7 @@ r"""Trains a Transformer on text files, a TFDS data set, the built-in corpus or 
   keras-transformer train --train_source=train.en --train_target=train.de \
       --valid_source=valid.en --valid_target=valid.de --model_dir=runs/en-de
   keras-transformer train --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
-      --preset=base --model_dir=runs/wmt14
+      --download --preset=base --model_dir=runs/wmt14
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
       --preset=parsing-small --model_dir=runs/parser
 

@@ -116,7 +116,7 @@ class Batches:
     across the whole corpus, and the order of the batches.
 
     Batch `step` is a function of the corpus, the options and the step, so a run may start at any
-    step. The plans of an epoch and the next take 16 bytes of memory per pair.
+    step. The plans of an epoch and its neighbours take 16 bytes of memory per pair.
 
     Args:
         corpus: the pairs.

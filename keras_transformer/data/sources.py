@@ -33,7 +33,7 @@ class Block(NamedTuple):
     """Consecutive pairs of a source, in UTF-8, without line ends.
 
     Attributes:
-        source, target: the sentences of each side, equally many.
+        source, target: the sentences of each side, in equal number.
         file: index of their pair of files, from 0.
         first: number of their first line, from 1.
     """

@@ -39,7 +39,7 @@ class TransformerBlock(keras.layers.Layer):
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions that restricted attention looks to either side.
+        radius: number of positions on either side that restricted attention reaches.
         kernel_size: width of the convolution kernel, in positions.
         causal: whether each position attends only to itself and earlier positions; default:
             True in decoder layers.
@@ -223,7 +223,7 @@ class BlockStack(TransformerBlock):
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions that restricted attention looks to either side.
+        radius: number of positions on either side that restricted attention reaches.
         kernel_size: width of the convolution kernel, in positions.
         causal: whether each position attends only to itself and earlier positions; default:
             True in a decoder.

@@ -11,7 +11,7 @@ from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 class Convolution(keras.layers.Layer):
     """A convolution over neighbouring positions: O(k n d^2) (paper, Table 1).
 
-    If separable, it is O(k n d + n d^2). Padding counts as zeros, and so does all beyond either
+    If separable, it is O(k n d + n d^2). Padding counts as zeros, and so do positions beyond either
     end.
 
     Args:

@@ -24,7 +24,7 @@ class EncoderLayer(TransformerBlock):
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions that restricted attention looks to either side.
+        radius: number of positions on either side that restricted attention reaches.
         kernel_size: width of the convolution kernel, in positions.
         causal: whether each position attends only to itself and earlier positions; default:
             False. An encoder of causal layers is a decoder-only language model.
@@ -94,7 +94,7 @@ class Encoder(BlockStack):
         layer_norm_epsilon: epsilon of the layer normalisation.
         layer_type: how positions relate to each other (paper, Table 1): "attention",
             "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions that restricted attention looks to either side.
+        radius: number of positions on either side that restricted attention reaches.
         kernel_size: width of the convolution kernel, in positions.
         causal: whether each position attends only to itself and earlier positions; default:
             False. An encoder of causal layers is a decoder-only language model.

@@ -18,7 +18,7 @@ class RestrictedSelfAttention(SelfAttention):
     Args:
         d_model: width of input and output.
         num_heads: number of heads, h.
-        radius: number of positions that a position looks to either side, r; at least 1.
+        radius: number of positions on either side that a position attends to, r; at least 1.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         dropout: dropout rate on the attention weights.

@@ -43,8 +43,8 @@ class TrainingOptions(Record):
     adam_epsilon: float = field(1e-9, "Adam's epsilon")
     bidirectional_steps: int = field(
         0,
-        "number of first updates that train both directions, on each pair and on the pair with its "
-        "sides exchanged; half of their text is then in the other direction",
+        "number of initial updates that train both directions, on each pair and on the pair with "
+        "its sides exchanged; half of their text is then in the other direction",
     )
     r_drop: float = field(
         0.0,
@@ -52,7 +52,7 @@ class TrainingOptions(Record):
         "dropout; 0 disables it",
     )
     clip_norm: float = field(
-        0.0, "maximum global norm of gradients, larger ones are scaled down; 0 disables clipping"
+        0.0, "maximum global norm of the gradient; a larger one is scaled down; 0 disables clipping"
     )
     ema_decay: float = field(
         0.0,
@@ -117,7 +117,7 @@ class TrainingOptions(Record):
     )
     max_skipped_updates: int = field(
         200,
-        "stop once more than this many updates were skipped for a gradient that was not finite",
+        "stop once more than this many updates were skipped because the gradient was not finite",
     )
     device_flops: float | None = field(
         None,
