@@ -81,7 +81,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         y_true, y_pred = labels_and_logits(y_true, y_pred)
         real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")  # (batch, length)
         tokens = ops.maximum(sum_over_replicas(ops.sum(real)), 1.0)
-        return fused_smoothed_cross_entropy(y_true, y_pred, self.epsilon) * real / tokens
+        labels = in_vocabulary(y_true, self.pad_id)
+        return fused_smoothed_cross_entropy(labels, y_pred, self.epsilon) * real / tokens
 
     def get_config(self):
         return {"name": self.name, "epsilon": self.epsilon, "pad_id": self.pad_id}
@@ -103,6 +104,11 @@ def labels_and_logits(y_true, y_pred):
             f"labels must be of shape {expected}, one for each row of logits: found {found}"
         )
     return labels, logits
+
+
+def in_vocabulary(labels, pad_id):
+    """Replaces padding by 0, as `pad_id` may be no row of logits: -100, for example."""
+    return ops.where(ops.not_equal(labels, pad_id), labels, 0)
 
 
 def per_token(sample_weight, like):
