@@ -114,9 +114,10 @@ def in_vocabulary(labels, pad_id):
 def per_token(sample_weight, like):
     """Casts weights (batch,) or (batch, length) to float32, in a shape that multiplies `like`."""
     weight = ops.cast(sample_weight, "float32")
-    if len(weight.shape) not in (1, 2):
+    rank, missing = len(weight.shape), len(like.shape) - len(weight.shape)
+    if rank not in (1, 2) or missing < 0:
         raise ValueError(
             "sample_weight must be of shape (batch,) or (batch, length): found "
-            f"{tuple(weight.shape)}"
+            f"{tuple(weight.shape)} for labels of shape {tuple(like.shape)}"
         )
-    return weight if len(weight.shape) == len(like.shape) else weight[:, None]
+    return ops.reshape(weight, (*ops.shape(weight), *missing * [1]))
