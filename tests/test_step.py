@@ -307,6 +307,17 @@ def test_an_optimizer_that_does_more_than_its_update_step_is_refused():
         new_model(keras.optimizers.Adam(0.1, global_clipnorm=1.0))
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [keras.optimizers.Nadam(), keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())],
+)
+def test_an_optimizer_with_an_update_of_its_own_is_refused(optimizer):
+    """Keras's Nadam counts its steps there; without that, the second update is NaN."""
+    found = type(optimizer).__name__
+    with pytest.raises(ValueError, match=f"update is its update_step, such as Adam: found {found}"):
+        new_model(optimizer)
+
+
 def test_rows_are_filled_up_with_padding():
     batch = tf.constant([[3, 4], [5, 6], [7, 8]]), tf.constant([0.5, 0.6, 0.7])
     ids, weights = split_rows(batch, 2, pad_id=9)

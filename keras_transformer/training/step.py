@@ -116,9 +116,16 @@ class TrainableTransformer(Transformer):
             run_eagerly: whether Python runs each step, for debugging; slow.
 
         Raises:
-            ValueError: the optimizer has an option, such as `clipnorm`, outside its `update_step`.
+            ValueError: the optimizer has an option, such as `clipnorm`, or code of its own, as
+                Nadam and `LossScaleOptimizer` do, outside its `update_step`.
         """
         optimizer = keras.optimizers.get(optimizer)
+        for name in ("apply", "_backend_update_step"):
+            if getattr(type(optimizer), name) is not getattr(keras.Optimizer, name):
+                raise ValueError(
+                    "expected an optimizer whose update is its update_step, such as Adam: "
+                    f"found {type(optimizer).__name__}"
+                )
         for name in _NOT_OF_UPDATE_STEP:
             if getattr(optimizer, name):
                 raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
