@@ -193,6 +193,26 @@ def test_the_average_follows_the_weights():
     assert_same(averages, expected, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_a_layer_that_is_frozen_after_the_first_updates_keeps_its_average():
+    model = new_model(ema_decay=0.3)
+    first, second = ragged_batches(2)
+    fit(model, [first])
+    model.encoder.trainable = False
+    model.compile(adam())
+    weights, averages = model.weights, model.update_state.average
+    before = [
+        (weight.numpy(), average.numpy()) for weight, average in zip(weights, averages, strict=True)
+    ]
+    fit(model, [second])
+    frozen = {weight.path for weight in model.encoder.weights}
+    decay = 2 / 11  # the count of updates is the new optimizer's
+    for weight, average, (old_weight, old_average) in zip(weights, averages, before, strict=True):
+        assert np.array_equal(weight, old_weight) == (weight.path in frozen), weight.path
+        expected = decay * old_average + (1 - decay) * weight.numpy()
+        np.testing.assert_allclose(average, expected, atol=1e-6)
+
+
 def poison(model):
     """Makes gradients infinite or NaN; calling the result restores the model."""
     weight = model.trainable_weights[-1]

@@ -97,7 +97,7 @@ class TrainableTransformer(Transformer):
     def build(self, input_shape=None):
         super().build(input_shape)
         self.update_state = UpdateState(
-            self.trainable_weights,
+            self.weights,
             has_average=self.ema_decay > 0,
             scales_loss=self.compute_dtype == "float16",
         )
@@ -307,7 +307,8 @@ class TrainableTransformer(Transformer):
             averages = [average.value for average in self.update_state.average]
             if averages:
                 share = 1.0 - self._ema_decay_now()
-                update(averages, lambda a, w: a.assign_sub(share * (a - w)), weights)
+                averaged = [weight.value for weight in self.update_state.weights]
+                update(averages, lambda a, w: a.assign_sub(share * (a - w)), averaged)
             return 0
 
         if strategy.num_replicas_in_sync == 1 and not self.run_eagerly:
