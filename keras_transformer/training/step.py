@@ -330,16 +330,21 @@ class TrainableTransformer(Transformer):
     def save_own_variables(self, store):
         """Saves the variables of `update_state`, such as the moving average of the weights."""
         super().save_own_variables(store)
-        for name, variable in self.update_state.variables.items():
-            store[name.replace("/", ".")] = variable
+        for name, variable in self._update_variables().items():
+            store[name] = variable
 
     def load_own_variables(self, store):
         """Loads those of them that the file holds: a file of a `Transformer` holds none."""
         super().load_own_variables(store)
         saved = set(store.keys())
-        for name, variable in self.update_state.variables.items():
-            if name.replace("/", ".") in saved:
-                variable.assign(store[name.replace("/", ".")])
+        for name, variable in self._update_variables().items():
+            if name in saved:
+                variable.assign(store[name])
+
+    def _update_variables(self):
+        """The variables of `update_state`, by their names in a file; none before `build`."""
+        variables = self.update_state.variables if self.built else {}
+        return {name.replace("/", "."): variable for name, variable in variables.items()}
 
     def get_config(self):
         return {
