@@ -81,7 +81,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         y_true, y_pred = labels_and_logits(y_true, y_pred)
         real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")  # (batch, length)
         tokens = ops.maximum(sum_over_replicas(ops.sum(real)), 1.0)
-        return fused_smoothed_cross_entropy(y_true, y_pred, self.epsilon) * real / tokens
+        labels = in_vocabulary(y_true, self.pad_id)
+        return fused_smoothed_cross_entropy(labels, y_pred, self.epsilon) * real / tokens
 
     def get_config(self):
         return {"name": self.name, "epsilon": self.epsilon, "pad_id": self.pad_id}
@@ -105,12 +106,18 @@ def labels_and_logits(y_true, y_pred):
     return labels, logits
 
 
+def in_vocabulary(labels, pad_id):
+    """Replaces padding by 0, as `pad_id` may be no row of logits: -100, for example."""
+    return ops.where(ops.not_equal(labels, pad_id), labels, 0)
+
+
 def per_token(sample_weight, like):
     """Casts weights (batch,) or (batch, length) to float32, in a shape that multiplies `like`."""
     weight = ops.cast(sample_weight, "float32")
-    if len(weight.shape) not in (1, 2):
+    rank, missing = len(weight.shape), len(like.shape) - len(weight.shape)
+    if rank not in (1, 2) or missing < 0:
         raise ValueError(
             "sample_weight must be of shape (batch,) or (batch, length): found "
-            f"{tuple(weight.shape)}"
+            f"{tuple(weight.shape)} for labels of shape {tuple(like.shape)}"
         )
-    return weight if len(weight.shape) == len(like.shape) else weight[:, None]
+    return ops.reshape(weight, (*ops.shape(weight), *missing * [1]))

@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.backend.fused import sum_dtype, value_of
 from keras_transformer.backend.fused_losses import token_nll
 from keras_transformer.backend.replicas import sum_over_replicas
-from keras_transformer.losses import labels_and_logits, per_token
+from keras_transformer.losses import in_vocabulary, labels_and_logits, per_token
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -22,7 +22,8 @@ class _TokenMean(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = labels_and_logits(y_true, y_pred)
         real = _real_tokens(y_true, self.pad_id, sample_weight)
-        self.total.assign_add(ops.sum(self.token_values(y_true, y_pred) * real))
+        labels = in_vocabulary(y_true, self.pad_id)
+        self.total.assign_add(ops.sum(self.token_values(labels, y_pred) * real))
         self.tokens.assign_add(ops.sum(real))
 
     def token_values(self, y_true, y_pred):

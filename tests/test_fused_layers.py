@@ -88,6 +88,30 @@ def test_the_feed_forward_network_has_the_gradients_of_its_operations(activation
         np.testing.assert_allclose(mine, expected, atol=2e-3, rtol=1e-4)
 
 
+def test_a_hidden_layer_that_a_user_has_replaced_is_used_in_training_too():
+    class Shifted(keras.layers.Dense):
+        def call(self, x, training=None):
+            return super().call(x) + 1.0
+
+    class Adapted(keras.layers.Layer):
+        """Not a subclass: it has no kernel."""
+
+        def __init__(self, dense):
+            super().__init__()
+            self.dense = dense
+
+        def call(self, x):
+            return self.dense(x) + 1.0
+
+    replacements = Shifted(96, activation="relu"), Adapted(keras.layers.Dense(96))
+    for hidden in replacements:
+        layer = FeedForward(d_model=64, d_ff=96)
+        layer.hidden = hidden
+        layer(X)
+        for mine, expected in in_training_and_not(layer, X):
+            np.testing.assert_allclose(mine, expected, atol=2e-3, rtol=1e-4)
+
+
 @pytest.mark.parametrize("length", [49, 48])
 @pytest.mark.parametrize("masked", ["nothing", "what follows", "all that some queries see"])
 def test_attention_has_the_gradients_of_its_operations(length, masked):

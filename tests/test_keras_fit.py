@@ -193,6 +193,25 @@ def test_light_weights_are_not_rounded_up():
     assert float(metric.result()) == pytest.approx(8)
 
 
+@pytest.mark.parametrize("weights", [(2,), (2, 3)])
+def test_weights_belong_to_the_first_axes_of_labels_of_three(weights):
+    """The other axes have as many rows, so that weights along them would go unnoticed."""
+    labels = np.arange(1, 13).reshape(2, 3, 2)
+    logits = RNG.normal(size=(2, 3, 2, 20)).astype("float32")
+    weight = RNG.uniform(size=weights).astype("float32")
+    nll = -np.take_along_axis(log_softmax(logits), labels[..., None], -1)[..., 0]
+    expected = np.sum(nll * weight.reshape(*weights, *[1] * (3 - len(weights)))) / 12
+    loss = kt.LabelSmoothedCrossEntropy(0.0)(labels, logits, sample_weight=weight)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_of_more_axes_than_the_labels_are_refused():
+    labels, logits = np.array([1, 2, 3]), np.zeros((3, 20), "float32")
+    for use in (kt.LabelSmoothedCrossEntropy(), kt.Perplexity().update_state):
+        with pytest.raises(ValueError, match=r"found \(3, 1\) for labels of shape \(3,\)"):
+            use(labels, logits, sample_weight=np.ones((3, 1)))
+
+
 @pytest.mark.parametrize("shape", [(), (7, 6, 1)])
 def test_weights_of_another_rank_are_refused(shape):
     for use in (kt.LabelSmoothedCrossEntropy(), kt.Perplexity().update_state):

@@ -104,6 +104,14 @@ def test_padding_changes_nothing(name, causal):
         np.testing.assert_allclose(rows[i : i + 1, :length], alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 7), (2, 1), (1, 1)])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_mask_of_size_1_holds_for_all_rows_or_positions(name, shape):
+    layer = built_as(name)
+    full = layer(X, attention_mask=np.ones((2, 7), bool))
+    np.testing.assert_array_equal(layer(X, attention_mask=np.ones(shape, bool)), full)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_causal_layer_does_not_look_ahead_and_another_does(name):
     changed = X.copy()

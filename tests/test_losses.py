@@ -101,6 +101,16 @@ def test_another_padding_symbol_can_be_named():
     assert float(loss(labels, LOGITS)) == pytest.approx(float(expected))
 
 
+@pytest.mark.parametrize("pad_id", [-100, 255])
+def test_the_padding_symbol_may_be_outside_of_the_vocabulary(pad_id):
+    labels = np.where(LABELS == 0, pad_id, LABELS)
+    loss = LabelSmoothedCrossEntropy(0.1, pad_id=pad_id)
+    value, gradient = value_and_gradient(lambda logits: loss(labels, logits), LOGITS)
+    expected = value_and_gradient(lambda x: LabelSmoothedCrossEntropy(0.1)(LABELS, x), LOGITS)
+    assert value == expected[0]
+    np.testing.assert_array_equal(gradient, expected[1])
+
+
 def test_a_batch_of_padding_only_costs_zero_and_has_no_gradient():
     loss = LabelSmoothedCrossEntropy(0.1)
     value, gradient = value_and_gradient(lambda logits: loss(np.zeros((3, 4)), logits), LOGITS)

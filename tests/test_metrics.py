@@ -70,6 +70,13 @@ def test_another_padding_symbol_can_be_named(metric_class):
 
 
 @each_metric
+def test_the_padding_symbol_may_be_outside_of_the_vocabulary(metric_class):
+    metric = metric_class(pad_id=-100)
+    metric.update_state(np.where(REAL, LABELS, -100), LOGITS)
+    assert float(metric.result()) == pytest.approx(EXPECTED[metric_class], rel=1e-5)
+
+
+@each_metric
 def test_bfloat16_logits_will_do(metric_class):
     metric, expected = metric_class(), metric_class()
     rounded = ops.cast(LOGITS, "bfloat16")

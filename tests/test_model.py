@@ -269,6 +269,15 @@ np.save(folder + "/logits.npy", model(dict(np.load(folder + "/inputs.npz"))))
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits(model), atol=1e-6)
 
 
+@pytest.mark.parametrize("base", [kt.Transformer, TrainableTransformer])
+def test_a_model_may_be_saved_before_it_has_weights(base, tmp_path):
+    config = small_model(**ONE_LAYER).config
+    base(config).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is base
+    assert loaded(inputs()).shape == (2, 5, 13)
+
+
 def test_weights_alone_can_be_saved_and_loaded(tmp_path):
     model, other = small_model(seed=0), small_model(seed=1)
     assert np.abs(logits(model) - logits(other)).max() > 0.1

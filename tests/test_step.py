@@ -193,6 +193,26 @@ def test_the_average_follows_the_weights():
     assert_same(averages, expected, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_a_layer_that_is_frozen_after_the_first_updates_keeps_its_average():
+    model = new_model(ema_decay=0.3)
+    first, second = ragged_batches(2)
+    fit(model, [first])
+    model.encoder.trainable = False
+    model.compile(adam())
+    weights, averages = model.weights, model.update_state.average
+    before = [
+        (weight.numpy(), average.numpy()) for weight, average in zip(weights, averages, strict=True)
+    ]
+    fit(model, [second])
+    frozen = {weight.path for weight in model.encoder.weights}
+    decay = 2 / 11  # the count of updates is the new optimizer's
+    for weight, average, (old_weight, old_average) in zip(weights, averages, before, strict=True):
+        assert np.array_equal(weight, old_weight) == (weight.path in frozen), weight.path
+        expected = decay * old_average + (1 - decay) * weight.numpy()
+        np.testing.assert_allclose(average, expected, atol=1e-6)
+
+
 def poison(model):
     """Makes gradients infinite or NaN; calling the result restores the model."""
     weight = model.trainable_weights[-1]
@@ -305,6 +325,17 @@ def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeyp
 def test_an_optimizer_that_does_more_than_its_update_step_is_refused():
     with pytest.raises(ValueError, match="expected an optimizer without global_clipnorm"):
         new_model(keras.optimizers.Adam(0.1, global_clipnorm=1.0))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [keras.optimizers.Nadam(), keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())],
+)
+def test_an_optimizer_with_an_update_of_its_own_is_refused(optimizer):
+    """Keras's Nadam counts its steps there; without that, the second update is NaN."""
+    found = type(optimizer).__name__
+    with pytest.raises(ValueError, match=f"update is its update_step, such as Adam: found {found}"):
+        new_model(optimizer)
 
 
 def test_rows_are_filled_up_with_padding():

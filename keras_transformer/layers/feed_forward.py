@@ -54,12 +54,20 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, training=None):
         # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
         rows = ops.reshape(x, (-1, self.d_model))  # (batch * length, d_model)
-        if training and self.activation == "relu" and not self.hidden.quantization_mode:
+        if training and self._is_rectified_dense():
             hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
             hidden = self.hidden(rows)
         hidden = self.hidden_dropout(hidden, training=training)  # (batch * length, d_ff)
         return ops.reshape(self.output_projection(hidden), ops.shape(x))
+
+    def _is_rectified_dense(self):
+        """Whether `hidden` is what it was made as: a user may have wrapped or quantised it."""
+        return (
+            type(self.hidden) is keras.layers.Dense
+            and self.hidden.activation is keras.activations.relu
+            and not self.hidden.quantization_mode
+        )
 
     def compute_output_shape(self, x_shape):
         return x_shape

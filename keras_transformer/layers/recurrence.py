@@ -93,9 +93,10 @@ def _mirrored(shape, attention_mask):
     """
     batch, length, _ = shape
     positions = ops.arange(length, dtype="int32")
-    if attention_mask is None:
-        lengths = ops.full((batch, 1), length, dtype="int32")
-    else:
-        lengths = ops.sum(ops.cast(attention_mask[:, 0, 0], "int32"), axis=-1, keepdims=True)
+    real = ops.ones((1, 1), "int32")
+    if attention_mask is not None:
+        real = ops.cast(attention_mask[:, 0, 0], "int32")
+    # A mask of size 1 holds for every row, or for every position.
+    lengths = ops.sum(ops.broadcast_to(real, (batch, length)), axis=-1, keepdims=True)
     mirrored = ops.where(positions < lengths, lengths - 1 - positions, positions)
     return mirrored[..., None]

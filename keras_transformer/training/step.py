@@ -97,7 +97,7 @@ class TrainableTransformer(Transformer):
     def build(self, input_shape=None):
         super().build(input_shape)
         self.update_state = UpdateState(
-            self.trainable_weights,
+            self.weights,
             has_average=self.ema_decay > 0,
             scales_loss=self.compute_dtype == "float16",
         )
@@ -116,9 +116,16 @@ class TrainableTransformer(Transformer):
             run_eagerly: whether Python runs each step, for debugging; slow.
 
         Raises:
-            ValueError: the optimizer has an option, such as `clipnorm`, outside its `update_step`.
+            ValueError: the optimizer has an option, such as `clipnorm`, or code of its own, as
+                Nadam and `LossScaleOptimizer` do, outside its `update_step`.
         """
         optimizer = keras.optimizers.get(optimizer)
+        for name in ("apply", "_backend_update_step"):
+            if getattr(type(optimizer), name) is not getattr(keras.Optimizer, name):
+                raise ValueError(
+                    "expected an optimizer whose update is its update_step, such as Adam: "
+                    f"found {type(optimizer).__name__}"
+                )
         for name in _NOT_OF_UPDATE_STEP:
             if getattr(optimizer, name):
                 raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
@@ -300,7 +307,8 @@ class TrainableTransformer(Transformer):
             averages = [average.value for average in self.update_state.average]
             if averages:
                 share = 1.0 - self._ema_decay_now()
-                update(averages, lambda a, w: a.assign_sub(share * (a - w)), weights)
+                averaged = [weight.value for weight in self.update_state.weights]
+                update(averages, lambda a, w: a.assign_sub(share * (a - w)), averaged)
             return 0
 
         if strategy.num_replicas_in_sync == 1 and not self.run_eagerly:
@@ -322,16 +330,21 @@ class TrainableTransformer(Transformer):
     def save_own_variables(self, store):
         """Saves the variables of `update_state`, such as the moving average of the weights."""
         super().save_own_variables(store)
-        for name, variable in self.update_state.variables.items():
-            store[name.replace("/", ".")] = variable
+        for name, variable in self._update_variables().items():
+            store[name] = variable
 
     def load_own_variables(self, store):
         """Loads those of them that the file holds: a file of a `Transformer` holds none."""
         super().load_own_variables(store)
         saved = set(store.keys())
-        for name, variable in self.update_state.variables.items():
-            if name.replace("/", ".") in saved:
-                variable.assign(store[name.replace("/", ".")])
+        for name, variable in self._update_variables().items():
+            if name in saved:
+                variable.assign(store[name])
+
+    def _update_variables(self):
+        """The variables of `update_state`, by their names in a file; none before `build`."""
+        variables = self.update_state.variables if self.built else {}
+        return {name.replace("/", "."): variable for name, variable in variables.items()}
 
     def get_config(self):
         return {

@@ -13,11 +13,12 @@ class UpdateState:
     This is not a layer, so that its variables are not among a model's weights.
 
     Args:
-        weights: the weights of a built model.
+        weights: the weights of a built model, trainable or not: a user may freeze some later.
         has_average: whether to keep a moving average of the weights.
         scales_loss: whether the loss is scaled, for gradients in float16.
 
     Attributes:
+        weights: the weights given.
         skipped_updates: number of updates whose gradient was not finite.
         loss_scale: factor of the loss when gradients are computed.
         average: the moving average of each weight, in order; empty without averaging.
@@ -25,6 +26,7 @@ class UpdateState:
 
     def __init__(self, weights: list[keras.Variable], has_average: bool, scales_loss: bool):
         self.scales_loss = scales_loss
+        self.weights = weights
         self.skipped_updates = _scalar("skipped_updates", 0, "int64")
         self.loss_scale = _scalar("loss_scale", _FIRST_LOSS_SCALE if scales_loss else 1.0)
         self._finite_updates = _scalar("finite_updates", 0, "int64")
