@@ -114,7 +114,7 @@ def main():
             raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
         figures["positions"] = kt.analysis.positions_figure(model.source_positions)
     if "schedule" in kinds:
-        name = FLAGS.preset or Path(FLAGS.model_dir).name
+        name = FLAGS.preset or kt.ModelDir(FLAGS.model_dir).name
         figures["schedule"] = kt.analysis.schedule_figure(
             {name: options.schedule(model.config.d_model)}, options.steps
         )
