@@ -575,6 +575,15 @@ def test_batches_are_counted_as_they_are(corpus, options):
         assert batches.count(step) == (pairs, *tokens, length, rows)
 
 
+@pytest.mark.parametrize(
+    ("option", "least"),
+    [("tokens_per_batch", 1), ("batch_multiple", 1), ("seed", 0), ("bidirectional_steps", 0)],
+)
+def test_an_option_below_its_range_is_refused(corpus, option, least):
+    with pytest.raises(UserError, match=f"{option} of at least {least}, found {least - 1}"):
+        Batches(corpus, **{option: least - 1})
+
+
 @pytest.mark.parametrize(("multiple", "workers", "index"), [(3, 2, 0), (2, 2, 2), (2, 2, -1)])
 def test_workers_that_cannot_share_the_rows_are_refused(corpus, multiple, workers, index):
     batches = Batches(corpus, batch_multiple=multiple)

@@ -155,6 +155,14 @@ class Batches:
         word_dropout: float = 0.0,
         bidirectional_steps: int = 0,
     ):
+        for name, number, least in (
+            ("tokens_per_batch", tokens_per_batch, 1),
+            ("batch_multiple", batch_multiple, 1),
+            ("seed", seed, 0),
+            ("bidirectional_steps", bidirectional_steps, 0),
+        ):
+            if number < least:
+                raise UserError(f"expected {name} of at least {least}, found {number}")
         of_task = {"translation": ("bpe_dropout", bpe_dropout)}
         of_task["parsing"] = ("word_dropout", word_dropout)
         for task, (name, share) in of_task.items():

@@ -178,6 +178,10 @@ class SubwordTokenizer(Tokenizer):
         The same sentences, arguments and seed give the same vocabulary in every process. A
         sentence longer than 16,384 bytes is left out.
         """
+        if model_type not in ("bpe", "unigram"):
+            raise UserError(f"model_type must be bpe or unigram: found {model_type!r}")
+        if max_sentences < 1:
+            raise UserError(f"max_sentences must be at least 1: found {max_sentences}")
         model, failures = io.BytesIO(), []
 
         def watched():
