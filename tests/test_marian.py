@@ -248,6 +248,12 @@ def test_bytes_that_are_no_text_do_not_stop_it(tokenizer):
     assert tokenizer.tokenize([b">>fra<< \xff\xc3 horse", b"\xff"]).shape == (2, None)
 
 
+def test_a_sentence_that_is_not_utf_8_keeps_its_language(tokenizer):
+    whole, broken, plain = tokenizer.tokenize([b">>fra<< a horse", b">>fra<< a \xff", b"a \xff"])
+    assert broken[0] == whole[0]
+    assert broken[1:].numpy().tolist() == plain.numpy().tolist()
+
+
 def test_a_model_of_other_ids_does_not_fit(tokenizer, imported):
     tokenizer.check_fits(imported[0].config)
     with pytest.raises(UserError, match=r"vocab_size=\d+, as the vocabulary has it, found 37000"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -51,6 +52,43 @@ def test_what_was_created_is_read_back(model_dir, tokenizer):
     assert ids.to_list() == tokenizer.tokenize(tf.constant(SENTENCES)).to_list()
     files = sorted(path.name for path in model_dir.path.iterdir())
     assert files == ["config.json", "training.json", "vocabulary.model"]
+
+
+def test_its_name_is_text_for_readers(tmp_path):
+    assert ModelDir(os.fsdecode(b"runs/caf\xe9/")).name == "caf\ufffd"
+    (tmp_path / "last").symlink_to("en-de")
+    assert ModelDir(tmp_path / "last").name == "en-de"
+
+
+def test_only_its_own_files_are_owned(tmp_path):
+    owned = ("config.json", "best", "best/new", "logs/../.lock")
+    for path in (*owned, ".", "..", "report/index.html", "mine"):
+        assert ModelDir(tmp_path / "en-de").owns(tmp_path / "en-de" / path) == (path in owned)
+
+
+def test_a_trained_model_fits_into_an_empty_folder_and_through_a_link(tmp_path, tokenizer):
+    folder, link = tmp_path / "volume", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    inode = folder.stat().st_ino  # a volume that is mounted there cannot be replaced
+    ModelDir(link).create_trained(new_model(), tokenizer, None, "")
+    assert link.is_symlink() and folder.stat().st_ino == inode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "volume"]
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["checkpoints", "config.json", "training.json", "vocabulary.model"]
+    assert ModelDir(folder).load_model().count_params() == new_model().count_params()
+
+
+def test_a_trained_model_that_cannot_be_written_leaves_the_folder_empty(
+    tmp_path, tokenizer, monkeypatch
+):
+    def fail(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("numpy.savez", fail)
+    with pytest.raises(UserError, match="No space left"):
+        ModelDir(tmp_path).create_trained(new_model(), tokenizer, None, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_new_or_empty_folder_holds_no_model(tmp_path):

@@ -153,6 +153,13 @@ def test_no_text_is_too_strange_for_the_vocabulary(pairs):
     assert tf.reduce_max(ids) < tokenizer.vocab_size
 
 
+def test_word_dropout_of_a_vocabulary_without_words_changes_nothing():
+    tokenizer = ParsingTokenizer.learn([("Dogs bark", "(S (NP XX NP) (VP XX VP) S)")], 100)
+    sentences = tokenizer.encode(["Dogs bark"])  # each word was seen once, so none is known
+    dropped = tokenizer.resplit(sentences, 0.5, np.random.RandomState(0))
+    assert dropped.ids.tolist() == sentences.ids.tolist()
+
+
 def test_word_dropout_takes_rare_words_for_unknown(treebank):
     tokenizer = learn(TreebankPairs([treebank], ParsingOptions(linearization="words")))
     sentences = tokenizer.encode(["The The dogs dogs . ."] * 400)

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 
+import numpy as np
 import pytest
 from command_lines import refused, run
 from helpers import ROOT, small_model
@@ -99,6 +100,22 @@ def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, c
     assert words(parse_tree(out[0].decode())) == ["The", "dogs", "go", "."]
     for word in (b" caf\xe9)", b" -LRB-)", b" \xff)", b" -RRB-)"):
         assert word in out[2]
+
+
+def test_a_picture_of_a_parser_ends_where_its_search_does(tmp_path, capsys):
+    pairs = [("Dogs bark", "(S(NP NNS/1 (VP VBP/2")]
+    tokenizer = ParsingTokenizer.learn(pairs, 100, two_a_word=True)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = small_model(vocab_size=100, tie_output=False, **layers)
+    norm = model.decoder.layers[-1].feed_forward_norm
+    norm.gamma.assign(np.zeros(16))
+    norm.beta.assign(np.eye(16)[0])
+    model.output_projection.kernel.assign(30 * np.eye(16, 100, k=4))  # never the end symbol
+    ModelDir(tmp_path / "parser").create_trained(model, tokenizer, None, "")
+    files = {"model_dir": tmp_path / "parser", "output": tmp_path / "pictures"}
+    run("visualize", **files, source="Dogs bark", kind="html")
+    _, target = capsys.readouterr().out.splitlines()[:2]
+    assert 1 < len(target.split()) <= 1 + 2 * 2  # two symbols for each of two words
 
 
 @pytest.fixture(scope="module")

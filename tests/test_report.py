@@ -8,9 +8,11 @@ from html.parser import HTMLParser
 import pytest
 from command_lines import run
 from helpers import small_model
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from keras_transformer.errors import UserError
-from keras_transformer.report import read_history, write_report
+from keras_transformer.report import RunHistory, read_history, write_report
+from keras_transformer.report.figures import run_figures
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
@@ -107,6 +109,18 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert "BLEU 20.00 at step 200" in found.text  # the best
     assert "perplexity 4.50, BLEU 19.00" in found.text  # the last
     assert "300 of 300" in found.text
+
+
+def test_each_run_is_in_the_legend_whatever_its_name():
+    entry = {"step": 1, "hours": 0.5, "loss": 1.0}
+    figures = {"train": [entry], "validation": [entry]}
+    names = ["_old", "$_$", "new"]
+    runs = [RunHistory(name, figures, [], {8: 1}, 0.0, {}, {}) for name in names]
+    drawn = run_figures(runs)
+    for name in ("loss", "padding", "lengths"):
+        legend = drawn[name].axes[-1].get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == names
+        FigureCanvasAgg(drawn[name]).draw()
 
 
 @pytest.mark.slow

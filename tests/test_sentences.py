@@ -167,6 +167,7 @@ def test_a_lone_surrogate_is_a_question_mark(translator, tokenizer):
     assert translator(broken) == translator(mended)
     assert translator.score(broken, broken) == translator.score(mended, mended)
     np.testing.assert_array_equal(tokenizer.encode(broken).ids, tokenizer.encode(mended).ids)
+    assert translation_scores(broken, mended, "en")["bleu_paper"].value == pytest.approx(100)
     text = list(BuiltinPairs("train", 300).sentences())
     first, second = (
         SubwordTokenizer.train_from_sentences(text + sentences, 340)

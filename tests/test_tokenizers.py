@@ -209,6 +209,13 @@ def test_wrong_size_names_the_limit_and_the_limit_works(model_type):
         assert trained.vocab_size == size
 
 
+@pytest.mark.parametrize("argument", [{"model_type": "wordpiece"}, {"max_sentences": 0}])
+def test_training_refuses_what_it_cannot_do(argument):
+    [(name, value)] = argument.items()
+    with pytest.raises(UserError, match=f"^{name} must be .*: found {value!r}$"):
+        SubwordTokenizer.train_from_sentences(["a"], 300, **argument)
+
+
 def test_training_needs_sentences():
     with pytest.raises(UserError, match="found none"):
         SubwordTokenizer.train_from_sentences([], 300)

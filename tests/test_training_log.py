@@ -1,6 +1,7 @@
 """The log for programs, and TensorBoard's: whole lines, and none twice."""
 
 import json
+import os
 import re
 import resource
 
@@ -68,6 +69,14 @@ def test_what_a_killed_process_half_wrote_is_removed(tmp_path):
     TrainingLog(tmp_path, last).figures(400, "train", {"loss": 0.0})
     assert [entry["step"] for entry in entries(tmp_path)] == [100, 200, 300, 100, 200, 400]
     assert len(tags(tmp_path)) == 8
+
+
+def test_the_name_of_its_folder_need_not_be_utf_8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    for step in (100, 200):
+        TrainingLog(folder, {"train": 100}).figures(step, "train", {"loss": 2.5})
+    TrainingLog(folder, {"train": 100})  # removes the second
+    assert [entry["step"] for entry in entries(folder)] == [100]
 
 
 def test_a_bar_stays_in_its_cell(tmp_path):

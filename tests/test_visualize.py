@@ -236,6 +236,13 @@ def test_the_grid_has_every_head_of_every_layer(maps):
         np.testing.assert_array_equal(plot.images[0].get_array(), expected)
 
 
+@pytest.mark.parametrize("words", [["$$", "$_$"], ["\\$", "$ $"]])
+def test_dollar_signs_are_text(words):
+    attention = WordAttention("memory", words, words, np.full((1, 1, 2, 2), 0.5), words, words)
+    for figure in (heat_figure(attention, 0), line_figure(attention, 0), grid_figure(attention)):
+        FigureCanvasAgg(figure).draw()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_hostile_text_is_drawn(hostile, tmp_path):
@@ -264,6 +271,13 @@ def test_the_schedule_is_drawn_from_the_first_update_on():
     rates = dict(zip(*curve.get_data(), strict=True))
     assert rates[1] == pytest.approx(512**-0.5 * 4000**-1.5)
     assert rates[10_000] == pytest.approx(512**-0.5 * 10_000**-0.5)
+
+
+def test_a_schedule_may_have_any_name():
+    names = ["base", "_mine", "$_$", ""]
+    figure = schedule_figure(dict.fromkeys(names, InverseSquareRootSchedule(512)), steps=10)
+    FigureCanvasAgg(figure).draw()
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == names
 
 
 def test_the_options_of_training_have_the_schedule():

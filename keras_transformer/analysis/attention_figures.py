@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -144,6 +145,16 @@ def grid_figure(attention: WordAttention) -> Figure:
     return figure
 
 
+def add_legend(axes: Axes, names: Sequence[str], **options) -> None:
+    """Adds a legend with a name for each labelled line; options are those of `Axes.legend`.
+
+    Names may be any text; as labels, those that begin with an underscore would be left out.
+    """
+    for text, name in zip(axes.legend(**options).get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+
+
 def _page(width, height, title, heads=(), colours=()):
     """Makes a figure with a title and a legend of heads, and axes below in units of inches."""
     header = 0.65 if heads else 0.4
@@ -191,8 +202,9 @@ def _capitalised(title):
 
 def _text_width(labels):
     """Width of the longest label in inches."""
+    plain = (label.replace("$", r"\$") for label in labels)  # a formula could stand between two "$"
     return (
-        0.2 + max(TextPath((0, 0), label, size=_FONT).get_extents().width for label in labels) / 72
+        0.2 + max(TextPath((0, 0), label, size=_FONT).get_extents().width for label in plain) / 72
     )
 
 

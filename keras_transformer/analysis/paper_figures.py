@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_transformer.analysis.attention_figures import head_colours
+from keras_transformer.analysis.attention_figures import add_legend, head_colours
 from keras_transformer.layers import LearnedPositions, PositionalEncoding
 from keras_transformer.schedules import InverseSquareRootSchedule
 
@@ -55,13 +55,13 @@ def schedule_figure(schedules: Mapping[str, InverseSquareRootSchedule], steps: i
     plot = figure.subplots()
     updates = np.unique(np.linspace(1, steps, 1000).astype(int))
     colours = head_colours(len(schedules))
-    for (name, schedule), colour in zip(schedules.items(), colours, strict=True):
+    for schedule, colour in zip(schedules.values(), colours, strict=True):
         rates = ops.convert_to_numpy(schedule(ops.convert_to_tensor(updates - 1)))
-        plot.plot(updates, rates, label=name, color=colour, linewidth=2)
+        plot.plot(updates, rates, label="schedule", color=colour, linewidth=2)
     plot.set_title("Learning rate", weight="bold", fontsize=11)
     plot.set(xlabel="step", xlim=(0, steps), ylim=(0, None))
     plot.xaxis.set_major_formatter("{x:,.0f}")
     plot.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     plot.grid(alpha=0.3)
-    plot.legend(frameon=False)
+    add_legend(plot, list(schedules), frameon=False)
     return figure

@@ -114,7 +114,7 @@ def main():
             raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
         figures["positions"] = kt.analysis.positions_figure(model.source_positions)
     if "schedule" in kinds:
-        name = FLAGS.preset or Path(FLAGS.model_dir).name
+        name = FLAGS.preset or kt.ModelDir(FLAGS.model_dir).name
         figures["schedule"] = kt.analysis.schedule_figure(
             {name: options.schedule(model.config.d_model)}, options.steps
         )
@@ -159,8 +159,11 @@ def what_to_draw(kinds):
     model = model_dir.load_model(FLAGS.average, FLAGS.weights)
     options = TrainingOptions(**model_dir.load_training()["options"])
     is_of_attention = set(OF_ATTENTION) & set(kinds)
-    translator = kt.Translator(model, model_dir.load_tokenizer()) if is_of_attention else None
-    return model, options, translator
+    if not is_of_attention:
+        return model, options, None
+    tokenizer = model_dir.load_tokenizer()
+    defaults = kt.parsing.search_defaults(tokenizer)
+    return model, options, kt.Translator(model, tokenizer, **defaults)
 
 
 def file_names(kinds):

@@ -12,7 +12,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
-from keras_transformer.sentences import as_text
+from keras_transformer.sentences import as_text, utf_8
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def split_compounds(tokens: str) -> str:
     """
     # Bytes, since the authors' Perl script worked on bytes: in "face-à-face" each match takes one
     # of the two bytes of "à", so that both hyphens split.
-    split = re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode())
+    split = re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", utf_8(tokens))
     return split.decode()
 
 

@@ -163,6 +163,8 @@ class ParsingTokenizer(Tokenizer):
 
         A word seen n times is replaced with probability `dropout / (dropout + n)`.
         """
+        if not self._words:
+            return sentences
         counts = np.fromiter(self._words.values(), float)
         word = sentences.ids - self._first_word
         is_word = (word >= 0) & (word < len(counts))

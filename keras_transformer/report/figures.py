@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from keras_transformer.analysis.attention_figures import head_colours
+from keras_transformer.analysis.attention_figures import add_legend, head_colours
 from keras_transformer.report.history import RunHistory
 
 
@@ -68,7 +68,7 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
         for run, colour in zip(runs, head_colours(len(runs)), strict=True):
             for index, (split, name, style) in enumerate(plot.lines):
                 x, y = run.series(split, name, over)
-                label = run.name if index == len(plot.lines) - 1 else None
+                label = "run" if index == len(plot.lines) - 1 else None
                 marker = "o" if len(x) == 1 else None  # a line of one point would be invisible
                 axes.plot(x, y, style, color=colour, label=label, marker=marker, linewidth=1.6)
         axes.set_xlabel(over if over == "step" else "hours of work")
@@ -79,7 +79,7 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
         axes.grid(alpha=0.3)
     sides[0].xaxis.set_major_formatter("{x:,.0f}")
     if len(runs) > 1:
-        _legend(sides[1])
+        _legend(sides[1], runs)
     return figure
 
 
@@ -91,15 +91,14 @@ def _lengths(runs: Sequence[RunHistory]) -> Figure:
         lengths = sorted(run.rows_by_length)
         total = sum(run.rows_by_length.values())
         shares = [run.rows_by_length[length] / total for length in lengths]
-        axes.step([0, *lengths], [0, *shares], where="pre", color=colour, label=run.name)
+        axes.step([0, *lengths], [0, *shares], where="pre", color=colour, label="run")
     axes.set_title("Rows of batches by the length they are padded to", weight="bold", fontsize=11)
     axes.set(xlabel="tokens", ylabel="share of rows", ylim=(0, None))
     axes.grid(alpha=0.3)
     if len(runs) > 1:
-        _legend(axes)
+        _legend(axes, runs)
     return figure
 
 
-def _legend(axes):
-    for text in axes.legend(frameon=False, fontsize=8).get_texts():
-        text.set_parse_math(False)
+def _legend(axes, runs):
+    add_legend(axes, [run.name for run in runs], frameon=False, fontsize=8)

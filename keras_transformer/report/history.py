@@ -69,7 +69,7 @@ def read_history(model_dir: ModelDir) -> RunHistory:
     samples = [entry["rows"] for entry in entries if entry["split"] == "samples"]
     state = _last_state(model_dir)
     return RunHistory(
-        name=model_dir.path.resolve().name,
+        name=model_dir.name,
         figures={
             split: [entry for entry in entries if entry["split"] == split]
             for split in ("train", "validation")

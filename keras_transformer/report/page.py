@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from keras_transformer.analysis.attention_figures import heat_figure
 from keras_transformer.analysis.word_attention import pair_attention
 from keras_transformer.files import whole_file
+from keras_transformer.parsing import search_defaults
 from keras_transformer.report.figures import run_figures
 from keras_transformer.report.history import RunHistory, read_history
 from keras_transformer.training.model_dir import ModelDir
@@ -66,7 +67,8 @@ def _attention(model_dir: ModelDir, run: RunHistory) -> Figure | None:
         return None
     model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
     source = min((row["source"] for row in run.samples), key=len)
-    [translation] = Translator(model, tokenizer)([source])
+    translator = Translator(model, tokenizer, **search_defaults(tokenizer))
+    [translation] = translator([source])
     if not source.strip() or not translation:
         return None
     attention = pair_attention(model, tokenizer, source, translation)["memory"]

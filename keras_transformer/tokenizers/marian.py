@@ -13,7 +13,7 @@ from keras_transformer.tokenizers.base import Tokenizer
 from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
-_LANGUAGE = r"(?s)^(>>[^<>\s]+<<)?.*$"
+_LANGUAGE = r"^(>>[^<>\s]+<<)?\C*$"  # `\C` is any byte, also one that is not UTF-8
 _SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
 
 # What reading a damaged zip file of JSON raises; unknown compression is a RuntimeError.

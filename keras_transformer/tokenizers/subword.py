@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list, each, utf_8
 from keras_transformer.text_files import read_lines
@@ -178,6 +178,9 @@ class SubwordTokenizer(Tokenizer):
         The same sentences, arguments and seed give the same vocabulary in every process. A
         sentence longer than 16,384 bytes is left out.
         """
+        if model_type not in ("bpe", "unigram"):
+            raise UserError(f"model_type must be bpe or unigram: found {model_type!r}")
+        expect_at_least(1, "max_sentences", max_sentences)
         model, failures = io.BytesIO(), []
 
         def watched():

@@ -51,7 +51,7 @@ class TrainingLog:
             for path in folder.glob("events.out.tfevents.*"):
                 _cut_events(path, last or {})
             self._lines = open(folder / "log.jsonl", "ab", buffering=0)  # noqa: SIM115
-            self._writer = tf.summary.create_file_writer(str(folder))
+            self._writer = tf.summary.create_file_writer(os.fsencode(folder))
 
     def record(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
         """Writes the values of a step to `log.jsonl`."""
@@ -142,7 +142,7 @@ def _cut_events(path, last):
     """Does the same for a file of TensorBoard, whose tags begin with the split."""
     events, is_whole = [], True
     try:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        for record in tf.data.TFRecordDataset(os.fsencode(path)).as_numpy_iterator():
             events.append(tf.compat.v1.Event.FromString(record))
     except tf.errors.DataLossError:
         is_whole = False
@@ -154,6 +154,6 @@ def _cut_events(path, last):
     kept = [event for event in events if is_kept(event)]
     if is_whole and len(kept) == len(events):
         return
-    with whole_file(path) as partial, tf.io.TFRecordWriter(str(partial)) as writer:
+    with whole_file(path) as partial, tf.io.TFRecordWriter(os.fsencode(partial)) as writer:
         for event in kept:
             writer.write(event.SerializeToString())

@@ -69,6 +69,11 @@ class ModelDir:
         self._config = self.path / "config.json"
         self._training = self.path / "training.json"
 
+    @property
+    def name(self) -> str:
+        """The name of the folder, for readers: bytes that are not UTF-8 become U+FFFD."""
+        return os.fsencode(self.path.resolve().name).decode("utf-8", "replace")
+
     def exists(self) -> bool:
         """Whether the folder holds a model.
 
@@ -131,7 +136,8 @@ class ModelDir:
     def owns(self, path: str | os.PathLike) -> bool:
         """Whether a path is one of this folder's own files, or lies in one of its own folders."""
         inside = os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
-        return Path(inside).parts[0] in _OWN
+        first = Path(inside).parts[:1]  # none for the folder itself
+        return not _OWN.isdisjoint(first)
 
     def recover(self) -> list[str]:
         """Cleans the folder up after a process was killed; see `Checkpoints.recover`."""
@@ -175,13 +181,19 @@ class ModelDir:
             UserError: the folder is not empty.
         """
         self.check_new()
-        path = self.path.absolute()
-        partial = ModelDir(partial_path(path))
+        path, is_new = self.path.absolute(), not self.path.exists()
+        partial = ModelDir(partial_path(path if is_new else path / path.name))
         try:
             partial.create(model.config, tokenizer, record_of_other(target_lang, command))
             partial.checkpoints.save(model, step=0)
-            shutil.rmtree(path, ignore_errors=True)  # empty, or what an earlier attempt left
-            partial.path.rename(path)
+            if is_new:
+                partial.path.rename(path)
+                return
+            for name in tokenizer_kinds():  # what an earlier attempt left
+                (path / name).unlink(missing_ok=True)
+            # The folder stays: it may be a link, a mount or in a folder that only others write to.
+            for file in sorted(partial.path.iterdir(), key=partial._config.__eq__):
+                file.rename(path / file.name)  # the configuration last: it makes it a model
         finally:
             shutil.rmtree(partial.path, ignore_errors=True)
 
