@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import UserError
@@ -40,6 +40,13 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raises `UserError` if there is something at one of these paths already."""
+    for path in paths:
+        if path.exists():
+            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")
 
 
 @contextlib.contextmanager

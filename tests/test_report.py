@@ -194,6 +194,18 @@ def test_what_the_command_cannot_do_is_said_in_a_line(flags, message, tmp_path, 
     assert (tmp_path / "there" / "index.html").read_text() == "mine"
 
 
+def test_a_picture_of_the_user_is_replaced_only_if_asked(tmp_path):
+    model_dir = model_dir_of(tmp_path / "run", ENTRIES)
+    (tmp_path / "there").mkdir()
+    picture = tmp_path / "there" / "loss.png"
+    picture.write_text("mine")
+    with pytest.raises(UserError, match=r"loss\.png: expected no file, found one; --overwrite"):
+        run("report", model_dir=model_dir.path, output=tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == [picture] and picture.read_text() == "mine"
+    write_report([model_dir], tmp_path / "there", overwrite=True)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_command_prints_the_page(tmp_path, capsys):
     model_dir = model_dir_of(tmp_path / "run", ENTRIES)
     (tmp_path / "there").mkdir()

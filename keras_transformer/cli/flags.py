@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from absl import flags
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import refuse_existing
 
 FLAGS = flags.FLAGS
 TASKS = ["translation", "parsing"]
@@ -145,6 +146,5 @@ def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> 
         raise UserError("expected --output to name something, found nothing")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UserError(f"{folder}: expected a folder to write to, found a file")
-    for path in files:
-        if path.exists() and not overwrite:
-            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")
+    if not overwrite:
+        refuse_existing(files)

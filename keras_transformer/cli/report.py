@@ -38,4 +38,5 @@ def main():
         page = Path(FLAGS.output) / "index.html"
         check_output_folder(FLAGS.output, [page], FLAGS.overwrite)
     quiet.find_devices()
-    print(kt.report.write_report([kt.ModelDir(path) for path in FLAGS.model_dir], FLAGS.output))
+    model_dirs = [kt.ModelDir(path) for path in FLAGS.model_dir]
+    print(kt.report.write_report(model_dirs, FLAGS.output, FLAGS.overwrite))

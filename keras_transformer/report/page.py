@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from keras_transformer.analysis.attention_figures import heat_figure
 from keras_transformer.analysis.word_attention import pair_attention
-from keras_transformer.files import whole_file
+from keras_transformer.files import refuse_existing, whole_file
 from keras_transformer.parsing import search_defaults
 from keras_transformer.report.figures import run_figures
 from keras_transformer.report.history import RunHistory, read_history
@@ -26,19 +26,25 @@ from keras_transformer.translator import Translator
 _DPI = 110
 
 
-def write_report(model_dirs: Sequence[ModelDir], output: str | os.PathLike | None = None) -> Path:
+def write_report(
+    model_dirs: Sequence[ModelDir],
+    output: str | os.PathLike | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Writes the report of one run, or of several side by side.
 
     Args:
         model_dirs: the runs, finished or not.
-        output: folder for `index.html` and the pictures, made if missing. Files of the same names
-            are replaced. Default: `report` in the first model_dir.
+        output: folder for `index.html` and the pictures, made if missing. Default: `report` in the
+            first model_dir, where an earlier report is replaced.
+        overwrite: whether to replace files of the same names in `output`.
 
     Returns:
         The path of the page.
 
     Raises:
-        UserError: a model_dir holds no model, or one that was not trained there.
+        UserError: a model_dir holds no model, or one that was not trained there, or there are files
+            to overwrite.
 
     Example:
         >>> write_report([ModelDir("runs/demo")])
@@ -50,11 +56,13 @@ def write_report(model_dirs: Sequence[ModelDir], output: str | os.PathLike | Non
         if figure := _attention(model_dir, run):
             pictures[f"attention{index + 1 if len(runs) > 1 else ''}"] = _png(figure)
     folder = Path(output) if output else model_dirs[0].path / "report"
+    page, files = folder / "index.html", {name: folder / f"{name}.png" for name in pictures}
+    if output and not overwrite:
+        refuse_existing([page, *files.values()])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in pictures.items():
-        with whole_file(folder / f"{name}.png") as partial:
-            partial.write_bytes(content)
-    page = folder / "index.html"
+    for name, path in files.items():
+        with whole_file(path) as partial:
+            partial.write_bytes(pictures[name])
     with whole_file(page) as partial:
         # A command may name files whose bytes are not UTF-8.
         partial.write_text(_page(runs, pictures), encoding="utf-8", errors="backslashreplace")
