@@ -481,6 +481,22 @@ def test_heads_that_do_not_divide_the_width_need_widths_of_their_own():
     assert MultiHeadAttention(10, 3, d_k=2, d_v=4).d_v == 4
 
 
+@pytest.mark.parametrize("size", [0, -1])
+@pytest.mark.parametrize(
+    ("layer_class", "name", "others"),
+    [
+        (Encoder, "num_layers", {"d_model": 8, "num_heads": 2, "d_ff": 16}),
+        (Decoder, "num_layers", {"d_model": 8, "num_heads": 2, "d_ff": 16}),
+        (TokenEmbedding, "vocab_size", {"d_model": 8}),
+        (TokenEmbedding, "d_model", {"vocab_size": 9}),
+        (LearnedPositions, "max_length", {"d_model": 8}),
+    ],
+)
+def test_sizes_are_at_least_1(layer_class, name, others, size):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1: found {size}"):
+        layer_class(**others, **{name: size})
+
+
 @pytest.mark.parametrize("num_heads", [0, -2])
 def test_attention_needs_a_head(num_heads):
     with pytest.raises(ValueError, match=f"num_heads must be at least 1: found {num_heads}"):

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
 from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.dropout import Dropout
@@ -256,6 +257,7 @@ class BlockStack(TransformerBlock):
         rotary: bool = False,
         **kwargs,
     ):
+        expect_at_least(1, "num_layers", num_layers)
         self.num_layers = num_layers
         super().__init__(
             d_model,

@@ -7,6 +7,7 @@ from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
 from keras_transformer.backend.rows import take_rows
+from keras_transformer.errors import expect_at_least
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -49,6 +50,8 @@ class TokenEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
+        expect_at_least(1, "vocab_size", vocab_size)
+        expect_at_least(1, "d_model", d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.scale = scale

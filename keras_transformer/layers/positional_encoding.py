@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.rows import take_rows
+from keras_transformer.errors import expect_at_least
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -86,6 +87,8 @@ class LearnedPositions(keras.layers.Layer):
 
     def __init__(self, d_model: int, max_length: int, **kwargs):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_at_least(1, "max_length", max_length)
         self.d_model = d_model
         self.max_length = max_length
         self.supports_masking = True
