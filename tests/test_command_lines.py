@@ -325,6 +325,15 @@ def test_model_dir_that_is_another_folder(training, tmp_path):
     assert files_of(tmp_path) == {tmp_path / "thesis.tex": b"mine"}
 
 
+@pytest.mark.parametrize("cache", ["runs", "runs/cache", "link/cache"])
+def test_a_data_cache_within_a_new_model_dir_is_refused(training, tmp_path, cache):
+    (tmp_path / "link").symlink_to("runs")
+    message = refused("train", **training, data_cache=tmp_path / cache)
+    runs = tmp_path / "runs"
+    assert message == f"data_cache: expected a folder outside of {runs}, found {tmp_path / cache}"
+    assert not runs.exists()
+
+
 def test_damaged_checkpoint(trained, training, corpus):
     shutil.copytree(trained[0], training["model_dir"])
     weights = training["model_dir"] / "checkpoints" / "step-00000002" / "state.npz"

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import sys
 from concurrent import futures
@@ -356,6 +357,12 @@ def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path,
 def test_a_folder_that_cannot_be_written_to_is_one_line(quick, translator):
     with pytest.raises(UserError, match=r"^/proc: the model cannot be written: [\w ]+$"):
         export_saved_model(translator, "/proc")
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
+    with pytest.raises(UserError, match="expected a name in UTF-8, which TensorFlow needs"):
+        export_saved_model(translator, tmp_path / os.fsdecode(b"caf\xe9"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_place_of_the_folder_is_refused_and_kept(translator, tmp_path):

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from keras_transformer.analysis.attention_figures import heat_figure
 from keras_transformer.analysis.word_attention import pair_attention
+from keras_transformer.errors import UserError
 from keras_transformer.files import refuse_existing, whole_file
 from keras_transformer.parsing import search_defaults
 from keras_transformer.report.figures import run_figures
@@ -70,16 +71,17 @@ def write_report(
 
 
 def _attention(model_dir: ModelDir, run: RunHistory) -> Figure | None:
-    """The cross-attention of the model's own translation of the first sample."""
+    """The cross-attention of the model's own translation of the shortest sample, if drawable."""
     if not run.samples or not model_dir.checkpoints.steps():
         return None
     model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
     source = min((row["source"] for row in run.samples), key=len)
     translator = Translator(model, tokenizer, **search_defaults(tokenizer))
     [translation] = translator([source])
-    if not source.strip() or not translation:
+    try:
+        attention = pair_attention(model, tokenizer, source, translation)["memory"]
+    except UserError:  # a sentence has no token, or too many for a picture
         return None
-    attention = pair_attention(model, tokenizer, source, translation)["memory"]
     return heat_figure(attention, layer=max(0, len(attention.weights) - 2))
 
 

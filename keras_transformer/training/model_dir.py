@@ -169,7 +169,9 @@ class ModelDir:
         target_lang: str | None,
         command: str,
     ) -> None:
-        """Writes a model that was trained elsewhere to a new folder, atomically.
+        """Writes a model that was trained elsewhere to a folder that is new or empty.
+
+        A new folder appears whole. In an empty one, the configuration comes last.
 
         Args:
             model: a built model, such as one trained by `fit`.

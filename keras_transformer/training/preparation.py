@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -99,6 +100,7 @@ def prepare(
         UserError: the data are invalid, or the model_dir holds something else.
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
+    _check_cache(data_cache, model_dir)
     with failing_together(strategy):
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
@@ -192,6 +194,14 @@ def _check(config, options, train_pairs, valid_pairs, vocab_type):
         raise UserError(
             f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
         )
+
+
+def _check_cache(data_cache, model_dir):
+    """Refuses a cache within a new model_dir, which would then hold more than a run's files."""
+    folder = os.path.realpath(model_dir.path)
+    is_inside = data_cache and Path(os.path.realpath(data_cache)).is_relative_to(folder)
+    if is_inside and not model_dir.exists():
+        raise UserError(f"data_cache: expected a folder outside of {folder}, found {data_cache}")
 
 
 def parallel_parts(
