@@ -358,11 +358,12 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(quick, translator):
         export_saved_model(translator, "/proc")
 
 
-def test_a_file_in_place_of_the_folder_is_refused_and_kept(translator, tmp_path):
+def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translator, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("mine")
-    with pytest.raises(UserError, match="taken: expected a folder"):
-        export_saved_model(translator, taken)
+    for output in (taken, taken / "en-de"):
+        with pytest.raises(UserError, match=f"^{output}: expected a folder"):
+            export_saved_model(translator, output)
     assert taken.read_text() == "mine"
 
 

@@ -55,7 +55,12 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
     output = Path(output)
     if output.exists() and not output.is_dir():
         raise UserError(f"{output}: expected a folder to write a version to, found a file")
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{output}: expected a folder that can be made: {error.strerror}"
+        ) from error
     served = _ServedTranslator(translator)
     # TensorFlow Serving ignores folders whose names are not numbers.
     partial = output / f".partial-{os.getpid()}"
