@@ -416,6 +416,11 @@ def test_our_own_server_answers_like_the_translator(exported, translator, expect
     assert servable.count_tokens(["", "A horse!"]) == [0, 2]
 
 
+@pytest.mark.slow
+def test_our_own_server_knows_how_many_tokens_are_read_of_a_text(exported, translator):
+    assert SavedModelServable(exported).max_tokens == translator.max_source_length - 1 == 29
+
+
 def test_our_own_server_refuses_another_saved_model(tmp_path):
     module = tf.Module()
     module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([], tf.float32)])

@@ -153,6 +153,11 @@ class _ServedTranslator(tf.Module):
         """Counts tokens for Python servers, which plan batches by them; not a signature."""
         return self.tokenizer.tokenize(text).row_lengths()
 
+    @tf.function(input_signature=[], autograph=False)
+    def max_tokens(self):
+        """The maximum number of tokens that are read of a text, for Python servers too."""
+        return tf.constant(self._translator.max_source_length - 1)
+
     @tf.function(autograph=False)  # traced once for each `n_best`; two signatures may share it
     def _search(self, text, n_best: int, seeds=None, sentence_ids=None):
         options = dataclasses.replace(self._translator.options, n_best=n_best)
