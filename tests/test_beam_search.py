@@ -180,9 +180,10 @@ def test_agrees_with_a_plain_search(seed):
 
 
 # A search folds many logits into a table of 20 rows: here 9 columns, or 11 with some padding.
-@pytest.mark.parametrize("vocab_size", [180, 211])
-def test_a_large_vocabulary_is_searched_like_a_small_one(vocab_size):
+@pytest.mark.parametrize(("vocab_size", "level"), [(180, 0), (211, 0), (211, -100)])
+def test_a_large_vocabulary_is_searched_like_a_small_one(vocab_size, level):
     model = ToyModel(seed=8, vocab_size=vocab_size, end_bias=4.0)
+    model.logits += level  # adds nothing to log-probabilities
     options = {"beam_size": 2, "n_best": 2, "alpha": 0.6}
 
     result = model.search(range(20), max_lengths=[5] * 20, **options)
@@ -286,6 +287,7 @@ def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
         (1, 9.0, 0.5, 2),  # one has ended
         (2, 9.0, 0.5, 4),  # two are requested
         (1, 9.0, 1.0, 4),  # two have ended
+        (1, 9.0, 0.75, 4),  # two have ended, since one is less than 1.5
     ],
 )
 def test_stops_when_no_live_beam_can_enter_the_n_best_or_enough_have_ended(
@@ -305,6 +307,31 @@ def test_stops_when_no_live_beam_can_enter_the_n_best_or_enough_have_ended(
     run(step, {}, ops.array([START]), max_lengths=[6], **options)
 
     assert calls == list(range(steps))
+
+
+def test_an_end_that_cannot_follow_does_not_count_as_a_finished_hypothesis():
+    # A single symbol can follow, so impossible ones, the end among them, fill the other places.
+    step = chain({1: {3: 1.0}, 3: {4: 1.0}, 4: {END: 1.0}}, vocab_size=5)
+    options = {"beam_size": 4, "n_best": 1, "patience": 0.25, "max_lengths": [5]}
+
+    result = run(step, {}, ops.array([START]), **options)
+
+    np.testing.assert_array_equal(result.ids[0], [[3, 4, END, 0, 0]])
+
+
+def test_of_equal_scores_the_shorter_comes_first_and_for_no_equal_one_a_step_is_taken():
+    calls = []
+    step = chain({1: {3: 0.5, END: 0.5}, 3: {END: 1.0}}, vocab_size=4, calls=calls)
+    options = {"beam_size": 2, "alpha": 0.0, "max_lengths": [5]}
+
+    both = run(step, {}, ops.array([START]), **options)
+    np.testing.assert_array_equal(both.ids[0, :, :3], [[END, 0, 0], [3, END, 0]])
+    assert both.scores[0, 0] == both.scores[0, 1]
+    assert calls == [0, 1]
+
+    calls.clear()
+    run(step, {}, ops.array([START]), n_best=1, **options)
+    assert calls == [0]
 
 
 def test_the_longest_search_of_the_batch_ends_the_loop():
@@ -358,6 +385,75 @@ def test_a_sentence_takes_the_batch_slot_of_one_that_is_done():
     ]
 
 
+def test_a_sentence_without_room_takes_no_batch_slot():
+    chained, asked = chain({3: {4: 1.0}, 4: {END: 1.0}}, vocab_size=5), []
+
+    def step(ids, position, state):
+        asked.append(ids[:, 0].numpy().tolist())
+        return chained(ids, position, state)
+
+    start_ids, limits = ops.array([1, 3, 1, 1, 3]), [0, 9, 0, 0, 9]
+    result = run(step, {}, start_ids, beam_size=1, max_lengths=limits, num_slots=1)
+
+    assert asked == [[3], [4], [3], [4]]
+    found = [symbols_of(row[0][row[0] != 0]) for row in result.ids]
+    assert found == [[], [4, END], [], [], [4, END]]
+
+
+class Growing(DecoderSteps):
+    """A chain whose state has a column for each position that it has room for.
+
+    `steps` lists the number of batch slots and of columns at each step.
+    """
+
+    def __init__(self, transitions, vocab_size):
+        self.chained, self.steps = chain(transitions, vocab_size), []
+
+    def initial_state(self, batch, beam_size):
+        return ops.zeros((batch, beam_size, 0))
+
+    def grow(self, state, size):
+        return ops.pad(state, [(0, 0), (0, 0), (0, size - ops.shape(state)[2])])
+
+    def step(self, ids, position, state):
+        shape = tf.shape(state)[::2]
+        tf.numpy_function(lambda shape: self.steps.append(tuple(shape)), [shape], [])
+        return self.chained(ids, position, state)
+
+
+LINE = {1: {END: 1.0}, 3: {4: 1.0}, 4: {5: 1.0}, 5: {6: 1.0}, 6: {7: 1.0}, 7: {END: 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("start_ids", "num_slots", "is_graph", "steps"),
+    [
+        ([3], 8, False, [(1, 3), (1, 3), (1, 3), (1, 4), (1, 9)]),
+        ([3, 5], 1, True, [(1, 3), (1, 3), (1, 3), (1, 4), *4 * [(1, 9)]]),
+        ([1, 1, 1, 5, 1, 3, 1, 1], 8, False, [(8, 3), (2, 9), (2, 9), (2, 9), (2, 9)]),
+        ([1, 1, 1, 5, 1, 3, 1, 1], 8, True, [(8, 3), (2, 3), (2, 3), (1, 4), (1, 9)]),
+    ],
+)
+def test_the_state_grows_and_slots_close_as_sentences_need(
+    start_ids, num_slots, is_graph, steps, monkeypatch
+):
+    """A graph takes any shape; else there are few: slots close once, and the state is then full."""
+    monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
+    growing, options = Growing(LINE, vocab_size=8), SearchOptions(beam_size=1)
+
+    def search(start_ids, limits):
+        return beam_search(growing, start_ids, options, max_lengths=limits, num_slots=num_slots)
+
+    if is_graph:
+        search = tf.function(search, [tf.TensorSpec([None], tf.int32)] * 2, autograph=False)
+
+    result = search(tf.constant(start_ids), tf.fill([len(start_ids)], 9))
+
+    expected = {1: [END], 5: [6, 7, END], 3: [4, 5, 6, 7, END]}
+    found = [symbols_of(row[0][row[0] != 0]) for row in result.ids]
+    assert found == [expected[start] for start in start_ids]
+    assert growing.steps == steps
+
+
 def test_half_precision_logits_are_summed_in_float32():
     row = ops.cast(np.random.default_rng(0).normal(size=50), "bfloat16")
 
@@ -382,6 +478,19 @@ def test_nan_logits_of_one_sentence_leave_the_others_alone():
 
     assert np.all(result.scores[0] == NO_HYPOTHESIS) and np.all(result.ids[0] == 0)
     np.testing.assert_array_equal(result.ids[1, 0], [END, 0, 0])
+
+
+def test_nan_logits_of_one_beam_leave_the_others_alone():
+    chained = chain({1: {3: 0.6, 4: 0.4}, 4: {5: 0.9, END: 0.1}, 5: {END: 1.0}}, vocab_size=6)
+
+    def step(ids, position, state):
+        logits, state = chained(ids, position, state)
+        return ops.where(ops.equal(ids, 3)[..., None], np.nan, logits), state
+
+    result = run(step, {}, ops.array([START]), beam_size=2, alpha=0.0, max_lengths=[3])
+
+    np.testing.assert_array_equal(result.ids[0], [[4, 5, END], [4, END, 0]])
+    np.testing.assert_allclose(result.scores[0], np.log([0.36, 0.04]), rtol=1e-5)
 
 
 def test_empty_batch_and_empty_limit():

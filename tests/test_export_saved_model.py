@@ -365,11 +365,12 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_place_of_the_folder_is_refused_and_kept(translator, tmp_path):
+def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translator, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("mine")
-    with pytest.raises(UserError, match="taken: expected a folder"):
-        export_saved_model(translator, taken)
+    for output in (taken, taken / "en-de"):
+        with pytest.raises(UserError, match=f"^{output}: expected a folder"):
+            export_saved_model(translator, output)
     assert taken.read_text() == "mine"
 
 
@@ -420,6 +421,11 @@ def test_our_own_server_answers_like_the_translator(exported, translator, expect
     assert servable.joins("serving_default")
     del servable._loaded.count_tokens  # as in a SavedModel of an earlier version
     assert servable.count_tokens(["", "A horse!"]) == [0, 2]
+
+
+@pytest.mark.slow
+def test_our_own_server_knows_how_many_tokens_are_read_of_a_text(exported, translator):
+    assert SavedModelServable(exported).max_tokens == translator.max_source_length - 1 == 29
 
 
 def test_our_own_server_refuses_another_saved_model(tmp_path):

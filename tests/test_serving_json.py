@@ -55,8 +55,14 @@ def test_base64_stands_for_bytes():
     assert parsed(instances=[value]).rows == [(b"caf\xe9",)]
     assert parsed(instances=[{"text": value}]).rows == [(b"caf\xe9",)]
     assert parsed(inputs={"text": [value, "a"]}).rows == [(b"caf\xe9",), ("a",)]
-    for other in ("?", "é", "YQ="):
+    for other in ("?", "é", "YQ=", "YWJjZ"):
         assert "Unable to base64 decode" in refused(instances=[{"b64": other}])
+
+
+def test_base64_may_be_wrapped_and_without_padding():
+    wrapped = base64.encodebytes(b"caf\xe9 " * 40).decode()  # lines, as the command base64 writes
+    for value in (wrapped, wrapped.rstrip("=\n")):
+        assert parsed(instances=[{"b64": value}]).rows == [(b"caf\xe9 " * 40,)]
 
 
 def test_an_empty_signature_name_is_the_default():

@@ -109,6 +109,21 @@ def test_the_version_before_comes_back_when_the_new_one_is_taken_away():
     assert shelf.model.current[0] == 1
 
 
+def test_a_version_that_came_back_stays_available_when_earlier_requests_end():
+    shelf = Shelf()
+    shelf.loads = {1: Doing}
+    shelf.model.refresh()
+    _, old = shelf.model.current  # held, as by a request
+    shelf.loads[2] = Doing
+    shelf.model.refresh()
+    del shelf.loads[2]
+    shelf.model.refresh()
+    assert shelf.model.current[0] == 1 and shelf.model.current[1] is not old
+    del old
+    shelf.model.refresh()
+    assert shelf.states() == {2: ("END", ""), 1: ("AVAILABLE", "")}
+
+
 def test_the_watcher_loads_new_versions_and_reports_a_model_without_one():
     good, bad = Shelf(), Shelf()
     good.loads, bad.loads = {1: Doing}, {1: UserError("nothing here")}

@@ -58,7 +58,12 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         raise UserError(f"{output}: expected a folder to write a version to, found a file")
     if not is_utf8([os.fsencode(output)]):
         raise UserError(f"{output}: expected a name in UTF-8, which TensorFlow needs")
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{output}: expected a folder that can be made: {error.strerror}"
+        ) from error
     served = _ServedTranslator(translator)
     # TensorFlow Serving ignores folders whose names are not numbers.
     partial = output / f".partial-{os.getpid()}"
@@ -150,6 +155,11 @@ class _ServedTranslator(tf.Module):
     def count_tokens(self, text):
         """Counts tokens for Python servers, which plan batches by them; not a signature."""
         return self.tokenizer.tokenize(text).row_lengths()
+
+    @tf.function(input_signature=[], autograph=False)
+    def max_tokens(self):
+        """The maximum number of tokens that are read of a text, for Python servers too."""
+        return tf.constant(self._translator.max_source_length - 1)
 
     @tf.function(autograph=False)  # traced once for each `n_best`; two signatures may share it
     def _search(self, text, n_best: int, seeds=None, sentence_ids=None):

@@ -185,7 +185,7 @@ class SavedModelServable:
 
     task, engine = "translation", "saved_model"
     options: SearchOptions | None = None
-    max_tokens = 1023
+    max_tokens = 1023  # of an export before 0.2, which does not say
     has_attention = False
 
     def __init__(self, path: str | os.PathLike):
@@ -198,6 +198,8 @@ class SavedModelServable:
                 f"{path}: expected a SavedModel of `keras-transformer export`, found one without "
                 f"the signature {min(missing)}"
             )
+        if hasattr(self._loaded, "max_tokens"):
+            self.max_tokens = int(self._loaded.max_tokens())
 
     def count_tokens(self, texts: Texts) -> list[int]:
         if hasattr(self._loaded, "count_tokens"):

@@ -180,10 +180,7 @@ def _value(value, dtype, level):
         if isinstance(value, str):
             return value
         if _is_base64(value):
-            try:
-                return base64.b64decode(value["b64"], validate=True)
-            except ValueError:  # other letters or other padding
-                raise UserError("Unable to base64 decode") from None
+            return _decoded(value["b64"])
         if isinstance(value, dict):
             raise UserError(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
     elif type(value) is int and -(2**31) <= value < 2**31:
@@ -193,6 +190,17 @@ def _value(value, dtype, level):
         f"JSON Value: {_shown(value)} Type: {_JSON_TYPES[type(value)]} is not of expected type: "
         f"{expected}"
     )
+
+
+def _decoded(text):
+    """Decodes base64 as TensorFlow Serving does: ignores white space; padding may be left out."""
+    text = "".join(text.split())
+    if not text.endswith("="):
+        text += "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # other letters or other padding
+        raise UserError("Unable to base64 decode") from None
 
 
 def _refuse_constant(name):

@@ -90,7 +90,8 @@ class Model:
         return True
 
     def _has_ended(self, version):
-        self._states[version] = ModelVersionStatus.END, ""
+        if self._current is None or self._current[0] != version:  # else it was loaded again
+            self._states[version] = ModelVersionStatus.END, ""
 
 
 def _described(error):
