@@ -87,6 +87,8 @@ class Translator:
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         expect_at_least(1, "workers", workers)
         self.models = list(model) if isinstance(model, Sequence) else [model]
+        if not self.models:
+            raise UserError("expected a model, or several, found an empty list")
         self.options = dataclasses.replace(options, **search_options)
         for model in self.models:
             tokenizer.check_fits(model.config)

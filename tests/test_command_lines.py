@@ -1,6 +1,7 @@
 """The command lines: from text files to a translation, and refusals in one line."""
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -178,9 +179,9 @@ def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("\nYes.\n \n")
     files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
-    run("evaluate", model_dir=trained[0], beam_size=1, output=tmp_path / "output", **files)
+    run("evaluate", model_dir=trained[0], beam_size=1, output=tmp_path / "output.gz", **files)
     assert "perplexity" in capsys.readouterr().out
-    lines = (tmp_path / "output").read_text().split("\n")
+    lines = gzip.decompress((tmp_path / "output.gz").read_bytes()).decode().split("\n")
     assert (len(lines), lines[0], lines[2]) == (4, "", "")
 
 
@@ -469,6 +470,13 @@ def test_training_goes_on_without_the_folder_it_started_from(trained, training, 
     shutil.rmtree(start)
     run("train", **{**training, "steps": 3}, start_from=start)
     assert ModelDir(training["model_dir"]).checkpoints.steps()[-1] == 3
+
+
+def test_a_pipe_is_no_vocabulary(training, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    message = refused("train", **training, vocabulary=tmp_path / "pipe")
+    expected = "expected a file, which is read more than once, found a pipe"
+    assert message == f"{tmp_path / 'pipe'}: {expected}"
 
 
 def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):

@@ -183,6 +183,11 @@ def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument
         Translator(model, tokenizer, **{argument: value})
 
 
+def test_an_ensemble_of_no_models_is_refused(tokenizer):
+    with pytest.raises(UserError, match="expected a model, or several, found an empty list"):
+        Translator([], tokenizer)
+
+
 @pytest.mark.slow
 def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
     with pytest.raises(UserError, match="at least 2: found 1"):

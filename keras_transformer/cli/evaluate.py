@@ -10,6 +10,7 @@ the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and
 """
 
 import dataclasses
+import gzip
 import json
 import math
 import os
@@ -56,7 +57,9 @@ def define_flags() -> None:
             "two-letter code of the target language, for BLEU on Moses tokens; default: as in "
             "training",
         )
-        flags.DEFINE_string("output", None, "file to write the translations or trees to")
+        flags.DEFINE_string(
+            "output", None, "file to write the translations or trees to, plain or .gz"
+        )
         flags.DEFINE_string("json", None, "file to write all figures to")
     usual = SearchOptions()
     define_search_flags(
@@ -120,8 +123,9 @@ def evaluate_parser():
 def write_output(lines):
     """Writes translations or trees to `--output`, before scoring, which may fail."""
     if FLAGS.output:
+        content = "".join(f"{line}\n" for line in lines).encode("utf-8")
         with whole_file(FLAGS.output) as partial:
-            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            partial.write_bytes(gzip.compress(content) if FLAGS.output.endswith(".gz") else content)
 
 
 def write_json(translator, figures):

@@ -40,6 +40,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
+from keras_transformer.text_files import refuse_pipes
 
 NOT_EMPTY = (
     *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
@@ -236,6 +237,7 @@ def check_combinations():
             raise UserError("--start_from needs --model_dir, for the new model")
     if FLAGS.vocabulary:
         refuse(present(["vocab_type"]), "found with --vocabulary")
+        refuse_pipes([FLAGS.vocabulary])
 
 
 def vocab_type(recorded):
