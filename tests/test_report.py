@@ -1,7 +1,6 @@
 """The report of runs: read from model_dirs, finished or not, and complete."""
 
 import base64
-import importlib
 import json
 import re
 from html.parser import HTMLParser
@@ -137,8 +136,7 @@ def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
 
 @pytest.mark.slow
 def test_a_sample_too_long_for_a_picture_of_its_attention_has_none(tmp_path, monkeypatch):
-    pair_attention = importlib.import_module("keras_transformer.analysis.pair_attention")
-    monkeypatch.setattr(pair_attention, "MAX_LENGTH", 2)
+    monkeypatch.setattr("keras_transformer.analysis.word_attention.MAX_LENGTH", 2)
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
     found = Page(write_report([model_dir_of(tmp_path / "run", entries)]))
     assert "two dogs" in found.text
