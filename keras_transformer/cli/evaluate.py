@@ -186,14 +186,15 @@ def check_outputs():
             continue
         if not path:
             raise UserError(f"--{name}: expected a file to write to, found none")
-        folder = os.path.dirname(os.path.realpath(path))
+        file = os.path.realpath(path)
+        folder = os.path.dirname(file)
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
             raise UserError(f"{path}: expected a folder to write it to, found none")
         if os.path.exists(path) and not os.path.isfile(path):
             raise UserError(f"{path}: expected a file to write to, found something else")
-        if os.path.realpath(path) in taken:
+        if file in taken:
             raise UserError(f"{path}: expected a file of its own, found an input or another output")
         for folder in filter(None, FLAGS.model_dir):
             if kt.ModelDir(folder).owns(path):
                 raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
-        taken.add(os.path.realpath(path))
+        taken.add(file)

@@ -81,9 +81,8 @@ def define_flags() -> None:
 
 
 def main():
-    # Imported here, not at the top: they need Keras.
+    # Imported here, not at the top: it needs Keras.
     from keras_transformer.analysis.attention_page import attention_page
-    from keras_transformer.analysis.word_attention import pair_attention
 
     quiet.find_devices()
     kinds = chosen_kinds()
@@ -94,7 +93,7 @@ def main():
     if translator:
         target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
         print(f"source  {FLAGS.source}\ntarget  {target}")
-        maps = pair_attention(model, translator.tokenizer, FLAGS.source, target)
+        maps = kt.analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
         for name in FLAGS.attention:
             if name not in maps:
                 raise UserError(
