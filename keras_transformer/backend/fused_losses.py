@@ -102,12 +102,12 @@ def _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share):
 def _divergences(logits, largest, log_sum_exp):
     """Computes KL(p, q) and KL(q, p): (2, ...)."""
     logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
-    return fused_sum(ops.exp(logs) * (logs - logs[::-1]), axis=-1)[..., 0]
+    return fused_sum(ops.exp(logs) * (logs - ops.flip(logs, axis=0)), axis=-1)[..., 0]
 
 
 @fused
 def _divergence_gradient(logits, largest, log_sum_exp, divergences, upstream):
     logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
-    p, difference = ops.exp(logs), logs - logs[::-1]
-    gradient = p * (difference - divergences[..., None]) + p - p[::-1]
+    p, difference = ops.exp(logs), logs - ops.flip(logs, axis=0)
+    gradient = p * (difference - divergences[..., None]) + p - ops.flip(p, axis=0)
     return ops.cast(gradient * upstream[..., None], logits.dtype)

@@ -9,6 +9,7 @@ from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
+    first_where,
     gather_beams,
     limits_within,
     step_by_step,
@@ -178,12 +179,11 @@ def beam_search(
 
 def _best_hypotheses(beams, limits, options, pad_id):
     """Selects each sentence's `n_best` hypotheses among finished ones and live beams."""
-    # Live beams fill the empty places among finished hypotheses. Precedence is 1 for finished and
-    # live ones, 0 for empty places; `top_k` takes the first of equals.
+    # Live beams fill the empty places among finished hypotheses.
     live_scores = beams.live_log_probs / length_penalty(limits, options)[:, None]
-    is_finished = ops.cast(beams.finished_scores > IMPOSSIBLE, "int32")  # (batch, n_best)
-    precedence = ops.concatenate([is_finished, ops.ones_like(live_scores, dtype="int32")], axis=1)
-    _, best = ops.top_k(precedence, options.n_best)  # (batch, n_best)
+    is_finished = beams.finished_scores > IMPOSSIBLE  # (batch, n_best)
+    is_taken = ops.concatenate([is_finished, ops.ones_like(live_scores, dtype="bool")], axis=1)
+    best = first_where(is_taken, options.n_best)  # (batch, n_best)
     # (batch, n_best) and (batch, n_best, buffer_length + 1)
     scores = gather_beams(ops.concatenate([beams.finished_scores, live_scores], axis=1), best)
     ids = gather_beams(ops.concatenate([beams.finished_ids, beams.live_ids], axis=1), best)

@@ -17,6 +17,7 @@ from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
+    first_where,
     gather_beams,
     limits_within,
     step_by_step,
@@ -159,9 +160,8 @@ def _likeliest(drawn, options, end_id, pad_id):
     scores, best = ops.top_k(scores, options.beam_size)  # (batch, beam_size)
     ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, beam_size, buffer_length)
     ids = ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id)
-    # `top_k` takes the first of equals.
     is_complete = ops.any(ops.equal(ids, end_id), axis=-1)
-    _, best = ops.top_k(ops.cast(is_complete, "int32"), options.n_best)  # (batch, n_best)
+    best = first_where(is_complete, options.n_best)  # (batch, n_best)
     return BeamSearchResult(gather_beams(ids, best), gather_beams(scores, best))
 
 

@@ -125,8 +125,7 @@ class _Slots(NamedTuple):
 
     def remaining(self, count):
         """Keeps `count` sentences: those not done, filled up with done ones if there are fewer."""
-        _, left = ops.top_k(ops.cast(self.is_open, "int32"), count)  # (count,)
-        return take_sentences(self, left)
+        return take_sentences(self, first_where(self.is_open, count))
 
 
 class _Search(NamedTuple):
@@ -143,12 +142,12 @@ class _Loop:
     def __init__(self, steps, step, decoder_state, hypotheses, buffer_length, num_slots):
         self.steps, self.step, self.decoder_state = steps, step, decoder_state
         self.buffer_length = buffer_length
-        is_open = ops.cast(_is_open(hypotheses.done), "int32")  # (batch,)
+        is_open = _is_open(hypotheses.done)  # (batch,)
         batch_size = ops.shape(is_open)[0]
         self.num_slots = batch_size if num_slots is None else _smaller(batch_size, num_slots)
         # Sentences start in this order. Those that are done from the start need no slot.
-        self.num_sentences = ops.sum(is_open)
-        _, self.order = ops.top_k(is_open, batch_size)  # (batch,)
+        self.num_sentences = _count(is_open)
+        self.order = first_where(is_open, batch_size)  # (batch,)
 
     def first(self, hypotheses, size):
         """Returns the search before its first step: a sentence in each slot."""
@@ -305,6 +304,27 @@ def _is_open(done):
 
 def _count(is_one):
     return ops.sum(ops.cast(is_one, "int32"))
+
+
+def first_where(condition: Tensor, count: Tensor) -> Tensor:
+    """Finds the first `count` entries at which a condition holds, then the first of the others.
+
+    Not all backends' `top_k` returns equal values in their order, so no two are equal here.
+
+    Args:
+        condition: boolean (..., n).
+        count: how many entries to find, at most n.
+
+    Returns:
+        int32 (..., count), indices into the last axis.
+
+    Example:
+        >>> ops.convert_to_numpy(first_where(ops.array([False, True, False, True]), 3)).tolist()
+        [1, 3, 0]
+    """
+    n = ops.shape(condition)[-1]
+    _, indices = ops.top_k(ops.cast(condition, "int32") * n - ops.arange(n, dtype="int32"), count)
+    return indices
 
 
 def _smaller(x, y):

@@ -11,6 +11,8 @@ from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 class Recurrence(keras.layers.Layer):
     """Gated recurrent units over the sequence: O(n d^2), n sequential steps (paper, Table 1).
 
+    It runs on TensorFlow and JAX, not on Keras's PyTorch backend.
+
     Args:
         d_model: width of input, state and output.
         causal: whether to read forwards only, as in the decoder; otherwise the states of a second
@@ -32,6 +34,9 @@ class Recurrence(keras.layers.Layer):
     """
 
     def __init__(self, d_model: int, causal: bool = False, **kwargs):
+        if keras.backend.backend() == "torch":
+            # The networks' names, which are in weight files, are names of methods in PyTorch.
+            raise NotImplementedError("expected the backend TensorFlow or JAX, found PyTorch")
         super().__init__(**kwargs)
         self.d_model = d_model
         self.causal = causal
