@@ -6,6 +6,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     Decoder,
@@ -170,7 +171,9 @@ class Transformer(keras.Model):
         x = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         return self.encoder(x, attention_mask=mask, training=training), mask
 
-    def decode_step(self, target_ids, position, cache, visible, prepared, source_mask):
+    def decode_step(
+        self, target_ids, position, cache, visible, prepared, source_mask, logits_kernel=None
+    ):
         """Computes the logits after one more token of every beam, with the earlier ones cached.
 
         Args:
@@ -181,17 +184,22 @@ class Transformer(keras.Model):
                 one position and beam, belongs to the past of the query's beam.
             prepared: result of `decoder.prepare` for the memory.
             source_mask: padding mask from `encode`.
+            logits_kernel: result of `logits_kernel`, for many steps of few rows.
 
         Returns:
             Logits (batch, beam_size, config.output_vocab_size), and the cache with this position.
         """
         batch, beam_size = ops.shape(target_ids)
-        rows = ops.reshape(target_ids, (batch * beam_size, 1))
-        start = ops.repeat(position, beam_size)
+        rows = ops.reshape(target_ids, (-1, 1))  # (batch * beam_size, 1)
+        start = ops.reshape(ops.broadcast_to(position[:, None], (batch, beam_size)), (-1,))
         x = self._embed(rows, self.target_embedding, self.target_positions, start=start)
-        x = ops.reshape(x, (batch, beam_size, self.config.d_model))
+        x = reshape(x, (batch, beam_size, self.config.d_model))
         x, cache = self.decoder.step(x, position, cache, visible, prepared, source_mask)
-        return self._logits(x), cache
+        return self._logits(x, logits_kernel), cache
+
+    def logits_kernel(self):
+        """Copies what `decode_step` multiplies by to compute logits; None: no copy is faster."""
+        return self.target_embedding.logits_kernel() if self.config.tie_output else None
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
@@ -227,10 +235,10 @@ class Transformer(keras.Model):
             x = positions(x, start=start)
         return self.embedding_dropout(x, training=training)
 
-    def _logits(self, x):
+    def _logits(self, x, kernel=None):
         if self.output_projection is not None:
             return self.output_projection(x)
-        return self.target_embedding.logits(x)
+        return self.target_embedding.logits(x, kernel)
 
     def load_own_variables(self, store):
         """Loads the variables of a subclass; what else a file holds is for training."""

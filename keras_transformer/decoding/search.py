@@ -105,6 +105,7 @@ class TransformerSteps(DecoderSteps):
 
     def initial_state(self, batch, beam_size):
         memory, source_mask = self.model.encode(self.source_ids, training=False)
+        self.logits_kernel = self.model.logits_kernel()  # once per search: all sentences share it
         paths = ops.zeros((batch, beam_size, 0), "int32")
         cache = self.model.decoder.new_cache(batch, beam_size)
         return (self.model.decoder.prepare(memory), source_mask), paths, cache
@@ -130,7 +131,9 @@ class TransformerSteps(DecoderSteps):
         # (batch, beam_size, size, beam_size): query beam, key position, key beam
         visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
-        logits, cache = self.model.decode_step(ids, position, cache, visible, *memory)
+        logits, cache = self.model.decode_step(
+            ids, position, cache, visible, *memory, self.logits_kernel
+        )
         return logits, (memory, paths, cache)
 
     def reorder(self, state, beams):

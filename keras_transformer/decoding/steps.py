@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from keras import ops, tree
 
+from keras_transformer.backend.shapes import reshape
+
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
 
@@ -356,7 +358,7 @@ def sizes_up_to(length: Tensor) -> list:
 def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
     """Takes along axis 1, per sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
     batch_size, n, *rest = ops.shape(x)
-    rows = ops.reshape(x, (batch_size * n, *rest))
+    rows = reshape(x, (batch_size * n, *rest))
     return ops.take(rows, indices + n * ops.arange(batch_size, dtype="int32")[:, None], axis=0)
 
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
+from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import combined_mask
 
@@ -155,11 +156,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def queries(self, query):
         """Projects to queries (batch, num_heads, length, d_k)."""
-        return self._split_heads(self.query(query))
+        return self._split_heads(self.query, query)
 
     def keys_and_values(self, value):
         """Projects to keys (batch, num_heads, length, d_k) and values (..., length, d_v)."""
-        return self._split_heads(self.key(value)), self._split_heads(self.value(value))
+        return self._split_heads(self.key, value), self._split_heads(self.value, value)
 
     def attend(self, queries, keys, values, attention_mask=None, training=None):
         """Computes the output of `call` from the queries, keys and values of all heads.
@@ -174,7 +175,10 @@ class MultiHeadAttention(keras.layers.Layer):
             dropout=functools.partial(self.weights_dropout, training=training),
             weights_of=functools.partial(self.attention_weights, training=training),
         )  # (batch, num_heads, query, d_v)
-        return self.output_projection(self._join_heads(context))
+        batch, _, length, d_v = ops.shape(context)
+        heads = ops.transpose(context, (0, 2, 1, 3))  # (batch, query, num_heads, d_v)
+        rows = ops.reshape(heads, (-1, self.num_heads * d_v))  # (batch * query, num_heads * d_v)
+        return reshape(self.output_projection(rows), (batch, length, self.d_model))
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
         """Computes `attention_weights`; in training, by a faster function with its own gradient."""
@@ -182,21 +186,17 @@ class MultiHeadAttention(keras.layers.Layer):
         weights_of = fused_attention_weights if training else attention_weights
         return weights_of(queries, keys, attention_mask)
 
-    def _split_heads(self, x):
+    def _split_heads(self, projection, x):
         if isinstance(x, keras.KerasTensor):
             raise ValueError(
                 "the parts of attention expect tensors: in a functional model, call the layer "
                 f"itself: found the symbolic {x}"
             )
         batch, length = ops.shape(x)[:2]
-        heads = ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(heads, (0, 2, 1, 3))  # (batch, num_heads, length, width)
-
-    def _join_heads(self, x):
-        batch, length = ops.shape(x)[0], ops.shape(x)[2]
-        return ops.reshape(
-            ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.d_v)
-        )
+        rows = projection(flat(x))  # (batch * length, num_heads * width)
+        heads = (batch, length, self.num_heads, rows.shape[-1] // self.num_heads)
+        # (batch, num_heads, length, width)
+        return ops.transpose(reshape(rows, heads), (0, 2, 1, 3))
 
     def compute_output_shape(self, query_shape, value_shape=None):
         return query_shape

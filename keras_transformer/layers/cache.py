@@ -8,19 +8,21 @@ import math
 
 from keras import ops
 
+from keras_transformer.backend.shapes import flat, reshape
+
 
 def write(cache, row, position):
     """Writes a row (batch, ..., n) to a cache (batch, ..., size, n) at `position`, int32 (batch,).
 
     It is a scatter of rows, which backends do in place inside a loop.
     """
-    batch, *outer, size, width = ops.shape(cache)
+    batch, *outer, size, width = shape = ops.shape(cache)
     each = math.prod(outer)
-    count = batch * each
-    rows = ops.reshape(cache, (count * size, width))
-    here = size * ops.arange(count, dtype="int32") + ops.repeat(position, each)
-    rows = ops.scatter_update(rows, here[:, None], ops.reshape(row, (count, width)))
-    return ops.reshape(rows, (batch, *outer, size, width))
+    # The row of each index (batch, each) in the flat cache.
+    here = reshape(size * ops.arange(batch * each, dtype="int32"), (batch, each))
+    here = ops.reshape(here + position[:, None], (-1, 1))
+    rows = ops.scatter_update(flat(cache), here, ops.reshape(row, (-1, width)))
+    return reshape(rows, shape)
 
 
 def read(cache, visible, positions):

@@ -7,6 +7,7 @@ from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
 from keras_transformer.backend.rows import take_rows
+from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
 
 
@@ -82,21 +83,38 @@ class TokenEmbedding(keras.layers.Layer):
             set_keras_mask(rows, ops.not_equal(ids, 0))
         return rows
 
-    def logits(self, x):
-        """Projects onto the vocabulary, like a call with `reverse=True`."""
-        return self(x, reverse=True)
+    def logits(self, x, kernel=None):
+        """Projects onto the vocabulary, like a call with `reverse=True`.
 
-    def _logits(self, x):
-        x = ops.cast(x, self.compute_dtype)
+        Args:
+            x: (batch, length, d_model).
+            kernel: result of `logits_kernel`, for many calls with few rows.
+        """
+        return self(x, reverse=True) if kernel is None else self._logits(x, kernel)
+
+    def logits_kernel(self):
+        """Copies the matrix of the logits: (d_model, vocab_size); None if it has 8-bit integers.
+
+        TensorFlow multiplies a few rows by this copy several times as fast as by the transpose of
+        the embeddings, which it lays out anew for each product.
+        """
         if self._int8_matrix is None:
-            matrix = ops.cast(self.embeddings, self.compute_dtype)
-            logits = ops.matmul(x, ops.transpose(matrix))
+            return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
+        return None
+
+    def _logits(self, x, kernel=None):
+        shape = (*ops.shape(x)[:-1], self.vocab_size)
+        x = ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
+        if self._int8_matrix is None:
+            logits = ops.matmul(x, self.logits_kernel() if kernel is None else kernel)
         else:
             matrix, matrix_scale = self._int8_matrix
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
             logits = ops.cast(ops.matmul(x, ops.transpose(matrix)), self.compute_dtype)
             logits = logits / (x_scale * matrix_scale)
-        return logits + ops.cast(self.bias, self.compute_dtype) if self.logits_bias else logits
+        if self.logits_bias:
+            logits = logits + ops.cast(self.bias, self.compute_dtype)
+        return reshape(logits, shape)
 
     def quantize(self, mode: str = "int8", **kwargs):
         """Makes the layer compute logits in 8-bit integers; called by `keras.Model.quantize`.

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.backend.fused_feed_forward import rectified
+from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -53,13 +54,13 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x, training=None):
         # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
-        rows = ops.reshape(x, (-1, self.d_model))  # (batch * length, d_model)
+        rows = flat(x)  # (batch * length, d_model)
         if training and self._is_rectified_dense():
             hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
             hidden = self.hidden(rows)
         hidden = self.hidden_dropout(hidden, training=training)  # (batch * length, d_ff)
-        return ops.reshape(self.output_projection(hidden), ops.shape(x))
+        return reshape(self.output_projection(hidden), ops.shape(x))
 
     def _is_rectified_dense(self):
         """Whether `hidden` is what it was made as: a user may have wrapped or quantised it."""

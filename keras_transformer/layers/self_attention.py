@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
 from keras_transformer.layers.masks import causal_mask, combined_mask
@@ -117,7 +118,7 @@ class SelfAttention(MultiHeadAttention):
         row = (batch, self.num_heads, beam_size * self.d_v)
         cache = {
             "keys": write(cache["keys"], ops.swapaxes(keys, 2, 3), position),
-            "values": write(cache["values"], ops.reshape(values, row), position),
+            "values": write(cache["values"], reshape(values, row), position),
         }
         # keys (batch, num_heads, d_k, size * beam_size), values (..., size * beam_size, d_v)
         keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))

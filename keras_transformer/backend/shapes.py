@@ -1,0 +1,24 @@
+"""Reshapes of few operations, for TensorFlow without XLA.
+
+In a step of a small decoder, TensorFlow spends most of its time on starting operations, and for
+each dimension that is known only at run time it needs several to compute a shape.
+"""
+
+from typing import Any
+
+from keras import ops
+
+Tensor = Any
+
+
+def reshape(x: Tensor, shape: tuple) -> Tensor:
+    """Computes `ops.reshape`; if one dimension alone is unknown, it need not be computed."""
+    known = [size for size in shape if isinstance(size, int)]
+    if len(known) == len(shape) - 1 and all(known):
+        shape = tuple(size if isinstance(size, int) else -1 for size in shape)
+    return ops.reshape(x, shape)
+
+
+def flat(x: Tensor) -> Tensor:
+    """Flattens all axes but the last: (..., width) -> (rows, width)."""
+    return ops.reshape(x, (-1, ops.shape(x)[-1]))
