@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -171,6 +172,22 @@ def test_several_runs_are_side_by_side_and_what_differs_is_first(tmp_path):
     assert rows.pop(0) == (' class="different"', "learning_rate")
     assert len(rows) > 40 and not any(marked for marked, _ in rows)
     assert not (tmp_path / "one" / "report").exists()
+
+
+@pytest.mark.slow
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+    dirs = [model_dir_of(tmp_path / folder / "model", ENTRIES) for folder in "ab"]
+    text = Page(write_report(dirs, tmp_path / "both")).text
+    for model_dir in dirs:
+        assert str(model_dir.path) in text
+
+
+def test_samples_are_set_in_the_direction_of_their_script(tmp_path):
+    entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs.", "كلبان.", "كلبان.")))]
+    model_dir = model_dir_of(tmp_path / "run", entries)
+    shutil.rmtree(model_dir.path / "checkpoints")  # so that the report translates nothing
+    page = write_report([model_dir]).read_text(encoding="utf-8")
+    assert re.findall(r"<dd[^>]*>", page) == ["<dd dir=auto>"] * 3
 
 
 def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
