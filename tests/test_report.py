@@ -112,6 +112,22 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert "300 of 300" in found.text
 
 
+@pytest.mark.parametrize("perplexities", [[8.5, 5.0, 4.0], [4.3, 4.2, 4.1], [300.0, 40.0, 5.0]])
+def test_the_scale_of_a_logarithmic_plot_has_numbers(perplexities):
+    entries = [
+        {"step": step, "hours": step / 10, "perplexity": perplexity}
+        for step, perplexity in enumerate(perplexities)
+    ]
+    history = RunHistory("run", {"train": entries, "validation": []}, [], {8: 1}, 0.0, {}, {})
+    figure = run_figures([history])["perplexity"]
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    low, high = axes.get_ylim()
+    ticks = [*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks()]
+    numbers = [tick.label1.get_text() for tick in ticks if low <= tick.get_loc() <= high]
+    assert 2 <= len(list(filter(None, numbers))) <= 9
+
+
 def test_each_run_is_in_the_legend_whatever_its_name():
     entry = {"step": 1, "hours": 0.5, "loss": 1.0}
     figures = {"train": [entry], "validation": [entry]}
