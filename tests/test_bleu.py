@@ -17,6 +17,7 @@ from keras_transformer.evaluation import (
     split_compounds,
     translation_scores,
 )
+from keras_transformer.evaluation.bleu import sacre_bleu
 
 
 def plain_bleu(hypotheses, references):
@@ -208,6 +209,15 @@ def test_chinese_is_scored_by_character():
     scores = translation_scores(["我爱吃苹果。"], ["我爱吃苹果。"], "zh")
     assert "tok:zh" in scores["bleu"].signature
     assert scores["bleu"].value == pytest.approx(100)
+
+
+def test_bleu_alone_is_the_figure_among_all_scores():
+    hypotheses, references = ["我爱吃 Apfel。"], ["我爱吃 apfel 。"]
+    for language in ("zh", None):
+        scores = translation_scores(hypotheses, references, language)
+        assert sacre_bleu(hypotheses, references, language) == scores["bleu"]
+        lowercased = sacre_bleu(hypotheses, references, language, lowercase=True)
+        assert lowercased == scores["bleu_lowercased"]
 
 
 def test_a_language_whose_segmenter_is_missing_is_named(monkeypatch):

@@ -19,6 +19,8 @@ from keras_transformer.analysis.cost import (
 from keras_transformer.analysis.table2 import counted_flops, table2
 from keras_transformer.errors import UserError
 from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.training import ModelDir
 
 BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 7, 5
 
@@ -177,6 +179,20 @@ def test_a_preset_is_reported_as_the_paper_trains_it(capsys):
     printed = capsys.readouterr().out
     assert f"{steps:,} steps" in printed
     assert f"{tokens // 25:,} pairs of 25 + 25 tokens" in printed
+
+
+def test_a_run_with_r_drop_counts_both_passes_of_each_batch(tmp_path, capsys):
+    tokenizer = SubwordTokenizer.train_from_sentences(["A dog.", "Ein Hund."], 290)
+    model = small_model(vocab_size=290, num_encoder_layers=1, num_decoder_layers=1)
+    model_dir = ModelDir(tmp_path / "run")
+    model_dir.create_trained(model, tokenizer, "de", "")
+    training = model_dir.load_training()
+    training["options"]["r_drop"] = 3.0
+    model_dir.save_training(training)
+    run("cost", model_dir=model_dir.path, steps=7, tokens_per_batch=100)
+    printed = capsys.readouterr().out
+    assert f"{7 * 2 * training_flops(model.config, 4, 25, 25):.2e} FLOPs by count" in printed
+    assert "4 pairs of 25 + 25 tokens, twice (R-Drop)" in printed
 
 
 def test_table_2_is_printed(capsys):

@@ -254,6 +254,24 @@ def test_punctuation_of_a_treebank_with_other_tags_stays_a_word(tmp_path, linear
     assert score_trees(parsed, list(normalized_trees(path))).exact == 1
 
 
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+def test_marks_that_the_penn_treebank_lacks_have_the_tag_that_the_model_finds(
+    tmp_path, linearization
+):
+    path = tmp_path / "web.mrg"
+    path.write_text("( (S (NP (NNS 5) (NN %)) (`` «) (VP (VB stop) (, ،)) (. !!) ('' \u201d)))")
+    pairs = TreebankPairs([path], ParsingOptions(linearization=linearization))
+    [(sentence, symbols)] = pairs.pairs()
+    parsed = trees_of([symbols], [sentence.split()], learn(pairs))
+    assert score_trees(parsed, list(normalized_trees(path))).exact == 1
+
+
+def test_signs_that_are_read_as_words_are_never_punctuation():
+    tokenizer = ParsingTokenizer(["(S", ".", "S)"], [], {}, False, 10)
+    [tree] = trees_of(["(S . . S)"], [["%", "C$"]], tokenizer)
+    assert format_tree(tree) == "(S (XX %) (XX C$))"
+
+
 def test_the_search_is_the_papers():
     # Without words, as from a treebank in which every word occurs once.
     tokenizer = ParsingTokenizer([], [], {}, False, 10)

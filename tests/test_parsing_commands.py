@@ -9,6 +9,7 @@ import pytest
 from command_lines import refused, run
 from helpers import ROOT, small_model
 
+from keras_transformer.analysis import pair_attention
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
 from keras_transformer.tokenizers import SubwordTokenizer
@@ -116,6 +117,20 @@ def test_a_picture_of_a_parser_ends_where_its_search_does(tmp_path, capsys):
     run("visualize", **files, source="Dogs bark", kind="html")
     _, target = capsys.readouterr().out.splitlines()[:2]
     assert 1 < len(target.split()) <= 1 + 2 * 2  # two symbols for each of two words
+
+
+@pytest.mark.parametrize("two_a_word", [False, True])
+def test_a_picture_of_a_parser_shows_whole_words(two_a_word):
+    symbols = "(S(NP NNS/1 (VP VBP/2" if two_a_word else "(S (NP XX NP) (VP XX VP) S)"
+    tokenizer = ParsingTokenizer.learn([("Dogs bark", symbols)] * 2, 100, two_a_word)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = small_model(vocab_size=100, **layers)
+    attention = pair_attention(model, tokenizer, "Dogs bark", symbols)
+    assert attention["memory"].queries == [*symbols.split(), "</s>"]
+    classes = ["<Aa_>", "<aa_>"] if two_a_word else ["", ""]
+    expected = ["Dogs", classes[0], "bark", classes[1], "</s>"]
+    assert attention["memory"].keys == [label for label in expected if label]
+    assert attention["encoder"].find("bark") == [attention["memory"].keys.index("bark")]
 
 
 @pytest.fixture(scope="module")

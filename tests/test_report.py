@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -111,6 +112,22 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert "300 of 300" in found.text
 
 
+@pytest.mark.parametrize("perplexities", [[8.5, 5.0, 4.0], [4.3, 4.2, 4.1], [300.0, 40.0, 5.0]])
+def test_the_scale_of_a_logarithmic_plot_has_numbers(perplexities):
+    entries = [
+        {"step": step, "hours": step / 10, "perplexity": perplexity}
+        for step, perplexity in enumerate(perplexities)
+    ]
+    history = RunHistory("run", {"train": entries, "validation": []}, [], {8: 1}, 0.0, {}, {})
+    figure = run_figures([history])["perplexity"]
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    low, high = axes.get_ylim()
+    ticks = [*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks()]
+    numbers = [tick.label1.get_text() for tick in ticks if low <= tick.get_loc() <= high]
+    assert 2 <= len(list(filter(None, numbers))) <= 9
+
+
 def test_each_run_is_in_the_legend_whatever_its_name():
     entry = {"step": 1, "hours": 0.5, "loss": 1.0}
     figures = {"train": [entry], "validation": [entry]}
@@ -171,6 +188,22 @@ def test_several_runs_are_side_by_side_and_what_differs_is_first(tmp_path):
     assert rows.pop(0) == (' class="different"', "learning_rate")
     assert len(rows) > 40 and not any(marked for marked, _ in rows)
     assert not (tmp_path / "one" / "report").exists()
+
+
+@pytest.mark.slow
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+    dirs = [model_dir_of(tmp_path / folder / "model", ENTRIES) for folder in "ab"]
+    text = Page(write_report(dirs, tmp_path / "both")).text
+    for model_dir in dirs:
+        assert str(model_dir.path) in text
+
+
+def test_samples_are_set_in_the_direction_of_their_script(tmp_path):
+    entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs.", "كلبان.", "كلبان.")))]
+    model_dir = model_dir_of(tmp_path / "run", entries)
+    shutil.rmtree(model_dir.path / "checkpoints")  # so that the report translates nothing
+    page = write_report([model_dir]).read_text(encoding="utf-8")
+    assert re.findall(r"<dd[^>]*>", page) == ["<dd dir=auto>"] * 3
 
 
 def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ from keras_transformer.data import (
     TextPairs,
 )
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import ReferenceLoss
+from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
+from keras_transformer.training import ModelDir, TrainingOptions, judging, parallel_parts, train
 from keras_transformer.training.preparation import dtype_policy
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
@@ -578,3 +579,26 @@ for steps in (15, 30):
     )
     assert last < first / 2
     assert ModelDir(tmp_path / "run").checkpoints.steps() == [15, 30]
+
+
+@pytest.mark.slow
+def test_validations_score_chinese_by_character(tmp_path, monkeypatch):
+    hypotheses, references = ["我爱吃苹果。"] * 4, ["我爱吃红苹果。"] * 4
+    for name, lines in (("en", ["I like red apples."] * 4), ("zh", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    pairs = TextPairs(tmp_path / "en", tmp_path / "zh")
+    tokenizer = SubwordTokenizer.train_from_sentences(pairs.sentences(), 290)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = small_model(vocab_size=tokenizer.vocab_size, **layers)
+    corpus = Corpus.build(pairs, tokenizer, OPTIONS.max_length)
+    monkeypatch.setattr(judging, "Translator", lambda *_, **__: lambda sources: hypotheses)
+    figures, _ = judging.judge_of(model, tokenizer, OPTIONS, pairs, corpus, "zh")()
+    expected = translation_scores(hypotheses, references, "zh")["bleu"].value
+    assert figures["BLEU"] == expected > 30
+
+
+def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(UserError, match=r"^cannot score 'ja'"):
+        run(tmp_path / "run", valid_pairs=VALID, target_lang="ja")
+    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from command_lines import refused, run
-from helpers import lively_model
+from helpers import lively_model, small_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
@@ -433,6 +433,24 @@ def test_visualize_takes_the_weights_that_it_is_asked_for(model_dir, tmp_path):
         "visualize", model_dir=model_dir, kind="positions", weights="best", output=tmp_path
     )
     assert message == f"{model_dir}/best: expected a checkpoint, found none"
+
+
+def test_a_model_without_self_attention_has_pictures_of_its_cross_attention(tokenizer, tmp_path):
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "layer_type": "recurrent"}
+    model = small_model(vocab_size=tokenizer.vocab_size, **layers)
+    ModelDir(tmp_path / "run").create_trained(model, tokenizer, target_lang=None, command="")
+    options = {"model_dir": tmp_path / "run", "source": "Yes", "target": "Ja"}
+    options["output"] = tmp_path / "new"
+    message = refused("visualize", **options, kind="grid,html")
+    assert message == (
+        "--attention=encoder: expected a model with self-attention, found layer_type=recurrent; "
+        "use --attention=memory"
+    )
+    run("visualize", **options, kind="html")
+    [kind] = json.loads(Scripts((tmp_path / "new" / "attention.html").read_text()).found[0])[
+        "kinds"
+    ]
+    assert kind["title"] == "encoder-decoder attention"
 
 
 def test_visualize_draws_a_recipe(model_dir, tmp_path):

@@ -129,6 +129,7 @@ def cost_report(
     hardware: str = "P100",
     devices: int = 8,
     seconds_per_step: float | None = None,
+    passes: int = 1,
 ) -> str:
     """Makes a report of the cost of training, as lines to print.
 
@@ -141,6 +142,7 @@ def cost_report(
         devices: number of devices.
         seconds_per_step: measured time of a step; without it, the report gives only the time at
             the full rate.
+        passes: number of times that a step runs its batch: 1, or 2 with R-Drop.
 
     Raises:
         UserError: a number is not positive and finite, or a batch has no room for a sentence.
@@ -169,8 +171,8 @@ def cost_report(
             f"tokens_per_batch must have room for a sentence of "
             f"{max(source_length, target_length)} tokens: found {tokens_per_batch}"
         )
-    forward = forward_flops(config, batch, source_length, target_length)
-    step = training_flops(config, batch, source_length, target_length)
+    forward = forward_flops(config, passes * batch, source_length, target_length)
+    step = training_flops(config, passes * batch, source_length, target_length)
     shares = ", ".join(
         f"{name.replace('_', '-')} {part / forward.total:.0%}"
         for name, part in forward._asdict().items()
@@ -181,7 +183,7 @@ def cost_report(
         "parameters": f"{parameter_count(config) / 1e6:.1f} million",
         "forward pass of a step": f"{forward.total:.2e} FLOPs: {shares}",
         "training step": f"{step:.2e} FLOPs: {batch:,} pairs of "
-        f"{source_length} + {target_length} tokens",
+        f"{source_length} + {target_length} tokens" + ", twice (R-Drop)" * (passes == 2),
         f"{steps:,} steps": f"{steps * step:.2e} FLOPs by count",
     }
     if seconds_per_step is None:

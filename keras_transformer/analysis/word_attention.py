@@ -26,7 +26,7 @@ class WordAttention(NamedTuple):
         queries: words that attend, as written by `readable`.
         keys: words that are attended to.
         weights: float32 (layers, num_heads, queries, keys); each row sums to one.
-        pieces: subwords of the queries, as in the vocabulary.
+        pieces: subwords of the queries, as in the vocabulary; `▁` begins a word, a parser's too.
         key_pieces: subwords of the keys.
     """
 
@@ -92,9 +92,10 @@ def pair_attention(
     target_ids = _ids("target", target, tokenizer.tokenize_target)
     start, end = [tokenizer.start_id], [tokenizer.end_id]
     maps = attention_maps(model, [source_ids + end], [start + target_ids])
+    before = "▁" if tokenizer.task == "parsing" else ""  # a parser's pieces are whole words
 
     def pieces(ids):
-        return [tokenizer.pieces[id_] for id_ in ids]
+        return [before + tokenizer.pieces[id_] for id_ in ids]
 
     read, written, words = start + target_ids, target_ids + end, source_ids + end
     of_words = {

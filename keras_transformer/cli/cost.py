@@ -103,6 +103,7 @@ def main():
             FLAGS.hardware,
             FLAGS.devices,
             FLAGS.seconds_per_step,
+            passes=2 if options.r_drop else 1,
         )
     )
 

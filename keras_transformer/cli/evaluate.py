@@ -54,8 +54,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, for BLEU on Moses tokens; default: as in "
-            "training",
+            "two-letter code of the target language, by which BLEU splits text into tokens; "
+            "default: as in training",
         )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"

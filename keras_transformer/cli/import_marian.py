@@ -26,9 +26,7 @@ def define_flags() -> None:
             required=True,
         )
         flags.DEFINE_string("model_dir", None, "folder to write, new or empty", required=True)
-        flags.DEFINE_string(
-            "target_lang", None, "two-letter code of the target language, for BLEU on Moses tokens"
-        )
+        flags.DEFINE_string("target_lang", None, "two-letter code of the target language, for BLEU")
 
 
 def main():

@@ -117,8 +117,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, for BLEU on Moses tokens; with --tfds also "
-            "the language to translate into",
+            "two-letter code of the target language, by which BLEU splits text into tokens; with "
+            "--tfds also the language to translate into",
         )
         flags.DEFINE_string("train_split", "train", "split of the TFDS data set to train on")
         flags.DEFINE_string(

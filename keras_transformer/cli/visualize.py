@@ -94,18 +94,16 @@ def main():
         target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
         print(f"source  {FLAGS.source}\ntarget  {target}")
         maps = kt.analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
-        for name in FLAGS.attention:
+        wanted = [
+            (kind, name) for kind in kinds for name in FLAGS.attention if (kind, name) in names
+        ]
+        for _, name in wanted:
             if name not in maps:
                 raise UserError(
                     f"--attention={name}: expected a model with self-attention, found layer_type="
                     f"{model.config.layer_type}; use --attention=memory"
                 )
-        figures = {
-            (kind, name): drawn(kind, maps[name])
-            for kind in kinds
-            for name in FLAGS.attention
-            if (kind, name) in names
-        }
+        figures = {(kind, name): drawn(kind, maps[name]) for kind, name in wanted}
         if "html" in kinds:
             figures["html"] = attention_page(maps)
     if "positions" in kinds:

@@ -64,16 +64,33 @@ def translation_scores(
         raise UserError("expected at least one sentence to score, found none")
 
     check_language(target_lang)
-    language = target_lang or ""
-    bleu, bleu_lowercased = (BLEU(trg_lang=language, lowercase=fold) for fold in (False, True))
     scores = {
-        "bleu": _score("sacreBLEU", bleu, hypotheses, references),
-        "bleu_lowercased": _score("sacreBLEU, lowercased", bleu_lowercased, hypotheses, references),
+        "bleu": sacre_bleu(hypotheses, references, target_lang),
+        "bleu_lowercased": sacre_bleu(hypotheses, references, target_lang, lowercase=True),
         "chrf": _score("chrF", CHRF(), hypotheses, references),
     }
-    if language:
-        scores.update(_scores_on_tokens(hypotheses, references, language))
+    if target_lang:
+        scores.update(_scores_on_tokens(hypotheses, references, target_lang))
     return scores
+
+
+def sacre_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    target_lang: str | None = None,
+    lowercase: bool = False,
+) -> Score:
+    """Scores translations by sacreBLEU alone, which cuts Chinese, Japanese and Korean into words.
+
+    Arguments are those of `translation_scores`, checked already.
+
+    Example:
+        >>> sacre_bleu(["我爱吃苹果。"], ["我爱吃苹果。"], "zh").signature
+        'nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:...'
+    """
+    metric = BLEU(trg_lang=target_lang or "", lowercase=lowercase)
+    label = "sacreBLEU, lowercased" if lowercase else "sacreBLEU"
+    return _score(label, metric, hypotheses, references)
 
 
 def check_language(target_lang: str | None) -> None:

@@ -14,7 +14,7 @@ from keras_transformer.sentences import as_text
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translator import Translator
 
-# The tags of words that are always punctuation; for ambiguous marks, the model's tag counts.
+# The tags of words that are always punctuation; for other marks, the model's tag counts.
 _PUNCTUATION = {
     **dict.fromkeys([","], ","),
     **dict.fromkeys([".", "?", "!"], "."),
@@ -22,7 +22,7 @@ _PUNCTUATION = {
     **dict.fromkeys(["``", "`"], "``"),
     **dict.fromkeys(["''"], "''"),
 }
-_AMBIGUOUS = frozenset({"'", '"', "-"})
+_SYMBOLS = frozenset("#$%&@")  # words, such as "per cent"
 
 
 class Parser:
@@ -95,7 +95,12 @@ def _with_punctuation(tree: Tree) -> Tree:
     def tag(leaf):
         if leaf.word in _PUNCTUATION:
             return _PUNCTUATION[leaf.word]
-        is_wrong = leaf.tag in PUNCTUATION_TAGS and leaf.word not in _AMBIGUOUS
+        is_wrong = leaf.tag in PUNCTUATION_TAGS and not _may_be_punctuation(leaf.word)
         return WORD if is_wrong else leaf.tag
 
     return tuple(Leaf(tag(item), item.word) if isinstance(item, Leaf) else item for item in tree)
+
+
+def _may_be_punctuation(word: str) -> bool:
+    """Whether a word is a mark in any script, such as `-` or `!!`."""
+    return not any(character.isalnum() or character in _SYMBOLS for character in word)

@@ -74,8 +74,11 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
         axes.set_xlabel(over if over == "step" else "hours of work")
         if plot.is_log:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            low, high = axes.get_ylim()
+            plain = FuncFormatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_major_formatter(plain)
+            # Without a power of ten in view, only the ticks between two of them can have labels.
+            axes.yaxis.set_minor_formatter(plain if high < 10 * low else NullFormatter())
         axes.grid(alpha=0.3)
     sides[0].xaxis.set_major_formatter("{x:,.0f}")
     if len(runs) > 1:

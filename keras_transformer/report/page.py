@@ -1,6 +1,7 @@
 """The page of a report: one self-contained HTML file, with its pictures also as files."""
 
 import base64
+import dataclasses
 import datetime
 import difflib
 import html
@@ -52,6 +53,9 @@ def write_report(
         PosixPath('runs/demo/report/index.html')
     """
     runs = [read_history(model_dir) for model_dir in model_dirs]
+    if len({run.name for run in runs}) < len(runs):  # such as of a/model and b/model
+        paths = [os.fsencode(model_dir.path).decode("utf-8", "replace") for model_dir in model_dirs]
+        runs = [dataclasses.replace(run, name=p) for run, p in zip(runs, paths, strict=True)]
     pictures = {name: _png(figure) for name, figure in run_figures(runs).items()}
     for index, (model_dir, run) in enumerate(zip(model_dirs, runs, strict=True)):
         if figure := _attention(model_dir, run):
@@ -163,9 +167,9 @@ def _samples(run):
         kept = {index for a, _, size in same for index in range(a, a + size)}
         found = {index for _, b, size in same for index in range(b, b + size)}
         blocks.append(
-            f"<dl><dt>source<dd>{html.escape(row['source'])}"
-            f"<dt>translation<dd>{_marked(translation, kept, 'del')}"
-            f"<dt>reference<dd>{_marked(reference, found, 'ins')}</dl>"
+            f"<dl><dt>source<dd dir=auto>{html.escape(row['source'])}"
+            f"<dt>translation<dd dir=auto>{_marked(translation, kept, 'del')}"
+            f"<dt>reference<dd dir=auto>{_marked(reference, found, 'ins')}</dl>"
         )
     return f"<h3>{html.escape(run.name)}</h3>\n" + "\n".join(blocks)
 

@@ -14,11 +14,11 @@ _VALIDATION_SENTENCES = 1000
 Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
 
 
-def judge_of(model, tokenizer, options, pairs, corpus):
+def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     """A function that validates the model: loss and perplexity, BLEU or F1 with greedy search."""
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epoch())
-    task = task_of(tokenizer)
+    task = task_of(tokenizer, target_lang)
     workers = options.parallel_parts
     translator = Translator(model, tokenizer, **{**task.search, "beam_size": 1}, workers=workers)
     sources, references = _sentences(pairs, _VALIDATION_SENTENCES)

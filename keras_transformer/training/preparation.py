@@ -12,6 +12,7 @@ from keras_transformer.backend.product_speed import fastest_policy, slowdown
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
+from keras_transformer.evaluation import check_language
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.log import TrainingLog
@@ -105,6 +106,7 @@ def prepare(
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
                 raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
+            check_language(target_lang)  # now, not at the first validation
         parts = parallel_parts(model_dir.path, config, options, strategy.num_replicas_in_sync)
         options = dataclasses.replace(options, parallel_parts=parts)
         tokenizer, policy = None, ""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from keras_transformer.evaluation import format_scores, translation_scores
+from keras_transformer.evaluation.bleu import sacre_bleu
 from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
 from keras_transformer.parsing import (
     ParsingTokenizer,
@@ -46,18 +47,18 @@ class Translation:
     """Translation, judged by BLEU.
 
     Args:
-        target_lang: two-letter code of the target language, for BLEU on Moses tokens.
+        target_lang: two-letter code of the target language, for BLEU.
         lowercase: whether the score ignores case.
     """
 
     def __init__(self, target_lang: str | None = None, lowercase: bool = False):
-        self.target_lang = target_lang
+        self.target_lang, self.lowercase = target_lang, lowercase
         self.search: dict[str, Any] = {}
         self.score = "lowercased BLEU" if lowercase else "BLEU"
-        self._key = "bleu_lowercased" if lowercase else "bleu"
 
     def figures(self, sources, outputs, references):
-        return {self.score: translation_scores(outputs, references)[self._key].value}
+        bleu = sacre_bleu(outputs, references, self.target_lang, self.lowercase)
+        return {self.score: bleu.value}
 
     def report(self, sources, outputs, references):
         return format_scores(translation_scores(outputs, references, self.target_lang))

@@ -75,7 +75,7 @@ def train(
         test_pairs: the test set for the trained model; default: `valid_pairs`.
         vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
             parser, whose `ParsingOptions` say how trees are written.
-        target_lang: two-letter code of the target language, for BLEU on Moses tokens.
+        target_lang: two-letter code of the target language, for BLEU.
         command: the command to record in the model_dir.
         data_cache: folder where the tokenised training data are kept; see `Corpus.build`.
         strategy: the devices that train, from `make_strategy`; default: all of this machine. With
@@ -133,7 +133,12 @@ def train(
         judge = None
         if valid_pairs is not None:
             judge = judging.judge_of(
-                run.model, run.tokenizer, run.options, valid_pairs, run.valid_corpus
+                run.model,
+                run.tokenizer,
+                run.options,
+                valid_pairs,
+                run.valid_corpus,
+                run.target_lang,
             )
         fit(run, judge, task_of(run.tokenizer).score)
         return finish(run)
