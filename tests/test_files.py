@@ -13,6 +13,7 @@ from file_faults import Fault
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     is_partial,
+    partial_path,
     recover_folder,
     remove_folder,
     whole_file,
@@ -96,6 +97,16 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         whole_folder(tmp_path / "file" / "export"),
     ):
         pass
+
+
+def test_what_a_killed_process_of_the_same_id_left_is_replaced(tmp_path):
+    """In containers, each run may have the process id 1."""
+    left = partial_path(tmp_path / "step")
+    left.mkdir()
+    (left / "half").write_text("")
+    write_folder(tmp_path / "step", "new")
+    assert os.listdir(tmp_path) == ["step"]
+    assert contents(tmp_path / "step") == {"config.json": "new"}
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
