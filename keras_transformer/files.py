@@ -74,6 +74,7 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         raise UserError(f"{path}: expected a new folder, found one that exists")
     partial = partial_path(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process of the same id
     try:
         partial.mkdir(parents=True)
     except OSError as error:

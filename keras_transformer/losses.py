@@ -62,8 +62,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __init__(
         self, epsilon: float = 0.1, pad_id: int = 0, name: str = "label_smoothed_cross_entropy"
     ):
-        # "sum" is the one reduction that Keras does not rescale by the number of replicas.
-        super().__init__(name=name, reduction="sum")
+        super().__init__(name=name, reduction="sum")  # for users to read: `__call__` sums itself
         if not 0 <= epsilon < 1:
             raise ValueError(f"epsilon must be in [0, 1): found {epsilon}")
         self.epsilon = epsilon

@@ -108,6 +108,7 @@ def _check_mixed_precision(layer_class, layer, init_kwargs, inputs, output):
     mixed_output = _call(mixed, inputs)
     assert keras.backend.standardize_dtype(mixed_output.dtype) == "bfloat16"
     assert all(weight.dtype == "float32" for weight in mixed.weights)
+    assert {part.dtype_policy.name for part in mixed._flatten_layers()} == {"mixed_bfloat16"}
     mixed.set_weights(layer.get_weights())
     mixed_output = ops.cast(_call(mixed, inputs), "float32")
     np.testing.assert_allclose(mixed_output, output, atol=0.05 * np.abs(output).max())

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import inspect
 import itertools
 import threading
 import weakref
@@ -250,6 +251,8 @@ def test_shuffled_batches_have_the_shapes_of_unshuffled_ones(corpus):
         ([2, 4], [9, 4], [[0, 3, 1], [3, 6, 1]]),
         ([5, 1], [9, 4], [[0, 3, 1], [3, 6, 0]]),
         ([1, 9], [9, 4], [[0, 4, 1], [4, 7, 1], [7, 10, 1]]),
+        # The very last one begins with the first pair of the short bucket.
+        ([3, 3], [9, 4], [[0, 3, 1], [3, 6, 0]]),
         # The rest is more than two batches of the longer hold: 5 pairs, 2 rows each.
         ([3, 2], [10, 2], [[0, 2, 1], [2, 5, 0]]),
         ([1, 0], [4, 2], [[0, 1, 0]]),
@@ -262,6 +265,7 @@ def test_pairs_are_cut_into_as_few_batches_as_can_be(counts, rows, batches):
 def test_the_largest_batches_are_halved_until_there_are_enough():
     batches = np.array([[0, 5, 2], [5, 7, 1]])
     assert split_to(batches, 2).tolist() == batches.tolist()
+    assert split_to(batches, 3).tolist() == [[0, 2, 2], [5, 7, 1], [2, 5, 2]]
     halves = [[0, 1, 2], [1, 2, 2], [2, 3, 2], [3, 5, 2], [5, 7, 1]]
     assert sorted(split_to(batches, 5).tolist()) == halves
     assert sorted(split_to(batches, 7)[:, 0]) == list(range(7))
@@ -302,6 +306,10 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
     assert ahead.wait(60)  # nobody has asked for it
     assert plans[6] is not None
     assert made[:7] == list(range(7))
+    last = weakref.ref(plans[6])
+    assert plans[0] is not None
+    gc.collect()
+    assert last() is None  # nor are later ones kept after a jump back
 
 
 # The order of pairs
@@ -370,6 +378,12 @@ def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, 
             ids = [plan.pairs.ids[s : s + n] for s, n in zip(starts, lengths, strict=True)]
             seen += numbers(tokenizer, tf.ragged.constant([row.tolist() for row in ids]))
         assert sorted(seen) == list(range(NUM_PAIRS))
+    batches = Batches(corpus, **PLAIN, bpe_dropout=0.3)
+    assert batches.batches_per_epoch == plans.plans_per_epoch * plans.batches_per_plan
+    for epoch in range(2):
+        made = batches_of(batches, epoch)
+        seen = [pair for batch in made for pair in numbers(tokenizer, batch.source_ids)]
+        assert sorted(seen) == list(range(NUM_PAIRS))
 
 
 def test_a_group_that_needs_too_many_batches_is_split_with_less_dropout(corpus):
@@ -397,6 +411,24 @@ def test_a_stream_begun_anywhere_is_the_rest_of_the_whole_stream(corpus, options
         assert len(found) == steps - start
         for left, right in zip(found, expected[start:], strict=True):
             assert_same(left, right)
+
+
+def test_a_batch_that_takes_long_to_make_keeps_its_place(corpus, monkeypatch):
+    batches, make, second = Batches(corpus, **PLAIN), Batches.batch, threading.Event()
+
+    def first_after_second(self, step, *worker):
+        if step == 0:
+            second.wait(10)
+        batch = make(self, step, *worker)
+        if step == 1:
+            second.set()
+        return batch
+
+    monkeypatch.setattr(Batches, "batch", first_after_second)
+    found = [flat(element) for element in batches.dataset().take(2)]
+    assert second.is_set()
+    for element, step in zip(found, (0, 1), strict=True):
+        assert_same(element, make(batches, step))
 
 
 @pytest.mark.parametrize("options", [PLAIN, DROPOUT, *BOTH])
@@ -448,11 +480,19 @@ def test_the_order_of_pairs_and_of_lengths_changes_with_seed_and_epoch(corpus):
     assert order(1, 0) == orders[0]
 
 
-def test_the_order_is_that_of_every_version(corpus):
+@pytest.mark.parametrize(
+    ("options", "first", "second"),
+    [
+        (PLAIN, [218, 273, 123, 20, 104], [61, 70, 82, 175, 185]),
+        (DROPOUT, [192, 112, 67, 241, 69], [190, 215, 158, 201, 274]),
+        (BOTH[0], [119, 95, 192, 217, 80], [105, 161, 297, 157, 217]),
+    ],
+)
+def test_the_order_is_that_of_every_version(corpus, options, first, second):
     """A run that began with an older NumPy resumes with the same batches."""
-    batches = Batches(corpus, seed=1, **PLAIN)
-    assert pairs_of(batches, 0)[:5] == [218, 273, 123, 20, 104]
-    assert pairs_of(batches, batches.batches_per_epoch)[:5] == [61, 70, 82, 175, 185]
+    batches = Batches(corpus, seed=1, **options)
+    assert pairs_of(batches, 0)[:5] == first
+    assert pairs_of(batches, batches.batches_per_epoch)[:5] == second
 
 
 def test_pairs_are_drawn_from_the_whole_corpus(tokenizer, tmp_path):
@@ -501,6 +541,14 @@ def test_the_order_does_not_depend_on_how_many_iterators_are_made(corpus, first)
             assert_same(element, expected)
 
 
+def test_iterators_side_by_side_are_of_the_same_epoch(corpus):
+    batches = Batches(corpus, seed=1, **PLAIN)
+    epochs = batches.epoch()
+    for left, right in zip(epochs, epochs, strict=True):
+        assert_same(flat(left), flat(right))
+    assert_same(flat(next(iter(epochs))), batches.batch(batches.batches_per_epoch))
+
+
 def test_an_iteration_that_is_broken_off_is_not_an_epoch(corpus):
     batches = Batches(corpus, seed=1, **PLAIN)
     epochs = batches.epoch()
@@ -545,6 +593,24 @@ def test_the_dataset_takes_the_options_of_batches(tokenizer, files):
     found = translation_dataset(*files, tokenizer, 50, **options, say=lambda line: None)
     for element, batch in zip(found, batches_of(expected), strict=True):
         assert_same(flat(element), batch)
+
+
+def test_the_dataset_has_the_defaults_of_batches():
+    of_dataset, of_corpus, of_batches = (
+        {name: parameter.default for name, parameter in inspect.signature(f).parameters.items()}
+        for f in (translation_dataset, Corpus.build, Batches)
+    )
+    of_parts = of_corpus | of_batches
+    shared = of_dataset.keys() & of_parts.keys()
+    assert shared > {"max_length", "tokens_per_batch", "seed", "shuffle", "batch_multiple"}
+    assert {n: of_dataset[n] for n in shared} == {n: of_parts[n] for n in shared}
+
+
+def test_the_dataset_keeps_its_ids_in_the_cache(tokenizer, files, tmp_path):
+    said = []
+    for _ in range(2):
+        translation_dataset(*files, tokenizer, data_cache=tmp_path, say=said.append)
+    assert [line.split(" the tokenised")[0] for line in said] == ["Wrote", "Using"]
 
 
 # Workers and replicas
@@ -664,6 +730,8 @@ def test_a_side_that_dropout_makes_too_long_stays_as_it_was(tokenizer, tmp_path)
     ("options", "message"),
     [
         ({"bpe_dropout": 2.0}, "bpe_dropout from 0 to 1, found 2"),
+        ({"bpe_dropout": -0.1}, "bpe_dropout from 0 to 1, found -0.1"),
+        ({"word_dropout": 0.1}, "word_dropout is for parsing: expected 0 for translation, found"),
         ({"tokens_per_batch": 0}, "tokens_per_batch must be an integer of at least 1: found 0"),
         ({"tokens_per_batch": 1e4}, "tokens_per_batch must be an integer .* found 10000.0"),
         ({"batch_multiple": 0}, "batch_multiple must be an integer of at least 1: found 0"),
@@ -691,6 +759,7 @@ def test_padding_share_counts_both_inputs():
     }
     batches = tf.data.Dataset.from_tensors((inputs, tf.constant([[5, 5, 2, 0]])))
     assert padding_share(batches.repeat(2)) == 3 / 8
+    assert padding_share(batches, pad_id=2) == 1 / 8
 
 
 def test_less_than_a_tenth_of_real_batches_is_padding(multi30k):

@@ -50,6 +50,8 @@ def scores(*pairs):
         # The bracket around the sentence, whatever its label, and TOP anywhere.
         ("(TOP (NP (NN a)))", {("NP", 0, 1)}),
         ("( (NP (NN a)))", {("NP", 0, 1)}),
+        ("(ROOT (NP (NN a)))", {("NP", 0, 1)}),
+        ("(S1 (NP (NN a)))", {("NP", 0, 1)}),
         ("(NP (TOP (NN a)))", {("NP", 0, 1)}),
         # Functions and indices are stripped from labels, not from tags or labels that begin with -.
         ("(NP-SBJ-1 (NN a))", {("NP", 0, 1)}),
@@ -150,6 +152,8 @@ def test_the_figures_print_as_a_table():
     assert format_bracket_scores(trees[:1], [parse_tree(GOLD)]).endswith(
         "1 sentences of at most 40 words"
     )
+    thousand = format_bracket_scores([None] * 1000, [parse_tree("(NP (NN a))")] * 1000)
+    assert thousand.endswith("1,000 sentences of at most 40 words, 1,000 without a comparable tree")
 
 
 def test_short_sentences_are_counted_with_punctuation_and_without_traces():
@@ -165,6 +169,8 @@ def test_trees_of_other_words_are_refused():
         scores(("(NP (NN b))", "(NP (NN a))"))
     with pytest.raises(UserError, match="as many parsed trees as references, 1, found 0"):
         score_trees([], [parse_tree(GOLD)])
+    with pytest.raises(UserError, match="as many parsed trees as references, 1, found 2"):
+        score_trees([parse_tree(GOLD)] * 2, [parse_tree(GOLD)])
 
 
 def test_trees_are_compared_word_by_word_and_not_by_their_number():

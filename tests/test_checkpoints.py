@@ -1,10 +1,12 @@
 """Checkpoints: whole, verified and exact; and their mean (paper, section 6.1)."""
 
 import contextlib
+import functools
 import hashlib
 import io
 import itertools
 import json
+import struct
 import zipfile
 
 import keras
@@ -15,7 +17,7 @@ from helpers import randomise, small_model
 
 from keras_transformer.errors import UserError
 from keras_transformer.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training import Checkpoints, average_weights
+from keras_transformer.training import Checkpoints, TrainableTransformer, average_weights
 
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
@@ -71,6 +73,44 @@ def test_weights_alone_are_restored(checkpoints):
     checkpoints.save(saved, 7)
     checkpoints.restore(restored, 7)
     assert_same(state(restored), state(saved))
+
+
+def test_a_checkpoint_of_weights_holds_them_and_nothing_else(checkpoints):
+    saved, restored = (new_model(seed, dropout=0.1) for seed in (1, 2))
+    checkpoints.save_weights(saved, 7)
+    with pytest.raises(UserError, match=r"for random/0, found nothing"):
+        checkpoints.restore(restored, 7)
+    checkpoints.restore_weights(restored, 7)
+    assert_same(state(restored), state(saved))
+
+
+def model_with_average(seed=0, **fields):
+    """A model to train, whose moving average is its weights plus one."""
+    model = TrainableTransformer(new_model(**fields).config, ema_decay=0.9)
+    model.build()
+    randomise(model, seed)
+    for average, weight in zip(model.update_state.average, model.weights, strict=True):
+        average.assign(weight + 1.0)
+    return model
+
+
+def test_the_moving_average_takes_the_place_of_the_weights(checkpoints):
+    trained, restored = model_with_average(seed=1), new_model(seed=2)
+    checkpoints.save(trained, 7)
+    checkpoints.restore_average(restored, 7)
+    assert_same(state(restored), [average.numpy() for average in trained.update_state.average])
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_moving_average_that_is_missing_or_of_another_model_is_refused(checkpoints, layers):
+    model = new_model(num_encoder_layers=2)
+    before = state(model)
+    checkpoints.save(model, 1)
+    checkpoints.save(model_with_average(num_encoder_layers=layers), 2)
+    for step in (1, 2):
+        with pytest.raises(UserError, match=r"state of another model: expected .* ema/"):
+            checkpoints.restore_average(model, step)
+    assert_same(state(model), before)
 
 
 @pytest.mark.slow
@@ -133,6 +173,15 @@ def test_only_the_last_ones_are_kept(checkpoints):
     assert checkpoints.steps() == [9, 10, 100, 1000]
     checkpoints.prune(keep=2)
     assert checkpoints.steps() == [100, 1000]
+
+
+def test_only_checkpoints_that_are_there_are_removed(checkpoints):
+    for step in (9, 10):
+        checkpoints.save(new_model(), step)
+    checkpoints.remove(8, 9)
+    assert checkpoints.steps() == [10]
+    checkpoints.remove(8, 9)
+    assert checkpoints.steps() == [10]
 
 
 def test_the_average_is_the_plain_mean(checkpoints):
@@ -210,6 +259,12 @@ def no_numbers(weights):
         for name in weights:
             archive.writestr(name, "no array")
     yield from (file.getvalue(), file.getvalue()[:-30], b"", b"no archive")
+    file = io.BytesIO()
+    np.savez_compressed(file, **weights)
+    lengths_of_name_and_extra = struct.unpack("<HH", file.getvalue()[26:30])
+    begin, end = 30 + sum(lengths_of_name_and_extra), file.getvalue().index(b"PK\1\2")
+    yield file.getvalue()[:begin] + b"\xff" * 9 + file.getvalue()[begin + 9 :]
+    yield file.getvalue()[: end + 8] + b"\1" + file.getvalue()[end + 9 :]  # "encrypted"
 
 
 def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
@@ -240,8 +295,12 @@ def test_damaged_manifest_is_refused(checkpoints, manifest):
 
 
 def test_checkpoint_that_is_not_there_is_named(checkpoints):
-    with pytest.raises(UserError, match=r"step-00000003: expected a checkpoint"):
-        checkpoints.restore(new_model(), 3)
+    model = new_model()
+    restores = checkpoints.restore, checkpoints.restore_weights, checkpoints.restore_average
+    reads = checkpoints.manifest, checkpoints.load_progress
+    for read in (*(functools.partial(restore, model) for restore in restores), *reads):
+        with pytest.raises(UserError, match=r"step-00000003: expected a checkpoint"):
+            read(3)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +334,8 @@ def test_other_files_beside_the_checkpoints_do_no_harm(checkpoints):
 def test_progress_is_saved_with_the_weights(checkpoints):
     checkpoints.save(new_model(), 3, {"validated": 2, "best_value": 0.1})
     assert checkpoints.load_progress(3) == {"validated": 2, "best_value": 0.1}
+    checkpoints.save(new_model(), 4)
+    assert checkpoints.load_progress(4) == {}
 
 
 def test_damaged_progress_is_refused(checkpoints):

@@ -13,6 +13,7 @@ from file_faults import Fault
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     is_partial,
+    partial_path,
     recover_folder,
     remove_folder,
     whole_file,
@@ -89,6 +90,13 @@ def test_folder_that_exists_is_refused_and_kept(tmp_path):
     assert contents(tmp_path) == {"config.json": "old"}
 
 
+def test_a_link_that_leads_nowhere_is_refused_and_kept(tmp_path):
+    (tmp_path / "export").symlink_to("unmounted")
+    with pytest.raises(UserError, match="expected a new folder"), whole_folder(tmp_path / "export"):
+        pass
+    assert os.listdir(tmp_path) == ["export"]
+
+
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (
@@ -96,6 +104,16 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         whole_folder(tmp_path / "file" / "export"),
     ):
         pass
+
+
+def test_what_a_killed_process_of_the_same_id_left_is_replaced(tmp_path):
+    """In containers, each run may have the process id 1."""
+    left = partial_path(tmp_path / "step")
+    left.mkdir()
+    (left / "half").write_text("")
+    write_folder(tmp_path / "step", "new")
+    assert os.listdir(tmp_path) == ["step"]
+    assert contents(tmp_path / "step") == {"config.json": "new"}
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
@@ -172,9 +190,12 @@ def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path, monkeypatc
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "config.json"
-    with pytest.raises(OSError) as error, whole_file(path):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert error.value.filename == str(path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for given in (path, link):
+        with pytest.raises(OSError) as error, whole_file(given):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert error.value.filename == str(given)
     with pytest.raises(FileNotFoundError) as error, whole_file(path):
         (tmp_path / "other").read_text()
     assert error.value.filename == str(tmp_path / "other")
@@ -244,3 +265,13 @@ def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monk
     remove_folder(tmp_path / "runs" / "step")
     removed = partial.format("step.removed")
     assert disk.synced == [("rename", "step", removed), tmp_path / "runs", ("rmtree", removed)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
+def test_what_is_in_folders_of_a_folder_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    with whole_folder(tmp_path / "export") as partial:
+        (partial / "assets").mkdir()
+        (partial / "assets" / "vocabulary").write_text("")
+    before = disk.synced[: disk.synced.index(("rename", partial.name, "export"))]
+    assert {*before} == {partial, partial / "assets", partial / "assets" / "vocabulary"}

@@ -125,6 +125,16 @@ def test_attention_has_the_gradients_of_its_operations(length, masked):
         np.testing.assert_allclose(mine, expected, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_xla_is_needed_in_training_only(training):
+    """An exported model runs without it."""
+    layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, dropout=0.1, attention_dropout=0.1)
+    call = tf.function(lambda x: layer(x, training=training), autograph=False)
+    graph = call.get_concrete_function(tf.TensorSpec((None, None, 8))).graph.as_graph_def()
+    compiled = [f.signature.name for f in graph.library.function if "_XlaMustCompile" in f.attr]
+    assert bool(compiled) == training
+
+
 def test_dropout_drops_its_share_and_scales_the_rest():
     (output,) = outputs(Dropout(0.3, seed=1), 1, (1000, 1000))
     assert np.mean(output == 0) == pytest.approx(0.3, abs=3e-3)

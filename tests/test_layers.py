@@ -145,6 +145,17 @@ def test_layer_in_a_saved_model_loads(name, tmp_path):
     run_saving_test(layer_class, init_kwargs, inputs, tmp_path)
 
 
+SEQUENCE_LAYERS = [name for name in LAYERS if not name.startswith(("feed", "embedding"))]
+
+
+@pytest.mark.parametrize("name", SEQUENCE_LAYERS)
+def test_a_sequence_without_a_batch_is_refused(name):
+    layer_class, init_kwargs, inputs, _ = LAYERS[name]
+    first, *others = inputs.values()
+    with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
+        layer_class(**init_kwargs)(first[0], *others)
+
+
 def test_a_subclassed_model_shows_its_layers():
     class Model(keras.Model):
         def __init__(self):

@@ -251,6 +251,7 @@ def test_configuration_gives_back_the_same_loss():
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert isinstance(copy, LabelSmoothedCrossEntropy)
     assert (copy.epsilon, copy.pad_id, copy.name) == (0.2, 3, "mine")
+    assert copy.reduction == "sum"
     assert float(copy(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from helpers import small_model
 
 from keras_transformer import SubwordTokenizer, Translator
+from keras_transformer.data import Batches, Corpus
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import score_trees
 from keras_transformer.parsing import (
@@ -26,6 +27,7 @@ from keras_transformer.parsing import (
     words,
 )
 from keras_transformer.parsing.substitution import substituted
+from keras_transformer.tokenizers import PAD_ID
 
 TREES = """
 ( (S (NP-SBJ (DT The) (NNS dogs)) (VP (VBD chased) (NP (CD 12) (NNS cats))) (. .)) )
@@ -169,6 +171,28 @@ def test_word_dropout_takes_rare_words_for_unknown(treebank):
     assert shares == pytest.approx([0.2, 0.2, 0.2, 0.2, 1 / 7, 1 / 7], abs=0.08)
     classes = dropped[:, 1::2]
     assert np.all(classes == classes[:1])
+
+
+def test_batches_of_a_treebank_drop_other_words_in_each_epoch_and_no_symbols(treebank):
+    treebank_pairs = TreebankPairs([treebank], ParsingOptions(linearization="words"))
+    corpus = Corpus.build(treebank_pairs, learn(treebank_pairs))
+
+    def sides(batches, epoch):
+        """The symbols and the words of all pairs of an epoch, in the order of the symbols."""
+        first = epoch * batches.batches_per_epoch
+        made = [batches.batch(step) for step in range(first, first + batches.batches_per_epoch)]
+        rows = [row for batch in made for row in zip(batch.labels, batch.source_ids, strict=True)]
+        pairs = [[side[side != PAD_ID].tolist() for side in row] for row in rows if row[0].any()]
+        return zip(*sorted(pairs), strict=True)
+
+    dropped = Batches(corpus, word_dropout=1.0)
+    symbols, sentences = zip(
+        *(sides(Batches(corpus), 0), sides(dropped, 0), sides(dropped, 1)), strict=True
+    )
+    assert symbols[0] == symbols[1] == symbols[2]
+    assert sentences[0] != sentences[1] != sentences[2] != sentences[0]
+    with pytest.raises(UserError, match="bpe_dropout is for translation: expected 0 for parsing"):
+        Batches(corpus, bpe_dropout=0.1)
 
 
 def test_a_saved_vocabulary_is_the_same(pairs, tmp_path):
