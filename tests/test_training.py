@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -26,7 +27,13 @@ from keras_transformer.data import (
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.training import ModelDir, TrainingOptions, parallel_parts, train
+from keras_transformer.training import (
+    ModelDir,
+    TrainingOptions,
+    judging,
+    parallel_parts,
+    train,
+)
 from keras_transformer.training.preparation import dtype_policy
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
@@ -153,6 +160,26 @@ def test_figures_are_written_for_tensorboard(trained):
     for step, rate in figures["train/learning_rate"].items():
         # The rate of the update that follows (section 5.3).
         assert rate == pytest.approx(16**-0.5 * (step + 1) * 10**-1.5)
+
+
+@pytest.mark.parametrize(("microbatches", "replicas"), [(1, 1), (4, 1), (1, 4), (2, 2)])
+def test_a_validation_computes_no_more_tokens_at_a_time_than_a_step(
+    monkeypatch, microbatches, replicas
+):
+    """A batch that fits into memory only in parts would not fit in a validation."""
+    largest = []
+
+    def reference_loss(model, batches):
+        largest.append(max(labels.shape.num_elements() for _, labels in batches))
+
+    monkeypatch.setattr(judging, "ReferenceLoss", reference_loss)
+    tokenizer = SubwordTokenizer.train_from_sentences(VALID.sentences(), CONFIG.vocab_size)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+    model = types.SimpleNamespace(config=CONFIG, distribute_strategy=strategy)
+    options = dataclasses.replace(OPTIONS, tokens_per_batch=1024, num_microbatches=microbatches)
+    judging.judge_of(model, tokenizer, options, VALID, Corpus.build(VALID, tokenizer))
+    size = 1024 // (microbatches * replicas)
+    assert size / 2 < largest[0] <= size
 
 
 def test_validation_is_that_of_the_model_at_its_step(trained):
@@ -542,6 +569,14 @@ def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp
         options = dataclasses.replace(options, steps=options.steps + 2)
         recorded = ModelDir(tmp_path / "run").load_training()["options"]
         assert recorded["dtype_policy"] == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(("microbatches", "parts"), [(1, 4), (2, 2), (4, 1), (8, 1)])
+def test_each_part_of_a_micro_batch_has_enough_tokens(monkeypatch, tmp_path, microbatches, parts):
+    monkeypatch.setattr("keras_transformer.backend.cores.number_of_cores", lambda: 4)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])  # no GPU
+    options = TrainingOptions(tokens_per_batch=4096, num_microbatches=microbatches)
+    assert parallel_parts(tmp_path / "new", CONFIG, options) == parts
 
 
 @pytest.mark.slow  # docs/devices.md explains why its runs may end late

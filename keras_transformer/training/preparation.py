@@ -220,7 +220,7 @@ def parallel_parts(
         return recorded
     if options.jit_compile or replicas > 1:
         return 1
-    return parts_for_cores(config.d_model, options.tokens_per_batch)
+    return parts_for_cores(config.d_model, options.tokens_per_batch // options.num_microbatches)
 
 
 def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
