@@ -31,10 +31,11 @@ from keras_transformer.training import (
     ModelDir,
     TrainingOptions,
     judging,
+    make_strategy,
     parallel_parts,
     train,
 )
-from keras_transformer.training.preparation import dtype_policy
+from keras_transformer.training.preparation import dtype_policy, prepare
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -378,6 +379,27 @@ def test_a_vocabulary_of_no_use_is_refused(vocabulary, tmp_path, content, config
     with pytest.raises(UserError, match=re.escape(message)) as error:
         train(tmp_path / "runs", *arguments, TRAIN, vocabulary=path)
     assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_record_has_the_type_of_a_vocabulary_that_was_not_learned(vocabulary, tmp_path):
+    model = small_model(vocab_size=340)
+    unigram = SubwordTokenizer.load(vocabulary)
+    ModelDir(tmp_path / "own").create_trained(model, unigram, None, "fit")
+    start = {"start_from": tmp_path / "own", "vocabulary": None}
+    for given in (start, {"start_from": None, "vocabulary": vocabulary}):
+        with contextlib.ExitStack() as until_trained:
+            prepared = prepare(
+                ModelDir(tmp_path / "runs"), model.config, OPTIONS, make_strategy("one_device"),
+                TRAIN, None, None, **given, vocab_type=None, target_lang=None, data_cache=None,
+                preset=None, exact_vocab_size=True, until_trained=until_trained,
+            )  # fmt: skip
+        assert prepared.record["vocab_type"] == "unigram"
+
+
+def test_a_vocabulary_and_a_model_to_start_from_exclude_each_other(vocabulary, tmp_path):
+    with pytest.raises(UserError, match=r"vocabulary or start_from, .* found both: .*ours\.model"):
+        run(tmp_path / "runs", vocabulary=vocabulary, start_from=tmp_path / "other")
     assert not (tmp_path / "runs").exists()
 
 
