@@ -636,9 +636,10 @@ def test_batches_are_counted_as_they_are(corpus, options):
     for step in range(2 * batches.batches_per_epoch):
         batch = batches.batch(step)
         rows, length = batch.labels.shape
-        tokens = [np.count_nonzero(side != pad_id) for side in (batch.source_ids, batch.labels)]
-        pairs = np.count_nonzero(np.any(batch.labels != pad_id, axis=1))
-        assert batches.count(step) == (pairs, *tokens, length, rows)
+        is_pair = np.any(batch.labels != pad_id, axis=1)
+        sides = batch.source_ids[is_pair], batch.labels[is_pair]
+        tokens = [np.count_nonzero(side != pad_id) for side in sides]
+        assert batches.count(step) == (is_pair.sum(), *tokens, length, rows)
 
 
 @pytest.mark.parametrize(("multiple", "workers", "index"), [(3, 2, 0), (2, 2, 2), (2, 2, -1)])

@@ -186,6 +186,13 @@ def test_tfds_does_not_download_unasked(tmp_path):
         TfdsPairs(builder, "train", "en", "de").check()
 
 
+def test_a_data_set_that_is_not_downloaded_is_not_counted(tmp_path):
+    """Without --preset, `train` counts the pairs first."""
+    builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path)
+    with pytest.raises(UserError, match=r"expected prepared data in .*download"):
+        TfdsPairs(builder, "train", "en", "de").count(at_most=1000)
+
+
 def test_without_tfds_the_error_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(UserError, match=r"pip install 'keras-transformer\[datasets\]'$"):

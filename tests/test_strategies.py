@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.training import make_strategy
+from keras_transformer.training.strategies import sum_over_workers
 
 HOSTS = {"worker": ["a:1", "b:1"]}
 
@@ -21,6 +22,13 @@ def test_one_device_needs_no_strategy(name):
 
 def test_one_worker_is_no_cluster():
     assert make_strategy("auto", config({"worker": ["a:1"]})).num_replicas_in_sync == 1
+
+
+def test_many_sums_do_not_warn_of_retracing(caplog):
+    """Each training of a process ends with one."""
+    for value in range(8):
+        assert sum_over_workers(make_strategy("one_device"), value) == value
+    assert not [one for one in caplog.records if "retracing" in one.getMessage()]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -27,8 +28,15 @@ from keras_transformer.data import (
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.training import ModelDir, TrainingOptions, judging, parallel_parts, train
-from keras_transformer.training.preparation import dtype_policy
+from keras_transformer.training import (
+    ModelDir,
+    TrainingOptions,
+    judging,
+    make_strategy,
+    parallel_parts,
+    train,
+)
+from keras_transformer.training.preparation import dtype_policy, prepare
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -154,6 +162,26 @@ def test_figures_are_written_for_tensorboard(trained):
     for step, rate in figures["train/learning_rate"].items():
         # The rate of the update that follows (section 5.3).
         assert rate == pytest.approx(16**-0.5 * (step + 1) * 10**-1.5)
+
+
+@pytest.mark.parametrize(("microbatches", "replicas"), [(1, 1), (4, 1), (1, 4), (2, 2)])
+def test_a_validation_computes_no_more_tokens_at_a_time_than_a_step(
+    monkeypatch, microbatches, replicas
+):
+    """A batch that fits into memory only in parts would not fit in a validation."""
+    largest = []
+
+    def reference_loss(model, batches):
+        largest.append(max(labels.shape.num_elements() for _, labels in batches))
+
+    monkeypatch.setattr(judging, "ReferenceLoss", reference_loss)
+    tokenizer = SubwordTokenizer.train_from_sentences(VALID.sentences(), CONFIG.vocab_size)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+    model = types.SimpleNamespace(config=CONFIG, distribute_strategy=strategy)
+    options = dataclasses.replace(OPTIONS, tokens_per_batch=1024, num_microbatches=microbatches)
+    judging.judge_of(model, tokenizer, options, VALID, Corpus.build(VALID, tokenizer))
+    size = 1024 // (microbatches * replicas)
+    assert size / 2 < largest[0] <= size
 
 
 def test_validation_is_that_of_the_model_at_its_step(trained):
@@ -355,6 +383,27 @@ def test_a_vocabulary_of_no_use_is_refused(vocabulary, tmp_path, content, config
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_record_has_the_type_of_a_vocabulary_that_was_not_learned(vocabulary, tmp_path):
+    model = small_model(vocab_size=340)
+    unigram = SubwordTokenizer.load(vocabulary)
+    ModelDir(tmp_path / "own").create_trained(model, unigram, None, "fit")
+    start = {"start_from": tmp_path / "own", "vocabulary": None}
+    for given in (start, {"start_from": None, "vocabulary": vocabulary}):
+        with contextlib.ExitStack() as until_trained:
+            prepared = prepare(
+                ModelDir(tmp_path / "runs"), model.config, OPTIONS, make_strategy("one_device"),
+                TRAIN, None, None, **given, vocab_type=None, target_lang=None, data_cache=None,
+                preset=None, exact_vocab_size=True, until_trained=until_trained,
+            )  # fmt: skip
+        assert prepared.record["vocab_type"] == "unigram"
+
+
+def test_a_vocabulary_and_a_model_to_start_from_exclude_each_other(vocabulary, tmp_path):
+    with pytest.raises(UserError, match=r"vocabulary or start_from, .* found both: .*ours\.model"):
+        run(tmp_path / "runs", vocabulary=vocabulary, start_from=tmp_path / "other")
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp_path):
     imported = ModelDir(tmp_path / "imported")
@@ -543,6 +592,14 @@ def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp
         options = dataclasses.replace(options, steps=options.steps + 2)
         recorded = ModelDir(tmp_path / "run").load_training()["options"]
         assert recorded["dtype_policy"] == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(("microbatches", "parts"), [(1, 4), (2, 2), (4, 1), (8, 1)])
+def test_each_part_of_a_micro_batch_has_enough_tokens(monkeypatch, tmp_path, microbatches, parts):
+    monkeypatch.setattr("keras_transformer.backend.cores.number_of_cores", lambda: 4)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])  # no GPU
+    options = TrainingOptions(tokens_per_batch=4096, num_microbatches=microbatches)
+    assert parallel_parts(tmp_path / "new", CONFIG, options) == parts
 
 
 @pytest.mark.slow  # docs/devices.md explains why its runs may end late

@@ -30,7 +30,7 @@ def parts_for_cores(d_model: int, tokens_per_batch: int) -> int:
 
     Args:
         d_model: width of the model.
-        tokens_per_batch: number of tokens on each side of a batch.
+        tokens_per_batch: number of tokens on each side of a batch, or of a micro-batch.
 
     Returns:
         For a narrow model on a CPU, one part for each core that gets enough tokens; else 1.

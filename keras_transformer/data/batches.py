@@ -210,10 +210,9 @@ class Batches:
         plan, pairs, bucket = self._pairs_of(step)
         (_, source_lengths), (_, target_lengths) = plan.pairs.sides(pairs)
         rows, length = int(self._rows[bucket]), self._boundaries[bucket]
-        # Each source row has an end symbol, and so does each real target.
-        source_tokens = int(source_lengths.sum()) + rows
-        target_tokens = int(target_lengths.sum()) + len(pairs)
-        return BatchCount(len(pairs), source_tokens, target_tokens, length, rows)
+        # Both sides of a pair have an end symbol; that of a row without a pair does not count.
+        tokens = (int(lengths.sum()) + len(pairs) for lengths in (source_lengths, target_lengths))
+        return BatchCount(len(pairs), *tokens, length, rows)
 
     def dataset(
         self, start: int = 0, num_workers: int = 1, worker_index: int = 0

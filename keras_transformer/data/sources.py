@@ -224,7 +224,7 @@ class TfdsPairs(SentencePairs):
     def count(self, at_most: int) -> int:
         try:
             return min(at_most, self.builder.info.splits[self.split].num_examples)
-        except ValueError:  # no such split, or not downloaded: reading it raises the right error
+        except (ValueError, KeyError):  # no such split, not downloaded: reading raises a UserError
             return super().count(at_most)
 
     def _dataset(self) -> tf.data.Dataset:
@@ -233,7 +233,8 @@ class TfdsPairs(SentencePairs):
         except AssertionError as error:
             raise UserError(
                 f"{self.builder.info.full_name}: expected prepared data in "
-                f"{self.builder.data_dir}, found none: download it first (download=True)"
+                f"{self.builder.data_dir}, found none: download it first "
+                "(--download, or download=True)"
             ) from error
         except ValueError as error:
             raise UserError(f"{self.builder.info.full_name}: {_first_line(error)}") from error

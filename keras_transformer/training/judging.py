@@ -16,7 +16,9 @@ Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
 
 def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     """A function that validates the model: loss and perplexity, BLEU or F1 with greedy search."""
-    batches = Batches(corpus, options.tokens_per_batch, shuffle=False)
+    # No more tokens than a device computes at a time in training, whose memory must be enough.
+    parts = options.num_microbatches * model.distribute_strategy.num_replicas_in_sync
+    batches = Batches(corpus, max(1, options.tokens_per_batch // parts), shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epoch())
     task = task_of(tokenizer, target_lang)
     workers = options.parallel_parts

@@ -132,7 +132,9 @@ def prepare(
     if not exact_vocab_size:
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     if train_pairs.task == "translation":
-        vocab_type = tokenizer.model_type if vocabulary else vocab_type or "bpe"
+        is_learned = not (vocabulary or start_from)
+        # Marian's vocabularies have no type.
+        vocab_type = vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
     with failing_together(strategy):
         tokenizer.check_fits(config)
         corpus = usable_corpus(train_pairs, tokenizer, options.max_length, data_cache)
@@ -222,7 +224,7 @@ def parallel_parts(
         return recorded
     if options.jit_compile or replicas > 1:
         return 1
-    return parts_for_cores(config.d_model, options.tokens_per_batch)
+    return parts_for_cores(config.d_model, options.tokens_per_batch // options.num_microbatches)
 
 
 def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
@@ -271,6 +273,7 @@ def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, st
         theirs = before["data"].get("start_from")
         if start_from and theirs and os.path.realpath(start_from) == os.path.realpath(theirs):
             data["start_from"] = theirs  # as written then: `own` and `./own` are the same
+            vocab_type = before["vocab_type"]  # in earlier versions "bpe", whatever it was
         model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type, linearization)
     return {
         **before,

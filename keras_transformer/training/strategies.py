@@ -1,6 +1,7 @@
 """Strategies: the devices that train, and the rows of a batch that each device gets."""
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -137,13 +138,14 @@ def expect_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> 
 def _sum(strategy, values):
     """The sum over all replicas of their worker's arrays."""
 
-    @tf.function
     def total():
         each = strategy.run(lambda: tf.constant(values, None if np.ndim(values) else tf.float64))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
     try:
-        return total().numpy()
+        # A partial, as TensorFlow counts the traces of `total` over all calls, and would warn about
+        # retracing after a few.
+        return tf.function(functools.partial(total), autograph=False)().numpy()
     except tf.errors.OpError as error:
         if strategy.cluster_resolver is None:
             raise

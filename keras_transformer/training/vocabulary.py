@@ -106,6 +106,11 @@ def _existing_vocabulary(model_dir, config, options, train_pairs, vocabulary, st
                     f"{model_dir.path}: expected the vocabulary {vocabulary}, found another"
                 )
         return tokenizer
+    if vocabulary and start_from:
+        raise UserError(
+            "expected vocabulary or start_from, whose vocabulary a new model takes, found both: "
+            f"{os.fspath(vocabulary)} and {os.fspath(start_from)}"
+        )
     if vocabulary:
         where = f"vocabulary={vocabulary}"
         return _fitting(SubwordTokenizer.load(vocabulary), options, train_pairs, where)
