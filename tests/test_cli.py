@@ -199,6 +199,36 @@ def test_text_that_the_terminal_cannot_show_is_escaped():
     assert run_python(script) == "caf\\udce9\n"
 
 
+def test_a_command_refuses_another_backend_of_keras():
+    process = subprocess.run(
+        [sys.executable, "-m", "keras_transformer", "cost"],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 2
+    assert process.stderr == (
+        "keras-transformer cost: expected KERAS_BACKEND=tensorflow, on which this command runs, "
+        "found jax\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tmp_path):
+    configured = {"floatx": "float16", "image_data_format": "channels_first", "backend": "torch"}
+    (tmp_path / "keras.json").write_text(json.dumps(configured))
+    script = (
+        "from keras_transformer.cli import quiet\n"
+        "quiet.import_tensorflow()\n"
+        "from keras import config\n"
+        "print(config.floatx(), config.image_data_format(), config.backend())"
+    )
+    env = {**os.environ, "KERAS_HOME": str(tmp_path), "TF_USE_LEGACY_KERAS": "1"}
+    found = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, env=env, text=True)
+    assert found == "float32 channels_last tensorflow\n"
+
+
 def test_the_version_stands_in_one_place():
     process = run_process("--version")
     assert process.stdout.decode() == f"keras-transformer {kt.__version__}\n"
