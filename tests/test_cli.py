@@ -199,6 +199,25 @@ def test_text_that_the_terminal_cannot_show_is_escaped():
     assert run_python(script) == "caf\\udce9\n"
 
 
+def test_a_command_that_is_terminated_leaves_nothing_half_written(tmp_path):
+    script = """
+import os, signal, sys, types
+from keras_transformer.cli.main import run
+from keras_transformer.files import whole_folder
+
+def export():
+    with whole_folder(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+run(types.SimpleNamespace(main=export, needs_tensorflow=bool), "keras-transformer export", [])
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "export"], cwd=ROOT, capture_output=True
+    )
+    assert (process.returncode, process.stderr) == (143, b"keras-transformer export: terminated\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_command_refuses_another_backend_of_keras():
     process = subprocess.run(
         [sys.executable, "-m", "keras_transformer", "cost"],
