@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from importlib.metadata import version
 
 import pytest
@@ -13,7 +14,7 @@ from helpers import ROOT, run_python
 
 import keras_transformer as kt
 from keras_transformer.cli.flags import RENAMED
-from keras_transformer.cli.main import COMMANDS
+from keras_transformer.cli.main import COMMANDS, _run
 from keras_transformer.options import ParsingOptions, SearchOptions, TrainingOptions
 
 WHAT_HELP_LOADS = """
@@ -216,6 +217,22 @@ run(types.SimpleNamespace(main=export, needs_tensorflow=bool), "keras-transforme
     )
     assert (process.returncode, process.stderr) == (143, b"keras-transformer export: terminated\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_one_line_that_says_for_what(capsys):
+    import tensorflow as tf
+
+    @tf.function
+    def ones(size):
+        return tf.reduce_sum(tf.fill([size], 1.0))
+
+    module = types.SimpleNamespace(main=lambda: ones(2**45 * tf.ones((), tf.int64)))
+    with pytest.raises(SystemExit) as ended:
+        _run(module, "keras-transformer train", [])
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    expected = "keras-transformer train: not enough memory: OOM when allocating tensor with shape"
+    assert line.startswith(f"{expected}[35184372088832]")
 
 
 def test_a_command_refuses_another_backend_of_keras():

@@ -122,6 +122,12 @@ def _run(module, program, others):
             module.main()
 
 
+def _shortage(error):
+    """The line of an error that says what had no room; of a graph's error, it is not the first."""
+    lines = str(error).splitlines() or ["the system gives no more"]
+    return next((line for line in lines if re.search("OOM|[Oo]ut of memory", line)), lines[0])
+
+
 def _print_and_exit(program: str, text: str) -> NoReturn:
     with _errors_in_one_line(program):
         print(text, end="")
@@ -146,7 +152,7 @@ def _errors_in_one_line(program: str) -> Iterator[None]:
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        sys.exit(_fail(program, f"not enough memory: {str(error).partition(chr(10))[0]}", 2))
+        sys.exit(_fail(program, f"not enough memory: {_shortage(error)}", 2))
     except KeyboardInterrupt:
         sys.exit(_fail(program, "interrupted", 130))
     except Terminated:
