@@ -1,6 +1,7 @@
 """Atomic writing of files and folders, safe against power cuts."""
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -127,10 +128,16 @@ def _end_replacement(path):
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, have reached the disk."""
+    """Waits until a file, or the names in a folder, have reached the disk.
+
+    Folders that are shared with a virtual machine, among others, cannot be waited for: EINVAL.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

@@ -15,6 +15,7 @@ from keras_transformer.files import (
     is_partial,
     recover_folder,
     remove_folder,
+    sync,
     whole_file,
     whole_folder,
 )
@@ -178,6 +179,13 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(FileNotFoundError) as error, whole_file(path):
         (tmp_path / "other").read_text()
     assert error.value.filename == str(tmp_path / "other")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder that cannot be flushed")
+def test_a_folder_that_cannot_be_flushed_is_no_error_and_a_file_is():
+    sync(Path("/proc"))
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(Path("/proc/version"))
 
 
 # After a power cut, names and files that were flushed to the disk are there, others maybe.
