@@ -89,6 +89,9 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         partial.rename(path)
         for renamed in (path, *new_parents):
             sync(renamed.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failed write names no file
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)

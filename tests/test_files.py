@@ -171,9 +171,12 @@ def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path, monkeypatc
     assert contents(tmp_path / "step") == {"config.json": "old"}
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
+def test_a_file_or_folder_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "config.json"
     with pytest.raises(OSError) as error, whole_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert error.value.filename == str(path)
+    with pytest.raises(OSError) as error, whole_folder(path):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert error.value.filename == str(path)
     with pytest.raises(FileNotFoundError) as error, whole_file(path):
