@@ -260,8 +260,9 @@ def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tm
         "from keras import config\n"
         "print(config.floatx(), config.image_data_format(), config.backend())"
     )
-    env = {**os.environ, "KERAS_HOME": str(tmp_path), "TF_USE_LEGACY_KERAS": "1"}
-    found = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, env=env, text=True)
+    env = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "", "TF_USE_LEGACY_KERAS": "1"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.check_output(command, cwd=ROOT, env={**os.environ, **env}, text=True)
     assert found == "float32 channels_last tensorflow\n"
 
 
