@@ -1,6 +1,7 @@
 """Atomic writing of files and folders, safe against power cuts."""
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -89,6 +90,9 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         partial.rename(path)
         for renamed in (path, *new_parents):
             sync(renamed.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failed write names no file
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)
@@ -128,10 +132,16 @@ def _end_replacement(path):
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, have reached the disk."""
+    """Waits until a file, or the names in a folder, have reached the disk.
+
+    Folders that are shared with a virtual machine, among others, cannot be waited for: EINVAL.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

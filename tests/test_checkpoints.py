@@ -68,6 +68,13 @@ def test_checkpoints_are_listed_by_step(checkpoints):
     assert checkpoints.steps() == [20, 1000, 123_456_789]
 
 
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(checkpoints):
+    assert checkpoints.steps() == []  # there is none yet
+    checkpoints.folder.write_text("")
+    with pytest.raises(NotADirectoryError):
+        checkpoints.steps()
+
+
 def test_weights_alone_are_restored(checkpoints):
     saved, restored = new_model(seed=1), new_model(seed=2)
     checkpoints.save(saved, 7)

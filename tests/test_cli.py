@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from importlib.metadata import version
 
 import pytest
@@ -13,7 +14,7 @@ from helpers import ROOT, run_python
 
 import keras_transformer as kt
 from keras_transformer.cli.flags import RENAMED
-from keras_transformer.cli.main import COMMANDS
+from keras_transformer.cli.main import COMMANDS, _run
 from keras_transformer.options import ParsingOptions, SearchOptions, TrainingOptions
 
 WHAT_HELP_LOADS = """
@@ -197,6 +198,72 @@ def test_text_that_the_terminal_cannot_show_is_escaped():
         "print(os.fsdecode(b'caf\\xe9'))"
     )
     assert run_python(script) == "caf\\udce9\n"
+
+
+def test_a_command_that_is_terminated_leaves_nothing_half_written(tmp_path):
+    script = """
+import os, signal, sys, types
+from keras_transformer.cli.main import run
+from keras_transformer.files import whole_folder
+
+def export():
+    with whole_folder(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+run(types.SimpleNamespace(main=export, needs_tensorflow=bool), "keras-transformer export", [])
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "export"], cwd=ROOT, capture_output=True
+    )
+    assert (process.returncode, process.stderr) == (143, b"keras-transformer export: terminated\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_one_line_that_says_for_what(capsys):
+    import tensorflow as tf
+
+    @tf.function
+    def ones(size):
+        return tf.reduce_sum(tf.fill([size], 1.0))
+
+    module = types.SimpleNamespace(main=lambda: ones(2**45 * tf.ones((), tf.int64)))
+    with pytest.raises(SystemExit) as ended:
+        _run(module, "keras-transformer train", [])
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    expected = "keras-transformer train: not enough memory: OOM when allocating tensor with shape"
+    assert line.startswith(f"{expected}[35184372088832]")
+
+
+def test_a_command_refuses_another_backend_of_keras():
+    process = subprocess.run(
+        [sys.executable, "-m", "keras_transformer", "cost"],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 2
+    assert process.stderr == (
+        "keras-transformer cost: expected KERAS_BACKEND=tensorflow, on which this command runs, "
+        "found jax\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tmp_path):
+    configured = {"floatx": "float16", "image_data_format": "channels_first", "backend": "torch"}
+    (tmp_path / "keras.json").write_text(json.dumps(configured))
+    script = (
+        "from keras_transformer.cli import quiet\n"
+        "quiet.import_tensorflow()\n"
+        "from keras import config\n"
+        "print(config.floatx(), config.image_data_format(), config.backend())"
+    )
+    env = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "", "TF_USE_LEGACY_KERAS": "1"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.check_output(command, cwd=ROOT, env={**os.environ, **env}, text=True)
+    assert found == "float32 channels_last tensorflow\n"
 
 
 def test_the_version_stands_in_one_place():

@@ -369,6 +369,14 @@ def test_a_full_disk_leaves_nothing_in_the_cache(tokenizer, files, tmp_path, mon
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def test_output_that_nobody_reads_is_no_fault_of_the_cache(tokenizer, files, tmp_path):
+    def closed(text):
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        Corpus.build(TextPairs(*files), tokenizer, cache=tmp_path / "cache", say=closed)
+
+
 def test_a_cache_that_is_no_folder_is_refused(tokenizer, files, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="file: expected a folder"):

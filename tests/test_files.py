@@ -16,6 +16,7 @@ from keras_transformer.files import (
     partial_path,
     recover_folder,
     remove_folder,
+    sync,
     whole_file,
     whole_folder,
 )
@@ -188,7 +189,7 @@ def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path, monkeypatc
     assert contents(tmp_path / "step") == {"config.json": "old"}
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
+def test_a_file_or_folder_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "config.json"
     link = tmp_path / "link"
     link.symlink_to(path)
@@ -196,9 +197,19 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
         with pytest.raises(OSError) as error, whole_file(given):
             raise OSError(errno.ENOSPC, "No space left on device")
         assert error.value.filename == str(given)
+    with pytest.raises(OSError) as error, whole_folder(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert error.value.filename == str(path)
     with pytest.raises(FileNotFoundError) as error, whole_file(path):
         (tmp_path / "other").read_text()
     assert error.value.filename == str(tmp_path / "other")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder that cannot be flushed")
+def test_a_folder_that_cannot_be_flushed_is_no_error_and_a_file_is():
+    sync(Path("/proc"))
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(Path("/proc/version"))
 
 
 # After a power cut, names and files that were flushed to the disk are there, others maybe.

@@ -227,6 +227,17 @@ def test_validations_that_were_interrupted_twice_each_are_done(toy, tmp_path, ch
     assert contents_of(ModelDir(tmp_path / "run")) == expected
 
 
+def test_a_folder_that_takes_the_place_of_the_runs_own_in_a_validation_is_left_alone(toy, tmp_path):
+    def replace():
+        shutil.rmtree(tmp_path / "run")
+        another.enter_context(ModelDir(tmp_path / "run").locked())
+
+    with contextlib.ExitStack() as another:
+        with pytest.raises(UserError, match="was removed or moved away"):
+            start(toy, tmp_path / "run", options(), in_validation=(2, replace))
+        assert os.listdir(tmp_path / "run") == [".lock"]
+
+
 def test_patience_that_ends_a_run_is_lost_in_the_same_validation(toy, tmp_path):
     some = options(steps=12, validation_steps=1, stop_patience=2, checkpoint_steps=4)
     expected, _ = undisturbed(toy, tmp_path / "whole", some)

@@ -242,6 +242,21 @@ def test_a_convolution_is_the_formula(kernel_size, dilation_rate, causal, separa
     np.testing.assert_allclose(layer(X), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("separable", [False, True])
+def test_the_format_of_images_does_not_matter_to_a_convolution(separable):
+    """A user's keras.json may have `image_data_format` channels_first."""
+    init_kwargs = {"d_model": 8, "kernel_size": 3, "separable": separable}
+    usual = built(Convolution, **init_kwargs)
+    format_ = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        layer = built(Convolution, **init_kwargs)
+    finally:
+        keras.config.set_image_data_format(format_)
+    layer.set_weights(usual.get_weights())
+    np.testing.assert_array_equal(layer(X), usual(X))
+
+
 def gru(x, kernel, recurrent_kernel, bias):
     """States (length, d) of a sequence (length, d), by the formulas."""
 

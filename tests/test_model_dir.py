@@ -1,6 +1,7 @@
 """The folder of a model: its contents, and refusals."""
 
 import dataclasses
+import errno
 import json
 import os
 
@@ -94,6 +95,16 @@ def test_a_trained_model_that_cannot_be_written_leaves_the_folder_empty(
 def test_new_or_empty_folder_holds_no_model(tmp_path):
     assert not ModelDir(tmp_path / "new").exists()
     assert not ModelDir(tmp_path).exists()
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    message = f"{tmp_path / 'run'}: expected a file system with locks: Function not implemented"
+    with pytest.raises(UserError, match=message), ModelDir(tmp_path / "run").locked():
+        pass
 
 
 def test_other_content_is_refused_and_left_alone(tmp_path):

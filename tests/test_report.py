@@ -88,6 +88,13 @@ def test_figures_are_over_steps_and_over_hours_without_the_pauses_between_starts
     assert run.scores == ["BLEU"]
 
 
+def test_a_clock_that_is_set_back_takes_no_hours_away(tmp_path):
+    figures = {"loss": 1.0}
+    entries = [(time, step, "train", figures) for step, time in enumerate((3600, 7200, 0, 1800))]
+    run = read_history(model_dir_of(tmp_path / "run", entries, starts=(0.0,)))
+    assert [entry["hours"] for entry in run.figures["train"]] == [1.0, 2.0, 2.0, 2.5]
+
+
 def test_a_run_of_an_earlier_version_has_no_starts_and_a_killed_one_half_a_line(tmp_path):
     model_dir = model_dir_of(tmp_path / "run", ENTRIES)
     with open(model_dir.logs / "log.jsonl", "a") as log:

@@ -166,6 +166,33 @@ def test_search_runs_in_mixed_precision():
     assert np.all(np.isfinite(scores))
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    ("layers", "options"),
+    [
+        ({"layer_type": "restricted", "radius": 2}, {"beam_size": 2}),
+        ({"positions": "rotary"}, {"sample": True, "seed": 1}),
+    ],
+)
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_search_is_the_same_with_any_default_dtype(floatx, layers, options, in_graph):
+    """Keras gives an integer that comes without a dtype as many bits as `floatx`."""
+    model = small_model(**layers, dtype="float32", num_encoder_layers=1, num_decoder_layers=1)
+    options = SearchOptions(**options, extra_length=2)
+
+    def run(ids):
+        return search(model, ids, options)
+
+    ids, scores = run(padded(SOURCES))
+    keras.config.set_floatx(floatx)
+    try:
+        found = (tf.function(run, autograph=False) if in_graph else run)(padded(SOURCES))
+    finally:
+        keras.config.set_floatx("float32")
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_allclose(found.scores, scores, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
     signature = [tf.TensorSpec((None, None), tf.int32)]

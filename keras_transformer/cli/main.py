@@ -15,10 +15,12 @@ from absl import app, flags
 from keras_transformer.cli import quiet
 from keras_transformer.cli.help import command_help
 from keras_transformer.cli.process import (
+    Terminated,
     ending_when_interrupted,
     fill_closed_streams,
     finish_output,
     print_any_text,
+    raising_when_terminated,
 )
 from keras_transformer.errors import UserError
 
@@ -116,7 +118,14 @@ def _run(module, program, others):
             with ending_when_interrupted(program):
                 getattr(module, "before_tensorflow", lambda: None)()
                 quiet.import_tensorflow()
-        module.main()
+        with raising_when_terminated():
+            module.main()
+
+
+def _shortage(error):
+    """The line of an error that says what had no room; of a graph's error, it is not the first."""
+    lines = str(error).splitlines() or ["the system gives no more"]
+    return next((line for line in lines if re.search("OOM|[Oo]ut of memory", line)), lines[0])
 
 
 def _print_and_exit(program: str, text: str) -> NoReturn:
@@ -143,9 +152,11 @@ def _errors_in_one_line(program: str) -> Iterator[None]:
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        sys.exit(_fail(program, f"not enough memory: {str(error).partition(chr(10))[0]}", 2))
+        sys.exit(_fail(program, f"not enough memory: {_shortage(error)}", 2))
     except KeyboardInterrupt:
         sys.exit(_fail(program, "interrupted", 130))
+    except Terminated:
+        sys.exit(_fail(program, "terminated", 143))
 
 
 def _is_out_of_memory(error):

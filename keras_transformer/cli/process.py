@@ -45,6 +45,30 @@ def finish_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class Terminated(BaseException):
+    """SIGTERM came; `except Exception` does not catch it."""
+
+
+@contextlib.contextmanager
+def raising_when_terminated() -> Iterator[None]:
+    """Makes SIGTERM in this block raise `Terminated`, so that partly written files are removed.
+
+    A second SIGTERM ends the process at once.
+    """
+
+    def end(number, frame):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:  # else it is ignored
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextlib.contextmanager
 def ending_when_interrupted(program: str) -> Iterator[None]:
     """Makes Ctrl-C in this block end the process with one line and status 130, without clean-up.

@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from keras_transformer.errors import UserError
+
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
@@ -25,7 +27,22 @@ def _without_stderr() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; its devices and number of threads may still be chosen afterwards."""
+    """Imports TensorFlow; its devices and number of threads may still be chosen afterwards.
+
+    Keras, which it imports, gets its own defaults: a user's keras.json may name another backend, or
+    another precision than `--precision`.
+
+    Raises:
+        UserError: the environment asks for another backend of Keras.
+    """
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    if backend != "tensorflow":
+        raise UserError(
+            f"expected KERAS_BACKEND=tensorflow, on which this command runs, found {backend}"
+        )
+    os.environ["KERAS_BACKEND"] = backend
+    os.environ["KERAS_HOME"] = os.devnull  # a folder without keras.json
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # TensorFlow Text would import Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _without_stderr():
         import tensorflow as tf

@@ -170,6 +170,8 @@ class Corpus:
             if not folder.exists():
                 _write_folder(folder, pairs, tokenizer, max_length, say)
                 say(f"Wrote the tokenised corpus to {folder}")
+        except BrokenPipeError:  # of `say`: the reader of our output has gone
+            raise
         except OSError as error:
             place = cache or tempfile.gettempdir()
             raise UserError(

@@ -163,7 +163,9 @@ def beam_search(
 
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
     # All beams start equal, so only the first one may be continued.
-    first_beam = ops.broadcast_to(ops.arange(beam_size) == 0, (batch_size, beam_size))
+    first_beam = ops.broadcast_to(
+        ops.arange(beam_size, dtype="int32") == 0, (batch_size, beam_size)
+    )
     decoder_state = steps.initial_state(batch_size, beam_size)
     beams = BeamState(
         live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),

@@ -154,7 +154,7 @@ def sample(
 def _likeliest(drawn, options, end_id, pad_id):
     """Selects the `n_best` sequences of each sentence by score, complete ones first."""
     # If a sentence has no room for a symbol, keep one of its empty sequences.
-    first = ops.arange(options.beam_size) == 0
+    first = ops.arange(options.beam_size, dtype="int32") == 0
     log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
     scores = finite(log_probs / length_penalty(drawn.lengths, options))
     scores, best = ops.top_k(scores, options.beam_size)  # (batch, beam_size)

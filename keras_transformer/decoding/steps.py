@@ -181,10 +181,10 @@ class _Loop:
         It stops once an eighth of the slots is free for waiting sentences, once only `num_open`
         sentences are open and none waits, or once the state's room is full.
         """
-        refill_at = _larger(self.num_slots // 8, 1)
+        refill_at = ops.cast(self.num_slots - _larger(self.num_slots // 8, 1), "int32")
 
         def goes_on(slots):
-            wait = ops.where(self.all_started(search), num_open, self.num_slots - refill_at)
+            wait = ops.where(self.all_started(search), num_open, refill_at)
             return (slots.num_open > wait) & slots.have_room(size)
 
         [slots] = ops.while_loop(goes_on, lambda slots: (self.one_step(slots),), (search.slots,))
@@ -255,7 +255,7 @@ class _LoopOfAnyShape(_Loop):
             return size, search._replace(slots=slots)
 
         sizes = ops.array(sizes_up_to(self.buffer_length))
-        no_room = ops.minimum(0, self.buffer_length)
+        no_room = ops.cast(ops.minimum(0, self.buffer_length), "int32")
         _, search = ops.while_loop(
             lambda size, search: search.slots.num_open > 0,
             some_steps,

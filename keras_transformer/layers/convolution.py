@@ -60,6 +60,7 @@ class Convolution(keras.layers.Layer):
             d_model,
             kernel_size,
             dilation_rate=dilation_rate,
+            data_format="channels_last",  # also where a user's keras.json has images otherwise
             dtype=self.dtype_policy,
             name="convolution",
         )

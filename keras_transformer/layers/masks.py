@@ -27,7 +27,7 @@ def causal_mask(length: int):
     Returns:
         Boolean tensor (1, 1, length, length), true where key position <= query position.
     """
-    positions = ops.arange(length)
+    positions = ops.arange(length, dtype="int32")
     return (positions[None, :] <= positions[:, None])[None, None]
 
 

@@ -126,7 +126,7 @@ def rotated(x, positions=None):
         A tensor like `x`.
     """
     length, width = ops.shape(x)[2:]
-    positions = ops.arange(length)[None] if positions is None else positions
+    positions = ops.arange(length, dtype="int32")[None] if positions is None else positions
     frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
     dtype = sum_dtype(x)
     frequencies = ops.convert_to_tensor(frequencies, dtype)

@@ -89,7 +89,8 @@ class RestrictedSelfAttention(SelfAttention):
     def _band(self, size):
         """Masks keys beyond the radius: boolean (query in the block, key in its neighbourhood)."""
         end = size if self.causal else 2 * size
-        distances = ops.arange(-size, end) - ops.arange(size)[:, None]  # (size, size + end)
+        keys = ops.arange(-size, end, dtype="int32")
+        distances = keys - ops.arange(size, dtype="int32")[:, None]  # (size, size + end)
         farthest = 0 if self.causal else self.radius
         return (distances >= -self.radius) & (distances <= farthest)
 

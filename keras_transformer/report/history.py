@@ -101,7 +101,7 @@ def _add_hours(entries, starts):
     for entry in entries:
         last = entry["time"] if last is None else last
         begun = [start for start in starts if last < start <= entry["time"]]
-        worked += entry["time"] - max([last, *begun])
+        worked += max(0.0, entry["time"] - max([last, *begun]))  # the clock may be set back
         entry["hours"] = worked / 3600
         last = entry["time"]
 

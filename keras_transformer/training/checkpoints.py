@@ -45,9 +45,17 @@ class Checkpoints:
         self.folder = Path(folder)
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints, in ascending order."""
-        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*"))
-        return sorted(int(name[1]) for name in names if name)
+        """The steps of the checkpoints, in ascending order.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        try:
+            names = os.listdir(self.folder)  # `glob` would take a folder of others for empty
+        except FileNotFoundError:
+            return []
+        found = (re.fullmatch(r"step-(\d+)", name) for name in names)
+        return sorted(int(name[1]) for name in found if name)
 
     def path(self, step: int) -> Path:
         """The folder of one checkpoint."""

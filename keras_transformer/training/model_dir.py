@@ -101,7 +101,7 @@ class ModelDir:
         nothing was written to it.
 
         Raises:
-            UserError: another process holds the lock.
+            UserError: another process holds the lock, or the file system has no locks.
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -110,6 +110,10 @@ class ModelDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"model_dir {self.path}: another training writes to it") from None
+            except OSError as error:  # some cluster file systems are mounted without locks
+                raise UserError(
+                    f"model_dir {self.path}: expected a file system with locks: {error.strerror}"
+                ) from error
             self._locked = os.fstat(lock.fileno())
             try:
                 yield

@@ -191,6 +191,13 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
     model, options, state, log = run.model, run.options, run.state, run.log
     model_dir, batches, writes = run.model_dir, run.batches, run.writes
     counts = BatchCounts(batches)
+
+    def judged():
+        found = judge()
+        if writes:
+            model_dir.check_locked()  # the folder may have gone meanwhile
+        return found
+
     skipped_updates = SkippedUpdates(state, log, options, batches.batch, model_dir.path)
     save = SaveCheckpoints(state, options, model_dir.checkpoints, model_dir.best, skipped_updates)
     with StopSignals() as signals:
@@ -201,7 +208,7 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         ]
         if judge:
             best = model_dir.best if writes else None
-            validation = Validation(state, log, options, judge, score, best, signals)
+            validation = Validation(state, log, options, judged, score, best, signals)
             callbacks.append(validation)
         if writes:
             locked = keras.callbacks.LambdaCallback(
