@@ -205,6 +205,13 @@ def test_a_piece_that_only_the_other_side_has_keeps_its_id(tokenizer, folder):
     assert tokenizer.tokenize(["à"])[0, -1] == ids_by_hand(folder, "target", "à")[-1] != 1
 
 
+def test_a_single_string_has_the_ids_of_its_row(tokenizer):
+    for text in SOURCE[0], SOURCE[0].encode(), np.array(SOURCE[0]), tf.constant(SOURCE[0]):
+        assert tokenizer(text).numpy().tolist() == tokenizer(SOURCE)[0].numpy().tolist()
+    dataset = tf.data.Dataset.from_tensor_slices(SOURCE).map(tokenizer)
+    assert [ids.numpy().tolist() for ids in dataset] == tokenizer(SOURCE).to_list()
+
+
 def test_rows_are_ragged_int32(tokenizer):
     ids = tokenizer.tokenize(tf.constant(SOURCE))
     assert isinstance(ids, tf.RaggedTensor) and ids.dtype == tf.int32 and ids.shape == (5, None)
