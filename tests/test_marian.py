@@ -308,6 +308,7 @@ def test_missing_or_damaged_vocabulary_is_refused(tokenizer, tmp_path):
         ({"</s>": 0, "<unk>": 1, "<pad>": 3}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": 1, "<pad>": 1}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": "1", "<pad>": 2}, "each id from 0 to 2 once"),
+        ({"</s>": 0, "<unk>": 1, "<pad>": 2, "\ud800": 3}, "pieces that are text: .* surrogates"),
     ],
 )
 def test_impossible_vocabularies_are_refused(vocabulary, message):
