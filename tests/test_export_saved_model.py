@@ -399,7 +399,8 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
     assert translate(exported, SENTENCES) == [one._asdict() for one in expected]
 
 
-def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
+def test_the_command_line_refuses_in_one_line(model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(ModelDir, "load_model", None)  # at once
     options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
     assert refused("export", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     assert list(tmp_path.iterdir()) == []
