@@ -70,8 +70,8 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         2
     """
     path = Path(path)
-    if os.path.lexists(path) and not replace:
-        raise UserError(f"{path}: expected a new folder, found one that exists")
+    if not replace:
+        _expect_new(path)
     partial = partial_path(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
@@ -83,7 +83,9 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         for inside in (*partial.rglob("*"), partial):
             sync(inside)
         _end_replacement(path)  # left by a process that was killed
-        if path.exists():
+        if not replace:
+            _expect_new(path)  # another process may have made it meanwhile
+        elif path.exists():
             path.rename(path.with_name(f".{path.name}{_REPLACED}"))
         partial.rename(path)
         for renamed in (path, *new_parents):
@@ -91,6 +93,11 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)
+
+
+def _expect_new(path):
+    if os.path.lexists(path):
+        raise UserError(f"{path}: expected a new folder, found one that exists")
 
 
 def remove_folder(path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import keras
@@ -340,6 +341,24 @@ def test_versions_count_on_from_the_highest(quick, translator, tmp_path):
     assert translator.export(str(output)) == output / "10"
     assert {p.name for p in output.iterdir()} == {"1", "2", "9", "10", "12-old"}
     assert (output / "1" / "saved_model.pb").read_text() == "graph"
+
+
+def test_a_number_that_another_export_takes_meanwhile_is_skipped(
+    quick, translator, tmp_path, monkeypatch
+):
+    rename, others = Path.rename, iter(["1", "2"])
+
+    def rename_after_another(path, target):
+        if number := next(others, None):
+            (tmp_path / number).mkdir()
+            (tmp_path / number / "saved_model.pb").write_text("theirs")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_after_another)
+    assert export_saved_model(translator, tmp_path) == tmp_path / "3"
+    texts = [(tmp_path / number / "saved_model.pb").read_text() for number in "123"]
+    assert texts == ["theirs", "theirs", "graph"]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):

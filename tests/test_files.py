@@ -89,6 +89,16 @@ def test_folder_that_exists_is_refused_and_kept(tmp_path):
     assert contents(tmp_path) == {"config.json": "old"}
 
 
+def test_folder_that_another_process_makes_meanwhile_is_kept(tmp_path):
+    path = tmp_path / "export"
+    with pytest.raises(UserError, match="expected a new folder"), whole_folder(path) as partial:
+        (partial / "config.json").write_text("ours")
+        path.mkdir()
+        (path / "config.json").write_text("theirs")
+    assert contents(path) == {"config.json": "theirs"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (

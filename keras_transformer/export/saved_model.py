@@ -72,14 +72,25 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         signatures = served.signatures()
         tf.saved_model.save(served, str(partial), signatures=signatures)
         _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
-        versions = [int(path.name) for path in output.iterdir() if path.name.isdecimal()]
-        return partial.rename(output / str(max(versions, default=0) + 1))
+        return _as_next_version(partial)
     except tf.errors.OpError as error:
         # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
         reason = error.message.partition("\n")[0].rpartition("; ")[2]
         raise UserError(f"{output}: the model cannot be written: {reason}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _as_next_version(partial: Path) -> Path:
+    """Renames a folder to the next number; another process may take that at the same moment."""
+    while True:
+        versions = [int(path.name) for path in partial.parent.iterdir() if path.name.isdecimal()]
+        path = partial.with_name(str(max(versions, default=0) + 1))
+        try:
+            return partial.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
 
 
 class _ServedTranslator(tf.Module):
