@@ -62,13 +62,14 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         replace: whether to replace an existing folder at `path`, at the end.
 
     Raises:
-        UserError: `path` exists and is not to be replaced, or no folder can be made there.
+        UserError: `path` exists and is not to be replaced, is a URL, or cannot be made.
 
     Example:
         >>> with whole_folder("export") as partial:
         ...     (partial / "config.json").write_text("{}")
         2
     """
+    expect_local(path)
     path = Path(path)
     if not replace:
         _expect_new(path)
@@ -93,6 +94,12 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)
+
+
+def expect_local(path: str | os.PathLike) -> None:
+    """Raises `UserError` for a URL such as gs://bucket/en-de, which as a path begins with `gs:`."""
+    if "://" in os.fspath(path):
+        raise UserError(f"{path}: expected a local folder, found a URL")
 
 
 def _expect_new(path):

@@ -384,6 +384,13 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_url_is_refused(translator, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^gs://bucket/en-de: expected a local folder"):
+        translator.export("gs://bucket/en-de")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translator, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("mine")

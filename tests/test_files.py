@@ -99,6 +99,18 @@ def test_folder_that_another_process_makes_meanwhile_is_kept(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_url_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(
+            UserError, match=r"^gs://bucket/en-de: expected a local folder, found a URL$"
+        ),
+        whole_folder("gs://bucket/en-de"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (

@@ -14,6 +14,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from keras_transformer import decoding
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
+from keras_transformer.files import expect_local
 from keras_transformer.text_files import is_utf8
 from keras_transformer.translator import Translator
 
@@ -47,12 +48,14 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         The folder of the new version.
 
     Raises:
-        UserError: `output` is not a folder, has a name that is not UTF-8, or cannot be written to.
+        UserError: `output` is not a folder, is a URL, has a name that is not UTF-8, or cannot be
+            written to.
 
     Example:
         >>> export_saved_model(Translator(model, tokenizer), "export/en-de")
         PosixPath('export/en-de/1')
     """
+    expect_local(output)
     output = Path(output)
     if output.exists() and not output.is_dir():
         raise UserError(f"{output}: expected a folder to write a version to, found a file")
