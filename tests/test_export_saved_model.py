@@ -1,5 +1,6 @@
 """A SavedModel gives the strings of its Translator, without the package and without Keras."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -22,10 +23,10 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
-from keras_transformer.serving.servable import SavedModelServable
+from keras_transformer.serving.servable import SavedModelServable, TranslatorServable
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.translation import one_line
@@ -126,6 +127,20 @@ def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatur
         else:
             assert row.tolist() == [b"", b"", b""]
             assert row_scores.tolist() == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
+
+
+@pytest.mark.slow
+def test_with_patience_too_the_translation_is_the_first_of_the_best(translator):
+    options = SearchOptions(patience=0.25, n_best=4, extra_length=5)  # four end the search, not one
+    patient = translator.with_options(options)
+    expected = patient(SENTENCES)
+    served = saved_model._ServedTranslator(patient)
+    found = served.translate(tf.constant(SENTENCES))["translation"].numpy()
+    assert [text.decode() for text in found] == expected
+    rows = TranslatorServable(patient).predict("serving_default", [(text,) for text in SENTENCES])
+    assert [row["translation"] for row in rows] == expected
+    one = dataclasses.replace(options, n_best=1)
+    assert translator.with_options(one)(SENTENCES) != expected
 
 
 def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):

@@ -116,7 +116,7 @@ class _ServedTranslator(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def translate(self, text):
-        translations, scores = self._search(text, n_best=1)
+        translations, scores = self._search(text, self._translator.options.best_only().n_best)
         return {"translation": translations[:, 0], "score": scores[:, 0]}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
