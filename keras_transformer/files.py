@@ -81,8 +81,7 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
     try:
         yield partial
-        for inside in (*partial.rglob("*"), partial):
-            sync(inside)
+        sync_all(partial)
         _end_replacement(path)  # left by a process that was killed
         if not replace:
             _expect_new(path)  # another process may have made it meanwhile
@@ -147,6 +146,12 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Waits until a folder, with all files and folders in it, has reached the disk."""
+    for inside in (*folder.rglob("*"), folder):
+        sync(inside)
 
 
 def is_partial(path: Path) -> bool:

@@ -376,6 +376,20 @@ def test_a_number_that_another_export_takes_meanwhile_is_skipped(
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
+def test_a_version_has_reached_the_disk_when_it_gets_its_number(
+    quick, translator, tmp_path, monkeypatch
+):
+    synced = []  # paths at the time of `fsync`
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    export_saved_model(translator, tmp_path)
+    partial = f"{tmp_path}/.partial-{os.getpid()}"
+    extra = f"{partial}/assets.extra"
+    inside = [partial, f"{partial}/saved_model.pb", extra, f"{extra}/tf_serving_warmup_requests"]
+    assert sorted(synced[:-1]) == sorted(inside)
+    assert synced[-1] == str(tmp_path)
+
+
 def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):
     def disk_is_full(*arguments):
         raise OSError("No space left on device")

@@ -14,7 +14,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from keras_transformer import decoding
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
-from keras_transformer.files import expect_local
+from keras_transformer.files import expect_local, sync, sync_all
 from keras_transformer.text_files import is_utf8
 from keras_transformer.translator import Translator
 
@@ -75,7 +75,10 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         signatures = served.signatures()
         tf.saved_model.save(served, str(partial), signatures=signatures)
         _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
-        return _as_next_version(partial)
+        sync_all(partial)
+        version = _as_next_version(partial)
+        sync(output)
+        return version
     except tf.errors.OpError as error:
         # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
         reason = error.message.partition("\n")[0].rpartition("; ")[2]
