@@ -1,6 +1,5 @@
 """A SavedModel gives the strings of its Translator, without the package and without Keras."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -26,7 +25,7 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
-from keras_transformer.serving.servable import SavedModelServable, TranslatorServable
+from keras_transformer.serving.servable import SavedModelServable
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.translation import one_line
@@ -129,18 +128,22 @@ def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatur
             assert row_scores.tolist() == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
 
 
-@pytest.mark.slow
-def test_with_patience_too_the_translation_is_the_first_of_the_best(translator):
-    options = SearchOptions(patience=0.25, n_best=4, extra_length=5)  # four end the search, not one
-    patient = translator.with_options(options)
-    expected = patient(SENTENCES)
-    served = saved_model._ServedTranslator(patient)
-    found = served.translate(tf.constant(SENTENCES))["translation"].numpy()
-    assert [text.decode() for text in found] == expected
-    rows = TranslatorServable(patient).predict("serving_default", [(text,) for text in SENTENCES])
-    assert [row["translation"] for row in rows] == expected
-    one = dataclasses.replace(options, n_best=1)
-    assert translator.with_options(one)(SENTENCES) != expected
+@pytest.mark.parametrize(("patience", "n_best"), [(None, 1), (0.25, 4)])
+def test_the_best_is_searched_alone_unless_patience_ends_that_search_sooner(
+    translator, monkeypatch, patience, n_best
+):
+    searched = []
+
+    def search(models, source_ids, options, **others):
+        searched.append(options.n_best)
+        batch = tf.shape(source_ids)[0]
+        return tf.zeros([batch, options.n_best, 1], tf.int32), tf.zeros([batch, options.n_best])
+
+    monkeypatch.setattr(saved_model.decoding, "search", search)
+    options = SearchOptions(beam_size=4, n_best=4, patience=patience)
+    served = saved_model._ServedTranslator(translator.with_options(options))
+    assert served.translate(tf.constant(["Yes"]))["score"].numpy().tolist() == [0.0]
+    assert searched == [n_best]
 
 
 def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):
