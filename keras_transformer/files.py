@@ -63,16 +63,17 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         replace: whether to replace an existing folder at `path`, at the end.
 
     Raises:
-        UserError: `path` exists and is not to be replaced, or no folder can be made there.
+        UserError: `path` exists and is not to be replaced, is a URL, or cannot be made.
 
     Example:
         >>> with whole_folder("export") as partial:
         ...     (partial / "config.json").write_text("{}")
         2
     """
+    expect_local(path)
     path = Path(path)
-    if os.path.lexists(path) and not replace:
-        raise UserError(f"{path}: expected a new folder, found one that exists")
+    if not replace:
+        _expect_new(path)
     partial = partial_path(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
     shutil.rmtree(partial, ignore_errors=True)  # left by a killed process of the same id
@@ -82,10 +83,11 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
         raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
     try:
         yield partial
-        for inside in (*partial.rglob("*"), partial):
-            sync(inside)
+        sync_all(partial)
         _end_replacement(path)  # left by a process that was killed
-        if path.exists():
+        if not replace:
+            _expect_new(path)  # another process may have made it meanwhile
+        elif path.exists():
             path.rename(path.with_name(f".{path.name}{_REPLACED}"))
         partial.rename(path)
         for renamed in (path, *new_parents):
@@ -96,6 +98,17 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)
+
+
+def expect_local(path: str | os.PathLike) -> None:
+    """Raises `UserError` for a URL such as gs://bucket/en-de, which as a path begins with `gs:`."""
+    if "://" in os.fspath(path):
+        raise UserError(f"{path}: expected a local folder, found a URL")
+
+
+def _expect_new(path):
+    if os.path.lexists(path):
+        raise UserError(f"{path}: expected a new folder, found one that exists")
 
 
 def remove_folder(path: Path) -> None:
@@ -144,6 +157,12 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Waits until a folder, with all files and folders in it, has reached the disk."""
+    for inside in (*folder.rglob("*"), folder):
+        sync(inside)
 
 
 def is_partial(path: Path) -> bool:

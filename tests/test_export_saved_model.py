@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import keras
@@ -21,7 +22,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
 from keras_transformer.serving.servable import SavedModelServable
@@ -125,6 +126,24 @@ def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatur
         else:
             assert row.tolist() == [b"", b"", b""]
             assert row_scores.tolist() == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
+
+
+@pytest.mark.parametrize(("patience", "n_best"), [(None, 1), (0.25, 4)])
+def test_the_best_is_searched_alone_unless_patience_ends_that_search_sooner(
+    translator, monkeypatch, patience, n_best
+):
+    searched = []
+
+    def search(models, source_ids, options, **others):
+        searched.append(options.n_best)
+        batch = tf.shape(source_ids)[0]
+        return tf.zeros([batch, options.n_best, 1], tf.int32), tf.zeros([batch, options.n_best])
+
+    monkeypatch.setattr(saved_model.decoding, "search", search)
+    options = SearchOptions(beam_size=4, n_best=4, patience=patience)
+    served = saved_model._ServedTranslator(translator.with_options(options))
+    assert served.translate(tf.constant(["Yes"]))["score"].numpy().tolist() == [0.0]
+    assert searched == [n_best]
 
 
 def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):
@@ -342,6 +361,38 @@ def test_versions_count_on_from_the_highest(quick, translator, tmp_path):
     assert (output / "1" / "saved_model.pb").read_text() == "graph"
 
 
+def test_a_number_that_another_export_takes_meanwhile_is_skipped(
+    quick, translator, tmp_path, monkeypatch
+):
+    rename, others = Path.rename, iter(["1", "2"])
+
+    def rename_after_another(path, target):
+        if number := next(others, None):
+            (tmp_path / number).mkdir()
+            (tmp_path / number / "saved_model.pb").write_text("theirs")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_after_another)
+    assert export_saved_model(translator, tmp_path) == tmp_path / "3"
+    texts = [(tmp_path / number / "saved_model.pb").read_text() for number in "123"]
+    assert texts == ["theirs", "theirs", "graph"]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
+def test_a_version_has_reached_the_disk_when_it_gets_its_number(
+    quick, translator, tmp_path, monkeypatch
+):
+    synced = []  # paths at the time of `fsync`
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    export_saved_model(translator, tmp_path)
+    partial = f"{tmp_path}/.partial-{os.getpid()}"
+    extra = f"{partial}/assets.extra"
+    inside = [partial, f"{partial}/saved_model.pb", extra, f"{extra}/tf_serving_warmup_requests"]
+    assert sorted(synced[:-1]) == sorted(inside)
+    assert synced[-1] == str(tmp_path)
+
+
 def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):
     def disk_is_full(*arguments):
         raise OSError("No space left on device")
@@ -362,6 +413,13 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(quick, translator):
 def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
     with pytest.raises(UserError, match="expected a name in UTF-8, which TensorFlow needs"):
         export_saved_model(translator, tmp_path / os.fsdecode(b"caf\xe9"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_is_refused(translator, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^gs://bucket/en-de: expected a local folder"):
+        translator.export("gs://bucket/en-de")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -399,7 +457,8 @@ def test_the_command_line_exports_with_the_options_of_the_search(model_dir, tran
     assert translate(exported, SENTENCES) == [one._asdict() for one in expected]
 
 
-def test_the_command_line_refuses_in_one_line(model_dir, tmp_path):
+def test_the_command_line_refuses_in_one_line(model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(ModelDir, "load_model", None)  # at once
     options = {"model_dir": model_dir.path, "format": "saved_model", "output": tmp_path}
     assert refused("export", **options, n_best=9) == "n_best must be in [1, beam_size=4]: found 9"
     assert list(tmp_path.iterdir()) == []

@@ -98,6 +98,28 @@ def test_a_link_that_leads_nowhere_is_refused_and_kept(tmp_path):
     assert os.listdir(tmp_path) == ["export"]
 
 
+def test_folder_that_another_process_makes_meanwhile_is_kept(tmp_path):
+    path = tmp_path / "export"
+    with pytest.raises(UserError, match="expected a new folder"), whole_folder(path) as partial:
+        (partial / "config.json").write_text("ours")
+        path.mkdir()
+        (path / "config.json").write_text("theirs")
+    assert contents(path) == {"config.json": "theirs"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_url_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(
+            UserError, match=r"^gs://bucket/en-de: expected a local folder, found a URL$"
+        ),
+        whole_folder("gs://bucket/en-de"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (

@@ -205,6 +205,13 @@ def test_a_piece_that_only_the_other_side_has_keeps_its_id(tokenizer, folder):
     assert tokenizer.tokenize(["à"])[0, -1] == ids_by_hand(folder, "target", "à")[-1] != 1
 
 
+def test_a_single_string_has_the_ids_of_its_row(tokenizer):
+    for text in SOURCE[0], SOURCE[0].encode(), np.array(SOURCE[0]), tf.constant(SOURCE[0]):
+        assert tokenizer(text).numpy().tolist() == tokenizer(SOURCE)[0].numpy().tolist()
+    dataset = tf.data.Dataset.from_tensor_slices(SOURCE).map(tokenizer)
+    assert [ids.numpy().tolist() for ids in dataset] == tokenizer(SOURCE).to_list()
+
+
 def test_rows_are_ragged_int32(tokenizer):
     ids = tokenizer.tokenize(tf.constant(SOURCE))
     assert isinstance(ids, tf.RaggedTensor) and ids.dtype == tf.int32 and ids.shape == (5, None)
@@ -301,6 +308,7 @@ def test_missing_or_damaged_vocabulary_is_refused(tokenizer, tmp_path):
         ({"</s>": 0, "<unk>": 1, "<pad>": 3}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": 1, "<pad>": 1}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": "1", "<pad>": 2}, "each id from 0 to 2 once"),
+        ({"</s>": 0, "<unk>": 1, "<pad>": 2, "\ud800": 3}, "pieces that are text: .* surrogates"),
     ],
 )
 def test_impossible_vocabularies_are_refused(vocabulary, message):
@@ -447,12 +455,20 @@ def test_all_missing_files_are_named(tmp_path, copy):
     assert one_line(copy).endswith("no target.spm, model.safetensors or pytorch_model.bin")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "target.spm"])
+def test_a_file_that_git_lfs_has_not_fetched_is_named(copy, name):
+    (copy / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
+    message = f"{copy / name}: expected the file itself, found a pointer of Git LFS: "
+    assert one_line(copy).startswith(message)
+
+
 @pytest.mark.parametrize(
     ("fields", "reasons"),
     [
         ({"model_type": "bart"}, ['model_type must be "marian": found "bart"']),
         ({"d_model": None}, ["d_model must be int: found None"]),
         ({"activation_function": "gelu_new"}, ["activation must be one of relu, gelu, swish"]),
+        ({"activation_function": ["relu"]}, ["activation must be str: found ['relu']"]),
         ({"normalize_before": True}, ["normalize_before must be false: found true"]),
         (
             {"normalize_embedding": True, "decoder_ffn_dim": 9, "decoder_vocab_size": 7},
@@ -498,6 +514,14 @@ def test_wrong_weights_are_refused_with_all_reasons(copy):
         "positions that are no sinusoids: model.encoder.embed_positions.weight",
     ):
         assert reason in message
+
+
+@pytest.mark.parametrize("shape", [(), (32,), (2, 16, 32)])
+def test_positions_of_another_shape_are_refused(copy, shape):
+    arrays = read_safetensors(copy / "model.safetensors")
+    arrays["model.encoder.embed_positions.weight"] = np.ones(shape, "float32")
+    write_safetensors(copy / "model.safetensors", arrays)
+    assert "positions that are no sinusoids: model.encoder.embed_positions.weight" in one_line(copy)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])

@@ -168,6 +168,11 @@ def test_a_folder_without_a_name_is_none():
         ModelDir("")
 
 
+def test_a_url_is_no_model_dir():
+    with pytest.raises(UserError, match=r"^gs://bucket/run: expected a local folder, found a URL$"):
+        ModelDir("gs://bucket/run")
+
+
 def test_difference_of_configuration_is_named(model_dir):
     config = model_dir.load_config()
     model_dir.check_same(dataclasses.replace(config))

@@ -179,12 +179,14 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"n_best": 5}, "n_best must be"),
         ({"min_length": 0}, "min_length must be"),
         ({"score": "nowhere/x"}, "nowhere/x: expected a readable file"),
+        ({"prefix": "nowhere/x"}, "nowhere/x: expected a readable file"),
     ],
     ids=str,
 )
-def test_flags_that_exclude_each_other_or_are_out_of_range(
+def test_flags_that_exclude_each_other_or_are_wrong_are_refused_before_a_model_is_loaded(
     refusal, monkeypatch, tmp_path, options, message
 ):
+    monkeypatch.setattr(ModelDir, "load_model", None)
     monkeypatch.chdir(tmp_path)
     for name in "xy":
         (tmp_path / name).write_text("Ja\n" * len(LINES))

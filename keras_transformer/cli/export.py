@@ -47,8 +47,8 @@ def main():
 def saved_model(model_dir, search_options):
     if FLAGS.quantization is not None:
         raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
-    model, tokenizer = load(model_dir)
-    translator = kt.Translator(model, tokenizer, SearchOptions(**search_options))
+    options = SearchOptions(**search_options)
+    translator = kt.Translator(*load(model_dir), options)
     return kt.export.export_saved_model(translator, FLAGS.output)
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from absl import flags
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import refuse_existing
+from keras_transformer.files import expect_local, refuse_existing
 
 FLAGS = flags.FLAGS
 TASKS = ["translation", "parsing"]
@@ -140,10 +140,11 @@ def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> 
     """Refuses, before any work, an unusable output folder, or files that would be replaced.
 
     Raises:
-        UserError: `folder` is empty or names a file, or one of `files` exists.
+        UserError: `folder` is empty, a URL or names a file, or one of `files` exists.
     """
     if not folder:
         raise UserError("expected --output to name something, found nothing")
+    expect_local(folder)
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UserError(f"{folder}: expected a folder to write to, found a file")
     if not overwrite:

@@ -89,7 +89,7 @@ def main():
                 f"expected no --{min(of_search)}, found with --score, which does not search"
             )
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
-    others = None if beside is None else read_lines(beside)
+    others = None if beside is None else _opened(beside)
     translator = load_translator("translation")
     number = 0
     while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
@@ -104,6 +104,12 @@ def main():
         number += len(lines)
     if others is not None and next(others, None) is not None:
         raise UserError(f"{beside}: expected {number} lines, as many as the input has, found more")
+
+
+def _opened(path):
+    """The lines of a file, of which the first is read now: a missing file is refused at once."""
+    lines = read_lines(path)
+    return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
 def output(translator, lines, given, number):

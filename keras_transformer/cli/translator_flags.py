@@ -170,6 +170,8 @@ def load_translator(
     tokenizer = first.load_tokenizer()
     if task is not None:
         expect_task(tokenizer, task, first.path)
+    defaults = kt.parsing.search_defaults(tokenizer)
+    options = SearchOptions(**{**defaults, **given_fields(SearchOptions)})
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
             raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
@@ -180,7 +182,7 @@ def load_translator(
     return kt.Translator(
         models,
         tokenizer,
-        SearchOptions(**{**kt.parsing.search_defaults(tokenizer), **given_fields(SearchOptions)}),
+        options,
         jit_compile=FLAGS.jit_compile,
         workers=workers or FLAGS.workers or 1,
         tokens_per_batch=FLAGS.tokens_per_batch,

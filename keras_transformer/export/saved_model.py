@@ -14,6 +14,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from keras_transformer import decoding
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
+from keras_transformer.files import expect_local, sync, sync_all
 from keras_transformer.text_files import is_utf8
 from keras_transformer.translator import Translator
 
@@ -47,12 +48,14 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         The folder of the new version.
 
     Raises:
-        UserError: `output` is not a folder, has a name that is not UTF-8, or cannot be written to.
+        UserError: `output` is not a folder, is a URL, has a name that is not UTF-8, or cannot be
+            written to.
 
     Example:
         >>> export_saved_model(Translator(model, tokenizer), "export/en-de")
         PosixPath('export/en-de/1')
     """
+    expect_local(output)
     output = Path(output)
     if output.exists() and not output.is_dir():
         raise UserError(f"{output}: expected a folder to write a version to, found a file")
@@ -72,14 +75,28 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         signatures = served.signatures()
         tf.saved_model.save(served, str(partial), signatures=signatures)
         _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
-        versions = [int(path.name) for path in output.iterdir() if path.name.isdecimal()]
-        return partial.rename(output / str(max(versions, default=0) + 1))
+        sync_all(partial)
+        version = _as_next_version(partial)
+        sync(output)
+        return version
     except tf.errors.OpError as error:
         # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
         reason = error.message.partition("\n")[0].rpartition("; ")[2]
         raise UserError(f"{output}: the model cannot be written: {reason}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _as_next_version(partial: Path) -> Path:
+    """Renames a folder to the next number; another process may take that at the same moment."""
+    while True:
+        versions = [int(path.name) for path in partial.parent.iterdir() if path.name.isdecimal()]
+        path = partial.with_name(str(max(versions, default=0) + 1))
+        try:
+            return partial.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
 
 
 class _ServedTranslator(tf.Module):
@@ -102,7 +119,7 @@ class _ServedTranslator(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
     def translate(self, text):
-        translations, scores = self._search(text, n_best=1)
+        translations, scores = self._search(text, self._translator.options.best_only().n_best)
         return {"translation": translations[:, 0], "score": scores[:, 0]}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)

@@ -19,6 +19,7 @@ from keras_transformer.tokenizers.marian import MarianTokenizer
 _FILES = ("config.json", "source.spm", "target.spm", "vocab.json")
 _TARGET_VOCABULARY = "target_vocab.json"
 _SAFETENSORS, _PYTORCH = "model.safetensors", "pytorch_model.bin"
+_POINTER = b"version https://git-lfs"  # how a file begins that Git LFS has not fetched
 
 # Added to the logit of padding, which begins a translation but never occurs in one. Its probability
 # is then 0 in float32, and label smoothing over the vocabulary still works.
@@ -58,8 +59,6 @@ _EXPECTED = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
-_ACTIVATIONS = {"silu": "swish"}
-
 _ATTENTION = {"self_attention": "self_attn", "memory_attention": "encoder_attn"}
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _SUBLAYERS = {
@@ -124,6 +123,17 @@ def _check_files(folder):
         missing.append(f"{_SAFETENSORS} or {_PYTORCH}")
     if missing:
         raise UserError(f"{folder}: expected the files of a Marian model: no {', '.join(missing)}")
+    for name in (*_FILES, _SAFETENSORS, _PYTORCH):
+        if (folder / name).is_file() and _begins(folder / name, _POINTER):
+            raise UserError(
+                f"{folder / name}: expected the file itself, found a pointer of Git LFS: "
+                "`git lfs pull` in the clone fetches it"
+            )
+
+
+def _begins(path, start):
+    with open(path, "rb") as file:
+        return file.read(len(start)) == start
 
 
 def _check_one_vocabulary(folder):
@@ -168,7 +178,8 @@ def _configuration(marian, tokenizer, folder) -> TransformerConfig:
     config = None
     if not reasons:
         fields = {ours: marian[theirs] for ours, theirs in _FIELDS.items()}
-        fields["activation"] = _ACTIVATIONS.get(fields["activation"], fields["activation"])
+        if fields["activation"] == "silu":
+            fields["activation"] = "swish"
         try:
             config = TransformerConfig(
                 **fields,
@@ -283,7 +294,7 @@ def _other_positions(arrays) -> list[str]:
     for name in _POSITIONS:
         if name not in arrays:
             continue
-        table = arrays[name]
+        table = np.atleast_2d(arrays[name])
         pairs = table.shape[-1] // 2
         angles = np.arange(len(table))[:, None] / 10000 ** (np.arange(pairs) / pairs)
         sinusoids = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)

@@ -36,7 +36,9 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
     start = 8 + int.from_bytes(content[:8], "little")
     try:
-        header: Any = json.loads(content[8:start]) if 8 < start <= len(content) else None
+        if not 8 < start <= len(content):
+            raise ValueError(f"a header up to byte {start} of {len(content)}")
+        header: Any = json.loads(content[8:start])
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
         return {name: _array(entry, content, start) for name, entry in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -97,6 +97,13 @@ class SearchOptions(Record):
         """Raises `UserError` unless a field is in [least, most]."""
         self.expect(name, least <= getattr(self, name) <= most, f"in [{least}, {most}]")
 
+    def best_only(self) -> "SearchOptions":
+        """Returns options for a caller that needs only the best translation: `n_best` is 1.
+
+        With a `patience`, `n_best` stays: it decides when a search ends, and so which is the best.
+        """
+        return self if self.patience is not None else dataclasses.replace(self, n_best=1)
+
     def longest(self, source_length):
         """The maximum length of a translation, in tokens including the end symbol.
 

@@ -1,6 +1,5 @@
 """The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -101,7 +100,7 @@ class TranslatorServable:
         self.signatures = signature_defs(self.options.n_best, names)
         # TensorFlow traces graphs for each set of options, which takes seconds and tens of MB. The
         # signatures' graphs are always kept; of others, only the last few used.
-        best = dataclasses.replace(self.options, n_best=1)
+        best = self.options.best_only()
         self._kept = {best: translator.with_options(best), self.options: translator}
         self._with_options = functools.lru_cache(maxsize=8)(translator.with_options)
 
@@ -119,8 +118,8 @@ class TranslatorServable:
             return [{"score": score} for score in scores]
         sentences = [text for (text,) in rows]
         if signature == "serving_default":
-            options = dataclasses.replace(self.options, n_best=1)
-            best = [translations[0] for translations in self.translate_n(sentences, options)]
+            found = self.translate_n(sentences, self.options.best_only())
+            best = [translations[0] for translations in found]
             return [{"translation": text, "score": score} for text, score in best]
         return [self._slots(translations) for translations in self.translate_n(sentences)]
 

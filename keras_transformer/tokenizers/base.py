@@ -79,6 +79,8 @@ class Tokenizer(tf.Module):
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Calls `tokenize`, like a keras-nlp tokenizer; also accepts a single string."""
+        if isinstance(text, str | bytes) or getattr(text, "shape", None) == ():
+            return self.tokenize(tf.convert_to_tensor(text)[None])[0]
         return self.tokenize(text)
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:

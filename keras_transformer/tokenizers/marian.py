@@ -119,6 +119,10 @@ def _check_vocabulary(vocabulary):
         raise UserError(
             f"expected a vocabulary of pieces and their ids, found {type(vocabulary).__name__}"
         )
+    try:
+        "".join(vocabulary).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UserError(f"expected a vocabulary of pieces that are text: {error}") from error
     for piece in (PAD, END, UNKNOWN):
         if piece not in vocabulary:
             raise UserError(f"expected a vocabulary with {piece}, found none")

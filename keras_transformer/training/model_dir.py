@@ -13,7 +13,13 @@ from pathlib import Path
 import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import is_partial, partial_path, recover_folder, whole_file
+from keras_transformer.files import (
+    expect_local,
+    is_partial,
+    partial_path,
+    recover_folder,
+    whole_file,
+)
 from keras_transformer.options.training import MAY_CHANGE
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.record import read_record, record_of_other, recorded_run
@@ -51,7 +57,7 @@ class ModelDir:
         path: the folder.
 
     Raises:
-        UserError: the path is empty.
+        UserError: the path is empty, or a URL.
 
     Example:
         >>> model_dir = ModelDir("runs/demo")
@@ -61,6 +67,7 @@ class ModelDir:
     def __init__(self, path: str | os.PathLike):
         if not os.fspath(path):  # `Path` would take it for the current folder
             raise UserError("expected --model_dir to name something, found nothing")
+        expect_local(path)
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
