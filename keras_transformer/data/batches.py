@@ -211,8 +211,10 @@ class Batches:
         (_, source_lengths), (_, target_lengths) = plan.pairs.sides(pairs)
         rows, length = int(self._rows[bucket]), self._boundaries[bucket]
         # Both sides of a pair have an end symbol; that of a row without a pair does not count.
-        tokens = (int(lengths.sum()) + len(pairs) for lengths in (source_lengths, target_lengths))
-        return BatchCount(len(pairs), *tokens, length, rows)
+        source_tokens, target_tokens = (
+            int(lengths.sum()) + len(pairs) for lengths in (source_lengths, target_lengths)
+        )
+        return BatchCount(len(pairs), source_tokens, target_tokens, length, rows)
 
     def dataset(
         self, start: int = 0, num_workers: int = 1, worker_index: int = 0
