@@ -32,15 +32,24 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     name, path = str(path), Path(os.path.realpath(path))
     partial = partial_path(path)
     try:
-        yield partial
-        sync(partial)
-        os.replace(partial, path)
-        sync(path.parent)
-    except OSError as error:
-        error.filename = error.filename or name  # a failed write names no file
-        raise
+        with _naming(name):
+            yield partial
+            sync(partial)
+            os.replace(partial, path)
+            sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _naming(name):
+    """Adds a name to an error of the system that has none: a failed write names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # else its text is a library's, which a name would replace
+            error.filename = error.filename or name
+        raise
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
@@ -82,19 +91,17 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     except OSError as error:
         raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
     try:
-        yield partial
-        sync_all(partial)
-        _end_replacement(path)  # left by a process that was killed
-        if not replace:
-            _expect_new(path)  # another process may have made it meanwhile
-        elif path.exists():
-            path.rename(path.with_name(f".{path.name}{_REPLACED}"))
-        partial.rename(path)
-        for renamed in (path, *new_parents):
-            sync(renamed.parent)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # a failed write names no file
-        raise
+        with _naming(str(path)):
+            yield partial
+            sync_all(partial)
+            _end_replacement(path)  # left by a process that was killed
+            if not replace:
+                _expect_new(path)  # another process may have made it meanwhile
+            elif path.exists():
+                path.rename(path.with_name(f".{path.name}{_REPLACED}"))
+            partial.rename(path)
+            for renamed in (path, *new_parents):
+                sync(renamed.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         _end_replacement(path)

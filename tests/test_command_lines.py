@@ -504,7 +504,9 @@ def test_flags_of_earlier_versions_are_understood(old, positions, preset, monkey
     monkeypatch.setattr(
         "keras_transformer.training.train", lambda _, c, *__, **___: configs.append(c)
     )
-    monkeypatch.setattr("keras_transformer.cli.cost.cost_report", lambda c, *_: configs.append(c))
+    monkeypatch.setattr(
+        "keras_transformer.cli.cost.cost_report", lambda c, *_, **__: configs.append(c)
+    )
     for command in ("train", "cost"):
         only = ["--noreport"] if command == "train" else []  # nothing was trained
         run_arguments(command, [f"--preset={preset}", *old, *only])

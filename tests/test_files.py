@@ -227,6 +227,12 @@ def test_a_file_or_folder_that_cannot_be_written_is_named(tmp_path):
     assert error.value.filename == str(tmp_path / "other")
 
 
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_the_text_of_a_library_s_own_error_is_kept(whole, tmp_path):
+    with pytest.raises(OSError, match=r"^cannot write mode RGBA as JPEG$"), whole(tmp_path / "new"):
+        raise OSError("cannot write mode RGBA as JPEG")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder that cannot be flushed")
 def test_a_folder_that_cannot_be_flushed_is_no_error_and_a_file_is():
     sync(Path("/proc"))

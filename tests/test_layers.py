@@ -409,6 +409,16 @@ def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():
     assert TokenEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_logits_by_a_copy_of_the_matrix_are_the_same(policy):
+    layer = built(TokenEmbedding, vocab_size=11, d_model=8, logits_bias=True, dtype=policy)
+    kernel = layer.logits_kernel()
+    assert (kernel.shape, kernel.dtype.name) == ((8, 11), layer.compute_dtype)
+    np.testing.assert_array_equal(layer.logits(X, kernel), layer.logits(X))
+    layer.quantize("int8")
+    assert layer.logits_kernel() is None
+
+
 @pytest.mark.parametrize("logits_bias", [False, True])
 def test_a_functional_model_trains_and_saves_the_matrix_that_its_logits_come_from(
     logits_bias, tmp_path

@@ -179,7 +179,7 @@ def test_a_validation_computes_no_more_tokens_at_a_time_than_a_step(
     strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
     model = types.SimpleNamespace(config=CONFIG, distribute_strategy=strategy)
     options = dataclasses.replace(OPTIONS, tokens_per_batch=1024, num_microbatches=microbatches)
-    judging.judge_of(model, tokenizer, options, VALID, Corpus.build(VALID, tokenizer))
+    judging.judge_of(model, tokenizer, options, VALID, Corpus.build(VALID, tokenizer), None)
     size = 1024 // (microbatches * replicas)
     assert size / 2 < largest[0] <= size
 
