@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from command_lines import FEW_STEPS, TINY_MODEL, refused, run
+from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_arguments
 
 from keras_transformer.data import TextPairs, TfdsPairs
 from keras_transformer.data.builtin import builtin_pairs
@@ -125,6 +125,28 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert "preset small" not in capsys.readouterr().out
     assert model_dir.load_training()["preset"] == "tiny"
     assert model_dir.load_config() == config
+
+
+@pytest.mark.parametrize(
+    ("given", "both", "averaged"),
+    [
+        ([], 2800, 20),
+        (["--steps=2200"], 700, 5),
+        (["--steps=20"], 6, 1),
+        (["--steps=17600"], 5600, 20),
+        (["--steps=2200", "--checkpoint_steps=25"], 700, 20),
+        (["--steps=2200", "--average_checkpoints=7", "--bidirectional_steps=0"], 0, 7),
+    ],
+)
+def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
+    given, both, averaged, monkeypatch
+):
+    """The mean of the last 20 checkpoints of 22 would have weights of the first steps."""
+    calls = []
+    monkeypatch.setattr("keras_transformer.training.train", lambda *args, **_: calls.append(args))
+    run_arguments("train", ["--preset=tiny", "--noreport", *given])
+    [(_, _, options, *_)] = calls
+    assert (options.bidirectional_steps, options.average_checkpoints) == (both, averaged)
 
 
 @pytest.mark.slow

@@ -293,12 +293,25 @@ def model_and_options(model_dir, preset, vocab_size):
     if not preset:
         config = dataclasses.replace(kt.ModelDir(FLAGS.start_from).load_config(), **given)
         return config, TrainingOptions(**{"dtype_policy": "auto", **given_options})
-    training = dict(find_preset(preset).training)
-    if "steps" in given_options and "bidirectional_steps" in training:  # keep their share
-        share = training["bidirectional_steps"] / training["steps"]
-        training["bidirectional_steps"] = int(share * given_options["steps"])
+    training = _with_steps(find_preset(preset).training, given_options)
     options = TrainingOptions(**{**training, **given_options})
     return TransformerConfig.from_preset(preset, **given), options
+
+
+def _with_steps(training, given):
+    """Adapts a preset's training to --steps: phases keep their share of the run.
+
+    Example: with 2,200 of the 8,800 steps of `tiny`, the first 700 of the 2,800 train both
+    directions, and the last 5 of the 20 checkpoints are averaged, not those of early steps.
+    """
+    share = given.get("steps", training["steps"]) / training["steps"]
+    adapted = {}
+    if "bidirectional_steps" in training:
+        adapted["bidirectional_steps"] = int(share * training["bidirectional_steps"])
+    if "average_checkpoints" in training and "checkpoint_steps" not in given:
+        averaged = round(min(share, 1) * training["average_checkpoints"])
+        adapted["average_checkpoints"] = max(1, averaged)
+    return {**training, **adapted}
 
 
 def expect_preset(model_dir, given):
