@@ -1,6 +1,6 @@
 """Reshapes of few operations, for TensorFlow without XLA.
 
-In a step of a small decoder, TensorFlow spends most of its time on starting operations, and for
+In a step of a small decoder, TensorFlow spends much of its time on starting operations, and for
 each dimension that is known only at run time it needs several to compute a shape.
 """
 
