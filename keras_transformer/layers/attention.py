@@ -175,9 +175,9 @@ class MultiHeadAttention(keras.layers.Layer):
             dropout=functools.partial(self.weights_dropout, training=training),
             weights_of=functools.partial(self.attention_weights, training=training),
         )  # (batch, num_heads, query, d_v)
-        batch, _, length, d_v = ops.shape(context)
+        batch, _, length, _ = ops.shape(context)
         heads = ops.transpose(context, (0, 2, 1, 3))  # (batch, query, num_heads, d_v)
-        rows = ops.reshape(heads, (-1, self.num_heads * d_v))  # (batch * query, num_heads * d_v)
+        rows = ops.reshape(heads, (-1, self.num_heads * self.d_v))  # (batch * query, ...)
         return reshape(self.output_projection(rows), (batch, length, self.d_model))
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
