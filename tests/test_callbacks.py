@@ -80,13 +80,22 @@ def test_one_skipped_update_too_many_ends_training_and_its_batch_is_kept(tmp_pat
         steps_with_skips(tmp_path, {7, 9, 150}, max_skipped_updates=limit)
     path = tmp_path / f"batch-{step:08d}.npz"
     assert str(error.value) == (
-        f"step {step}: the gradient is not finite, in more updates than "
-        f"max_skipped_updates={limit}; its batch is in {path}"
+        f"step {step}: the gradient is not finite, in more than {limit} updates "
+        f"(max_skipped_updates); its batch is in {path}"
     )
     batch = np.load(path)
     assert sorted(batch.files) == ["labels", "source_ids", "target_ids"]
     assert [batch[name].tolist() for name in batch.files] == [[[step - 1]]] * 3
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_with_float16_each_growth_of_the_loss_scale_may_skip_an_update(tmp_path):
+    skipped = {1999, 2001, 4000, 4100}  # the limit is 1 up to step 1,999, 2 up to 3,999, then 3
+    options = {"steps": 4200, "max_skipped_updates": 1}
+    with pytest.raises(UserError, match=r"^step 4,100: .* in more than 3 updates"):
+        steps_with_skips(tmp_path, skipped, dtype_policy="mixed_float16", **options)
+    with pytest.raises(UserError, match=r"^step 2,001: .* in more than 1 updates"):
+        steps_with_skips(tmp_path, skipped, dtype_policy="mixed_bfloat16", **options)
 
 
 class Best(Checkpoints):

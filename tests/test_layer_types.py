@@ -207,7 +207,7 @@ def test_restricted_attention_computes_no_matrix_of_all_pairs():
 
 
 def test_a_radius_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="radius must be at least 1: found 0"):
+    with pytest.raises(ValueError, match="radius must be an integer of at least 1: found 0"):
         RestrictedSelfAttention(8, 2, radius=0)
 
 

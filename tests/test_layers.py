@@ -520,5 +520,7 @@ def test_sizes_are_at_least_1(layer_class, name, others, size):
 
 @pytest.mark.parametrize("num_heads", [0, -2])
 def test_attention_needs_a_head(num_heads):
-    with pytest.raises(ValueError, match=f"num_heads must be at least 1: found {num_heads}"):
+    with pytest.raises(
+        ValueError, match=f"num_heads must be an integer of at least 1: found {num_heads}"
+    ):
         EncoderLayer(8, num_heads, 12)

@@ -102,6 +102,14 @@ def test_a_quantized_feed_forward_network_computes_the_same_in_training():
     np.testing.assert_allclose(layer(x, training=True), layer(x), rtol=1e-5)
 
 
+def test_a_model_in_int8_is_not_saved_since_it_could_not_be_loaded(tmp_path):
+    model = in_precision(small_model(), "int8")
+    with pytest.raises(ValueError, match="a model in int8 cannot be saved"):
+        model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="a model in int8 cannot be saved"):
+        model.save_weights(tmp_path / "model.weights.h5")
+
+
 def test_another_mode_of_quantization_is_refused():
     embedding = TokenEmbedding(5, 4)
     embedding.build((None, None))

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import pty
 import random
 import re
 import resource
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import quick_run
+from command_lines import FEW_STEPS, TINY_MODEL, arguments
 from file_faults import Killed
 from helpers import ROOT, run_python
 from model_dirs import contents_of
@@ -130,7 +132,7 @@ def test_stopped_by_signals_it_saves_and_goes_on(undisturbed, tmp_path, monkeypa
             os.kill(os.getpid(), number)
         original(self, text)
 
-    for number, step in ((signal.SIGINT, 4), (signal.SIGTERM, 8)):
+    for number, step in ((signal.SIGINT, 4), (signal.SIGTERM, 7), (signal.SIGHUP, 9)):
         with (
             monkeypatch.context() as patch,
             pytest.raises((KeyboardInterrupt, SystemExit)) as stopped,
@@ -141,7 +143,7 @@ def test_stopped_by_signals_it_saves_and_goes_on(undisturbed, tmp_path, monkeypa
             assert stopped.type is KeyboardInterrupt
         else:
             assert stopped.type is SystemExit
-            assert stopped.value.code == 143
+            assert stopped.value.code == 128 + number
         assert ModelDir(path).checkpoints.steps()[-1] == step
         said = f"Saved step {step}; the same command resumes from there"
         assert capsys.readouterr().out.splitlines()[-1] == said
@@ -198,6 +200,41 @@ _, status = os.waitpid(child, 0)
 print(os.WTERMSIG(status))
 """
     assert int(run_python(script)) == signal.SIGTERM
+
+
+def test_a_closed_terminal_stops_once_unless_that_is_ignored():
+    script = """
+import os, signal
+from keras_transformer.training.stopping import StopSignals
+
+with StopSignals() as signals:
+    for _ in range(2):  # both the system and the shell send one
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signals.received == signal.SIGHUP
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` starts a process
+with StopSignals() as signals:
+    os.kill(os.getpid(), signal.SIGHUP)
+    print(signals.received)
+"""
+    assert run_python(script) == "None\n"
+
+
+@pytest.mark.slow
+def test_a_run_whose_terminal_is_closed_saves_and_goes_on(tmp_path):
+    terminal, its_end = pty.openpty()
+    options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "train.py", *arguments({**options, "model_dir": tmp_path / "run"})],
+        preexec_fn=lambda: os.login_tty(its_end),
+    )
+    os.close(its_end)
+    said = b""
+    while b"tokens/s" not in said:  # the progress, which is shown again and again
+        said += os.read(terminal, 1000)
+    os.close(terminal)
+    assert process.wait(timeout=600) == 128 + signal.SIGHUP
+    [step] = ModelDir(tmp_path / "run").checkpoints.steps()
+    assert 0 < step < 10_000
 
 
 # Refusals and messages.

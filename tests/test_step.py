@@ -305,7 +305,7 @@ def test_mixed_precision_reports_the_loss_of_a_real_vocabulary(policy):
 
 @pytest.mark.slow
 def test_the_loss_scale_falls_until_gradients_are_finite_and_rises_again(monkeypatch):
-    monkeypatch.setattr("keras_transformer.training.update_state._UPDATES_UNTIL_GROWTH", 3)
+    monkeypatch.setattr("keras_transformer.training.update_state.UPDATES_UNTIL_GROWTH", 3)
     model = new_model(dtype="mixed_float16")
     scale = model.update_state.loss_scale
     scale.assign(2.0**30)  # too large for float16

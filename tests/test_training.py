@@ -294,6 +294,14 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
     assert files_of(model_dir.path) == before
 
 
+def test_another_validation_set_is_refused_since_scores_would_be_compared(trained):
+    model_dir, _, _ = trained
+    before = files_of(model_dir.path)
+    with pytest.raises(UserError, match=r"other options or data: validation=\w+ \(now \w+\)$"):
+        run(model_dir.path, valid_pairs=BuiltinPairs("validation", 30))
+    assert files_of(model_dir.path) == before
+
+
 @pytest.mark.slow
 def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tmp_path):
     model_dir, _, _ = trained

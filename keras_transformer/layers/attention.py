@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.backend.shapes import flat, reshape
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import combined_mask
 
@@ -69,8 +70,7 @@ def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
         ValueError: `num_heads` is below 1; or `width` is not given, and `d_model` is not a multiple
             of `num_heads`.
     """
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1: found {num_heads}")
+    expect_at_least(1, "num_heads", num_heads)
     if width is not None:
         return width
     if d_model % num_heads:

@@ -126,6 +126,15 @@ class TokenEmbedding(keras.layers.Layer):
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
         self._int8_matrix = matrix, scale[:, 0]
 
+    def save_own_variables(self, store):
+        """Saves the weights of a model, unless they are 8-bit integers, which no model can load."""
+        if self._int8_matrix is not None:
+            raise ValueError(
+                "a model in int8 cannot be saved: save it before `quantize`, and quantize it again "
+                "once it is loaded"
+            )
+        super().save_own_variables(store)
+
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 from keras_transformer.layers.self_attention import SelfAttention
 
@@ -59,8 +60,7 @@ class RestrictedSelfAttention(SelfAttention):
         **kwargs,
     ):
         super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, causal, rotary, **kwargs)
-        if radius < 1:
-            raise ValueError(f"radius must be at least 1: found {radius}")
+        expect_at_least(1, "radius", radius)
         self.radius = radius
 
     def call(self, x, attention_mask=None, training=None):

@@ -22,6 +22,7 @@ from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.stopping import Interrupted, StopSignals
+from keras_transformer.training.update_state import UPDATES_UNTIL_GROWTH
 
 _CHECK_STEPS = 100  # steps between two checks of the gradient norms
 
@@ -129,7 +130,8 @@ class SkippedUpdates(keras.callbacks.Callback):
         folder: where the batch is saved: `batch-00001234.npz` is the batch of step 1,234.
 
     Raises:
-        UserError: more than `max_skipped_updates` updates were skipped; the error names the file.
+        UserError: more than `max_skipped_updates` updates were skipped, not counting one for each
+            growth of the loss scale with float16; the error names the file.
     """
 
     def __init__(
@@ -166,11 +168,13 @@ class SkippedUpdates(keras.callbacks.Callback):
         if not steps:
             return
         limit = self.options.max_skipped_updates
+        if self.options.dtype_policy == "mixed_float16":  # each growth of the loss scale skips one
+            limit += self.state.step // UPDATES_UNTIL_GROWTH
         if count > limit:
             step = steps[max(0, len(steps) - (count - limit))]
             raise UserError(
-                f"step {step:,}: the gradient is not finite, in more updates than "
-                f"max_skipped_updates={limit}; its batch {self._save_batch(step)}"
+                f"step {step:,}: the gradient is not finite, in more than {limit:,} updates "
+                f"(max_skipped_updates); its batch {self._save_batch(step)}"
             )
         self.log.say(
             f"step {steps[-1]:,}: the gradient is not finite, its update was skipped ({count:,} "

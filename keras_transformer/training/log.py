@@ -1,6 +1,7 @@
 """Reports of training: on the terminal, for TensorBoard, and in a file for programs."""
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -86,16 +87,16 @@ class TrainingLog:
     def say(self, text: str) -> None:
         """Prints a line."""
         end = "\n" if self._unfinished_line else ""
-        print(f"{end}{text}", flush=True)
+        _print(f"{end}{text}\n")
         self._unfinished_line = False
 
     def progress(self, text: str) -> None:
         """Prints a line; on a terminal it replaces the last such line."""
         if sys.stdout and sys.stdout.isatty():
-            print(f"\r\033[K{text}", end="", flush=True)
+            _print(f"\r\033[K{text}")
             self._unfinished_line = True
         else:
-            print(text, flush=True)
+            _print(f"{text}\n")
 
     @contextlib.contextmanager
     def _summaries(self):
@@ -104,6 +105,16 @@ class TrainingLog:
             with self._writer.as_default():
                 yield
             self._writer.flush()
+
+
+def _print(text):
+    """Prints text at once; to nowhere once the terminal was closed, which must not end training."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

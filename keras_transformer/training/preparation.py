@@ -142,15 +142,11 @@ def prepare(
         if valid_pairs is not None:
             valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
         linearization = linearization_of(train_pairs)
-        record = _record(
-            model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from
-        )
+        data = _data(tokenizer, corpus, valid_corpus, strategy, start_from)
+        record = _record(model_dir, data, options, vocab_type, linearization)
         record["preset"] = preset or record["preset"]
     data = {**record["data"], "start_from": None}  # a path, which differs between machines
-    validation = valid_corpus and valid_corpus.fingerprint
-    expect_same(
-        strategy, {**config.to_dict(), **record["options"], **data, "validation": validation}
-    )
+    expect_same(strategy, {**config.to_dict(), **record["options"], **data})
     return Run(
         model_dir=model_dir,
         config=config,
@@ -258,23 +254,33 @@ def precision_warning(policy: str) -> str | None:
     )
 
 
-def _record(model_dir, tokenizer, corpus, options, vocab_type, linearization, strategy, start_from):
-    """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
-    data = {
+def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
+    """The record of the data, from which batches and validations follow."""
+    return {
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
+        "validation": valid_corpus and valid_corpus.fingerprint,
         "vocabulary": vocabulary_digest(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
         "start_from": start_from and os.fspath(start_from),
     }
+
+
+def _record(model_dir, data, options, vocab_type, linearization):
+    """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
     before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
     if model_dir.exists():
         before = model_dir.load_training()
-        theirs = before["data"].get("start_from")
-        if start_from and theirs and os.path.realpath(start_from) == os.path.realpath(theirs):
-            data["start_from"] = theirs  # as written then: `own` and `./own` are the same
+        theirs = {"validation": None, "start_from": None, **before["data"]}
+        ours, started_from = data["start_from"], theirs["start_from"]
+        if ours and started_from and os.path.realpath(ours) == os.path.realpath(started_from):
+            data["start_from"] = started_from  # as written then: `own` and `./own` are the same
             vocab_type = before["vocab_type"]  # in earlier versions "bpe", whatever it was
-        model_dir.check_same_run(dataclasses.asdict(options), data, vocab_type, linearization)
+        compared = dict(data)
+        if not (theirs["validation"] and data["validation"]):  # one may be added, or left out
+            del compared["validation"]
+            data["validation"] = data["validation"] or theirs["validation"]
+        model_dir.check_same_run(dataclasses.asdict(options), compared, vocab_type, linearization)
     return {
         **before,
         "options": dataclasses.asdict(options),

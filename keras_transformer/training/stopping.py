@@ -1,4 +1,4 @@
-"""Stops training on SIGINT (Ctrl-C) and SIGTERM."""
+"""Stops training on SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was closed)."""
 
 import contextlib
 import signal
@@ -11,11 +11,12 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """Records SIGINT and SIGTERM, so that the current step finishes; a second one ends at once.
+    """Records SIGINT, SIGTERM and SIGHUP, so that the current step finishes.
 
-    The second signal has the system's default effect. Both are recorded however the process was
-    started, although a shell lets its background jobs ignore SIGINT. Outside the main thread, where
-    Python allows no handlers, this does nothing.
+    A second signal has the system's default effect, and ends the process at once; but not SIGHUP,
+    which both the system and the shell send. SIGINT and SIGTERM are recorded however the process
+    was started, although a shell lets its background jobs ignore SIGINT. SIGHUP stays ignored if it
+    was, as by `nohup`. Outside the main thread, where Python allows no handlers, this does nothing.
 
     Attributes:
         received: the number of the signal that came, or None.
@@ -36,8 +37,9 @@ class StopSignals:
     def __enter__(self):
         self._before = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_):
@@ -56,7 +58,7 @@ class StopSignals:
             self._may_interrupt = False
 
     def leave(self) -> None:
-        """Ends the process as the recorded signal would have: with status 130 or 143."""
+        """Ends the process as the recorded signal would have: with status 130, 143 or 129."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(None if self.received is None else 128 + self.received)
@@ -64,6 +66,6 @@ class StopSignals:
     def _note(self, number, frame):
         self.received = number
         for other in self._before:
-            signal.signal(other, signal.SIG_DFL)
+            signal.signal(other, signal.SIG_IGN if other == signal.SIGHUP else signal.SIG_DFL)
         if self._may_interrupt:
             raise Interrupted

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 # Loss scaling for float16, whose small gradients would be zero: NVIDIA's recipe.
-_FIRST_LOSS_SCALE, _UPDATES_UNTIL_GROWTH = 2.0**15, 2000
+_FIRST_LOSS_SCALE, UPDATES_UNTIL_GROWTH = 2.0**15, 2000
 
 
 class UpdateState:
@@ -56,7 +56,7 @@ class UpdateState:
         if not self.scales_loss:
             return
         updates = tf.where(is_finite, self._finite_updates.value + 1, 0)
-        is_due = updates == _UPDATES_UNTIL_GROWTH
+        is_due = updates == UPDATES_UNTIL_GROWTH
         scale = self.loss_scale.value * tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
         self.loss_scale.assign(tf.maximum(scale, 1.0))
         self._finite_updates.assign(tf.where(is_due, tf.zeros_like(updates), updates))
