@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -369,12 +370,19 @@ def test_a_full_disk_leaves_nothing_in_the_cache(tokenizer, files, tmp_path, mon
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_output_that_nobody_reads_is_no_fault_of_the_cache(tokenizer, files, tmp_path):
+@pytest.mark.parametrize("seconds", [10, 0])
+def test_output_that_nobody_reads_is_no_fault_of_the_cache(
+    seconds, tokenizer, files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras_transformer.data.corpus._SECONDS_BETWEEN_REPORTS", seconds)
+
     def closed(text):
         raise BrokenPipeError
 
-    with pytest.raises(BrokenPipeError):
+    threads = threading.active_count()
+    with pytest.raises(BrokenPipeError) as error:
         Corpus.build(TextPairs(*files), tokenizer, cache=tmp_path / "cache", say=closed)
+    assert threading.active_count() == threads, error  # those of the unfinished pass have ended
 
 
 def test_a_cache_that_is_no_folder_is_refused(tokenizer, files, tmp_path):

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,21 +312,22 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
     encoded = _in_order(
         lambda block: _encode(block, tokenizer, max_length, dtypes["ids"]), pairs.blocks()
     )
-    for block in encoded:
-        write("ids", block.ids)
-        write("offsets", end + np.cumsum(block.lengths))
-        write("source_lengths", block.source_lengths)
-        end += len(block.ids)
-        kept, source_tokens = len(block.lengths), int(block.source_lengths.sum())
-        counts["kept"] += kept
-        counts["source_tokens"] += source_tokens + kept
-        counts["target_tokens"] += len(block.ids) - source_tokens + kept
-        for kind, places in block.examples.items():
-            counts[kind] += block.left_out[kind]
-            examples[kind] = [*examples[kind], *places][:_EXAMPLES]
-        if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
-            reported = time.monotonic()
-            say(f"Tokenised {counts['kept']:,} pairs")
+    with contextlib.closing(encoded):  # after an error, this ends its threads
+        for block in encoded:
+            write("ids", block.ids)
+            write("offsets", end + np.cumsum(block.lengths))
+            write("source_lengths", block.source_lengths)
+            end += len(block.ids)
+            kept, source_tokens = len(block.lengths), int(block.source_lengths.sum())
+            counts["kept"] += kept
+            counts["source_tokens"] += source_tokens + kept
+            counts["target_tokens"] += len(block.ids) - source_tokens + kept
+            for kind, places in block.examples.items():
+                counts[kind] += block.left_out[kind]
+                examples[kind] = [*examples[kind], *places][:_EXAMPLES]
+            if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                reported = time.monotonic()
+                say(f"Tokenised {counts['kept']:,} pairs")
     for file in files.values():
         file.flush()
     described = {
@@ -369,7 +370,7 @@ def _damage(folder: Path) -> str | None:
     return None
 
 
-def _in_order(function: Callable, items: Iterable) -> Iterator:
+def _in_order(function: Callable, items: Iterable) -> Generator:
     """Maps in order on all cores, with only as many items in memory as keep the cores busy."""
     workers = os.cpu_count() or 1
     waiting: deque[Future] = deque()
