@@ -189,7 +189,7 @@ def check_outputs():
         file = os.path.realpath(path)
         folder = os.path.dirname(file)
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise UserError(f"{path}: expected a folder to write it to, found none")
+            raise UserError(f"{path}: expected a folder that can be written to, found none")
         if os.path.exists(path) and not os.path.isfile(path):
             raise UserError(f"{path}: expected a file to write to, found something else")
         if file in taken:
