@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from keras import ops
@@ -10,6 +11,7 @@ from keras import ops
 from keras_transformer import LabelSmoothedCrossEntropy
 from keras_transformer.layers import (
     Dropout,
+    Encoder,
     EncoderLayer,
     FeedForward,
     LayerNormalization,
@@ -163,3 +165,26 @@ def test_the_first_update_of_adam_moves_rows_that_occur_often_as_far_as_others()
     assert not embeddings[0].any()
     np.testing.assert_allclose(embeddings[1:], np.full((3, WIDTH), 0.01), rtol=1e-3)
     np.testing.assert_allclose(positions, np.full((2, WIDTH), 0.01), rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"causal": True}, {"rotary": True}, {"layer_type": "restricted", "radius": 2}]
+)
+def test_tensorflow_lite_runs_a_model_at_any_length(options):
+    ids = keras.Input((None,), dtype="int32")
+    embedding = TokenEmbedding(VOCAB_SIZE, WIDTH, mask_zero=True)
+    hidden = Encoder(1, WIDTH, HEADS, D_FF, **options)(embedding(ids))
+    # The mask of the ids comes along, and is given too.
+    hidden = EncoderLayer(WIDTH, HEADS, D_FF)(hidden, attention_mask=padding_mask(ids))
+    model = keras.Model(ids, embedding(hidden, reverse=True))
+
+    converted = tf.lite.TFLiteConverter.from_keras_model(model).convert()
+    lite = tf.lite.Interpreter(model_content=converted)
+    rows = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]], np.int32)
+    [source], [output] = lite.get_input_details(), lite.get_output_details()
+    lite.resize_tensor_input(source["index"], rows.shape)
+    lite.allocate_tensors()
+    lite.set_tensor(source["index"], rows)
+    lite.invoke()
+    np.testing.assert_allclose(lite.get_tensor(output["index"]), model(rows), atol=1e-5)

@@ -15,7 +15,7 @@ def padding_mask(ids, pad_id: int = 0):
     Returns:
         Boolean tensor (batch, 1, 1, length), true at real tokens.
     """
-    return ops.not_equal(ids, pad_id)[:, None, None, :]
+    return ops.expand_dims(ops.not_equal(ids, pad_id), (1, 2))
 
 
 def causal_mask(length: int):
@@ -28,7 +28,7 @@ def causal_mask(length: int):
         Boolean tensor (1, 1, length, length), true where key position <= query position.
     """
     positions = ops.arange(length, dtype="int32")
-    return (positions[None, :] <= positions[:, None])[None, None]
+    return ops.expand_dims(positions[None, :] <= positions[:, None], (0, 1))
 
 
 def combined_mask(attention_mask, query, value, num_heads: int):
@@ -90,5 +90,5 @@ def _of_rank_4(mask, sizes):
         )
     mask = ops.cast(mask, "bool")
     if len(shape) == 2:
-        return mask[:, None, None, :]  # (batch, 1, 1, key)
-    return mask[:, None] if len(shape) == 3 else mask  # (batch, heads or 1, query, key)
+        return ops.expand_dims(mask, (1, 2))  # (batch, 1, 1, key)
+    return ops.expand_dims(mask, 1) if len(shape) == 3 else mask  # (batch, heads or 1, query, key)
