@@ -1,5 +1,6 @@
 """The wheel works on its own in an empty virtual environment, away from the checkout."""
 
+import shutil
 import subprocess
 import sys
 
@@ -30,7 +31,8 @@ def installed(tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     bin_ = folder / "venv" / "bin"
     subprocess.run([bin_ / "python", "-m", "pip", "install", "-q", wheel], check=True)
-    return folder, bin_
+    yield folder, bin_
+    shutil.rmtree(folder)  # 2.5 GB, which pytest would keep for three runs
 
 
 def run(installed, *arguments, stdin=b""):
