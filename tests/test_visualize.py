@@ -29,6 +29,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.layers import LearnedPositions, PositionalEncoding
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
+from keras_transformer.translator import Translator
 
 SOURCE, TARGET = "The girls sleep.", "Die Mädchen schlafen."
 HOSTILE = 'He said "$x^2$" & </script><script>alert(1)</script><!-- שלום 😀 \\frac{{ATTENTION}} 你'
@@ -497,6 +498,12 @@ def test_visualize_refuses(model_dir, tmp_path, options, message):
     said = refused("visualize", **{"model_dir": model_dir, "output": output, **options})
     assert message in said
     assert not output.exists()
+
+
+def test_a_sentence_that_is_translated_to_nothing_needs_a_target(model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "__call__", lambda self, sentences: [""] * len(sentences))
+    options = {"model_dir": model_dir, "output": tmp_path, "source": SOURCE}
+    assert "to nothing: give its --target" in refused("visualize", **options)
 
 
 def test_visualize_refuses_to_write_into_a_file(model_dir, tmp_path):

@@ -92,6 +92,8 @@ def main():
     figures = {}
     if translator:
         target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
+        if FLAGS.target is None and not target and FLAGS.source.strip():
+            raise UserError("the model translates --source to nothing: give its --target")
         print(f"source  {FLAGS.source}\ntarget  {target}")
         maps = kt.analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
         wanted = [
