@@ -12,7 +12,7 @@ from helpers import small_model
 from keras_transformer.data import Batch, BatchCount
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, TrainingOptions
-from keras_transformer.training.callbacks import SkippedUpdates, Validation
+from keras_transformer.training.callbacks import SaveCheckpoints, SkippedUpdates, Validation
 from keras_transformer.training.run_state import RunState, TrainingTotals
 from keras_transformer.training.stopping import StopSignals
 
@@ -98,29 +98,32 @@ def test_with_float16_each_growth_of_the_loss_scale_may_skip_an_update(tmp_path)
         steps_with_skips(tmp_path, skipped, dtype_policy="mixed_bfloat16", **options)
 
 
-class Best(Checkpoints):
-    """Remembers steps instead of weights."""
+class Steps(Checkpoints):
+    """Remembers steps instead of variables."""
 
     def save_weights(self, model, step):
         self.path(step).mkdir(parents=True)
+
+    def save(self, model, step, progress):
+        self.save_weights(model, step)
 
 
 def validations(folder, values, **options):
     """Validates after each step, with these figures in turn; how many it takes before it stops."""
     state, log, model = RunState(), Log(), types.SimpleNamespace(stop_training=False)
-    options = TrainingOptions(steps=100, validation_steps=1, **options)
+    options = TrainingOptions(**{"steps": 100, "validation_steps": 1, **options})
     figures = iter(values)
 
     def judge():
         return {options.best_by: next(figures)}, []
 
-    callback = Validation(state, log, options, judge, "score", Best(folder), StopSignals())
+    callback = Validation(state, log, options, judge, "score", Steps(folder), StopSignals())
     callback.set_model(model)
     for state.step in range(1, len(values) + 1):
         callback.on_train_batch_end(state.step - 1)
         if model.stop_training:
             break
-    return state, Best(folder).steps(), log
+    return state, Steps(folder).steps(), log
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,29 @@ def test_patience_is_validations_in_a_row_without_a_better_one(tmp_path, patienc
     state, _, log = validations(tmp_path, values, stop_patience=patience)
     assert state.step == stopped_at
     assert any("stopping: score has not improved" in line for line in log.lines) == (patience > 0)
+
+
+def test_a_run_at_its_last_step_is_not_said_to_stop_early(tmp_path):
+    values = [2.0, 1.0]
+    _, _, log = validations(tmp_path, values, stop_patience=1, steps=len(values))
+    assert not any("stopping" in line for line in log.lines)
+
+
+@pytest.mark.parametrize(("minutes", "saved"), [(0.0, [3, 6, 7]), (1e-9, list(range(1, 8)))])
+def test_checkpoints_are_saved_by_steps_at_the_end_and_by_minutes_if_given(
+    tmp_path, minutes, saved
+):
+    state, checkpoints, best = RunState(), Steps(tmp_path / "last"), Steps(tmp_path / "best")
+    options = TrainingOptions(
+        steps=7, checkpoint_steps=3, checkpoint_minutes=minutes, keep_checkpoints=10
+    )
+    skipped_updates = types.SimpleNamespace(check=lambda: None)
+    callback = SaveCheckpoints(state, options, checkpoints, best, skipped_updates)
+    callback.set_model(types.SimpleNamespace(stop_training=False, metric_sums=[]))
+    callback.on_train_begin()
+    for state.step in range(1, 8):
+        callback.on_train_batch_end(state.step - 1)
+    assert checkpoints.steps() == saved
 
 
 def test_a_new_run_has_done_nothing():

@@ -122,7 +122,16 @@ def test_killed_twice_and_then_damaged_it_ends_as_if_it_had_not_been(
 # Stopped by a signal.
 
 
+@pytest.fixture
+def hangup_is_heeded():
+    """Undoes what `nohup` has told this process, and those that it starts, to ignore."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangup_is_heeded")
 def test_stopped_by_signals_it_saves_and_goes_on(undisturbed, tmp_path, monkeypatch, capsys):
     path = tmp_path / "run"
     original = TrainingLog.progress
@@ -202,6 +211,7 @@ print(os.WTERMSIG(status))
     assert int(run_python(script)) == signal.SIGTERM
 
 
+@pytest.mark.usefixtures("hangup_is_heeded")
 def test_a_closed_terminal_stops_once_unless_that_is_ignored():
     script = """
 import os, signal
@@ -220,6 +230,7 @@ with StopSignals() as signals:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangup_is_heeded")
 def test_a_run_whose_terminal_is_closed_saves_and_goes_on(tmp_path):
     terminal, its_end = pty.openpty()
     options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}

@@ -1,5 +1,6 @@
 """The log for programs, and TensorBoard's: whole lines, and none twice."""
 
+import contextlib
 import json
 import os
 import re
@@ -88,23 +89,21 @@ def test_a_bar_stays_in_its_cell(tmp_path):
 # A full disk.
 
 
+@contextlib.contextmanager
 def files_grow_to(size):
+    """Limits all files of this process: even pytest could not write its output to a file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-
-
-@pytest.fixture
-def unlimited():
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def rows(words):
     return [{"source": "a " * words, "translation": "b"}]
 
 
-@pytest.mark.usefixtures("unlimited")
 @pytest.mark.parametrize(
     "report",
     [
@@ -116,22 +115,22 @@ def test_a_report_on_a_full_disk_is_an_error_of_one_line(tmp_path, report):
     write(tmp_path)
     log = TrainingLog(tmp_path, {"train": 300, "validation": 200})
     before = entries(tmp_path), tags(tmp_path)
-    files_grow_to((tmp_path / "log.jsonl").stat().st_size + 10)
+    room = files_grow_to((tmp_path / "log.jsonl").stat().st_size + 10)
     message = f"{re.escape(str(tmp_path))}: the log cannot be written: File too large"
-    with pytest.raises(UserError, match=f"^{message}$"):
+    with room, pytest.raises(UserError, match=f"^{message}$"):
         report(log)
-    files_grow_to(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     TrainingLog(tmp_path, {"train": 300, "validation": 200})  # there is room again
     assert (entries(tmp_path), tags(tmp_path)) == before
 
 
-@pytest.mark.usefixtures("unlimited")
 @pytest.mark.parametrize("cut", [300, 100])
 def test_a_log_that_cannot_be_begun_is_an_error_of_one_line(tmp_path, cut):
     write(tmp_path)
     log = (tmp_path / "log.jsonl").read_bytes()
-    files_grow_to(20)
-    with pytest.raises(UserError, match=r"the log cannot be written: File too large$"):
+    with (
+        files_grow_to(20),
+        pytest.raises(UserError, match=r"the log cannot be written: File too large$"),
+    ):
         TrainingLog(tmp_path, {"train": cut, "validation": 200})
     assert (tmp_path / "log.jsonl").read_bytes() == log
 
