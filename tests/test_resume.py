@@ -248,6 +248,25 @@ def test_a_run_whose_terminal_is_closed_saves_and_goes_on(tmp_path):
     assert 0 < step < 10_000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, None])  # Ctrl-C ends the reader too
+def test_a_run_whose_output_nobody_reads_saves_and_goes_on(number, tmp_path):
+    options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}
+    options |= {"report_steps": 1, "model_dir": tmp_path / "run"}
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "train.py", *arguments(options)], stdout=subprocess.PIPE
+    )
+    for said in process.stdout:
+        if b"tokens/s" in said:
+            break
+    process.stdout.close()
+    if number:
+        process.send_signal(number)
+    assert process.wait(timeout=600) in (128 + signal.SIGINT, 128 + signal.SIGPIPE)
+    [step] = ModelDir(tmp_path / "run").checkpoints.steps()
+    assert 0 < step < 10_000
+
+
 # Refusals and messages.
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import recover_folder, whole_file
+from keras_transformer.training.stopping import stops_without_reader
 
 
 class TrainingLog:
@@ -108,11 +109,15 @@ class TrainingLog:
 
 
 def _print(text):
-    """Prints text at once; to nowhere once the terminal was closed, which must not end training."""
+    """Prints text at once; to nowhere if the terminal or the reader has gone.
+
+    `StopSignals` stops training then, after the step, with a checkpoint.
+    """
     try:
         print(text, end="", flush=True)
     except OSError as error:
-        if error.errno != errno.EIO:
+        is_pipe = error.errno == errno.EPIPE and stops_without_reader()
+        if not (is_pipe or error.errno == errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

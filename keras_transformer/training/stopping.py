@@ -1,9 +1,12 @@
-"""Stops training on SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was closed)."""
+"""Stops training on SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGPIPE (output that nobody reads)."""
 
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+
+# The terminal was closed; the reader of the output has gone. More such signals may follow.
+_OUTPUT_LOST = (signal.SIGHUP, signal.SIGPIPE)
 
 
 class Interrupted(BaseException):
@@ -11,12 +14,12 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """Records SIGINT, SIGTERM and SIGHUP, so that the current step finishes.
+    """Records SIGINT, SIGTERM, SIGHUP and SIGPIPE, so that the current step finishes.
 
-    A second signal has the system's default effect, and ends the process at once; but not SIGHUP,
-    which both the system and the shell send. SIGINT and SIGTERM are recorded however the process
-    was started, although a shell lets its background jobs ignore SIGINT. SIGHUP stays ignored if it
-    was, as by `nohup`. Outside the main thread, where Python allows no handlers, this does nothing.
+    A second SIGINT or SIGTERM has the system's default effect, and ends the process at once. These
+    two are recorded however the process was started, although a shell lets its background jobs
+    ignore SIGINT. SIGHUP stays ignored if it was, as by `nohup`. Outside the main thread, where
+    Python allows no handlers, this does nothing.
 
     Attributes:
         received: the number of the signal that came, or None.
@@ -37,7 +40,7 @@ class StopSignals:
     def __enter__(self):
         self._before = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGINT, signal.SIGTERM, *_OUTPUT_LOST):
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
         return self
@@ -58,7 +61,7 @@ class StopSignals:
             self._may_interrupt = False
 
     def leave(self) -> None:
-        """Ends the process as the recorded signal would have: with status 130, 143 or 129."""
+        """Ends the process as the recorded signal would have: with status 128 and its number."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(None if self.received is None else 128 + self.received)
@@ -66,6 +69,15 @@ class StopSignals:
     def _note(self, number, frame):
         self.received = number
         for other in self._before:
-            signal.signal(other, signal.SIG_IGN if other == signal.SIGHUP else signal.SIG_DFL)
+            signal.signal(other, _do_nothing if other in _OUTPUT_LOST else signal.SIG_DFL)
         if self._may_interrupt:
             raise Interrupted
+
+
+def stops_without_reader() -> bool:
+    """Whether SIGPIPE stops training: Python ignores it otherwise."""
+    return signal.getsignal(signal.SIGPIPE) is not signal.SIG_IGN
+
+
+def _do_nothing(number, frame):
+    pass
