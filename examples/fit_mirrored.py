@@ -29,7 +29,7 @@ except ValueError as error:  # a kt.UserError is one
 config = kt.TransformerConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size)
 with strategy.scope():  # everything that has variables
     model = kt.Transformer(config)
-    schedule = kt.InverseSquareRootSchedule(config.d_model, warmup_steps=4000)
+    schedule = kt.InverseSquareRootSchedule.with_peak(0.005, config.d_model, warmup_steps=1000)
     model.compile(
         optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
         loss=kt.LabelSmoothedCrossEntropy(0.1),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -142,7 +143,7 @@ def _check_documented(found):
 def _fenced_examples(text):
     """Text in which a docstring's indented commands are blocks of code."""
     return "\n\n".join(
-        f"```sh\n{textwrap.dedent(part)}\n```" if part.startswith("  ") else part
+        f"```sh\n{textwrap.dedent(part)}\n```" if part.startswith("  ") else _escaped(part)
         for part in text.split("\n\n")
     )
 
@@ -153,5 +154,10 @@ def _entry(usage, anchor, text):
 
 
 def _escaped(text):
-    """Text whose `*`, `_` and `<` are not Markdown's."""
-    return text.translate({ord(sign): f"\\{sign}" for sign in "*_<|"})
+    """Text whose `*`, `_` and `<` are not Markdown's, and whose flags are code."""
+    signs = {ord(sign): f"\\{sign}" for sign in "*_<|"}
+    code = r"(`[^`]*`|--[a-z]\w*(?:=[\w=,.\[\]]*[\w\]])?)"
+    parts = re.split(code, text)  # every other one is code
+    return "".join(
+        f"`{part.strip('`')}`" if n % 2 else part.translate(signs) for n, part in enumerate(parts)
+    )

@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
@@ -12,7 +12,6 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_transformer.analysis.word_attention import WordAttention, pair_attention
-from keras_transformer.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
@@ -20,6 +19,9 @@ from keras_transformer.parsing.trees import format_tree
 from keras_transformer.sentences import as_text, utf_8
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
+
+if TYPE_CHECKING:  # CTranslate2 is optional
+    from keras_transformer.ctranslate2_translator import CTranslate2Translator
 
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
@@ -89,7 +91,7 @@ class TranslatorServable:
         translator: a translator that uses beam search; requests bring no seeds for sampling.
     """
 
-    def __init__(self, translator: Translator | CTranslate2Translator):
+    def __init__(self, translator: "Translator | CTranslate2Translator"):
         self.translator = translator
         self.task = translator.tokenizer.task
         self.has_attention = isinstance(translator, Translator)
@@ -152,7 +154,7 @@ class ParserServable(TranslatorServable):
     It has no signature `score`, since the search may have written a tree with other symbols.
     """
 
-    def __init__(self, translator: Translator | CTranslate2Translator):
+    def __init__(self, translator: "Translator | CTranslate2Translator"):
         super().__init__(translator)
         self.has_attention = False
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from keras_transformer.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.errors import UserError
 from keras_transformer.serving.servable import (
     ParserServable,
@@ -18,6 +18,9 @@ from keras_transformer.serving.versions import (
 )
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
+
+if TYPE_CHECKING:  # CTranslate2 is optional
+    from keras_transformer.ctranslate2_translator import CTranslate2Translator
 
 _SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
 
@@ -84,7 +87,7 @@ def saved_model(name: str, path: str) -> Model:
 def trained_model(
     name: str,
     paths: Sequence[str],
-    load: Callable[[Sequence[str]], Translator | CTranslate2Translator],
+    load: Callable[[Sequence[str]], "Translator | CTranslate2Translator"],
 ) -> Model:
     """The model of one model_dir, or the ensemble of several.
 

@@ -260,7 +260,8 @@ def finish(run: Run) -> Transformer:
     if judged is not None and run.writes:
         saved = len(run.model_dir.checkpoints.steps())
         averaged = min(run.options.average_checkpoints, saved)
-        run.log.say(f"\nMean of the last {averaged} checkpoints on {judged.description}:")
+        what = f"Mean of the last {averaged} checkpoints" if averaged > 1 else "The last checkpoint"
+        run.log.say(f"\n{what} on {judged.description}:")
         judging.report(model, run.tokenizer, judged, run.target_lang, run.options, run.log)
     return model
 
