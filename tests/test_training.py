@@ -302,6 +302,23 @@ def test_another_validation_set_is_refused_since_scores_would_be_compared(traine
     assert files_of(model_dir.path) == before
 
 
+@pytest.mark.parametrize("valid_pairs", [VALID, None])
+def test_workers_compare_the_validation_sets_that_they_were_given(
+    valid_pairs, trained, monkeypatch
+):
+    def expect_same(strategy, values):
+        compared.append(values["validation"])
+        raise UserError("compared")
+
+    model_dir, _, _ = trained
+    compared = []
+    monkeypatch.setattr("keras_transformer.training.preparation.expect_same", expect_same)
+    with pytest.raises(UserError, match=r"^compared$"):
+        run(model_dir.path, valid_pairs=valid_pairs)
+    recorded = model_dir.load_training()["data"]["validation"]
+    assert compared == [recorded if valid_pairs else None]
+
+
 @pytest.mark.slow
 def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tmp_path):
     model_dir, _, _ = trained

@@ -168,7 +168,7 @@ class SkippedUpdates(keras.callbacks.Callback):
         if not steps:
             return
         limit = self.options.max_skipped_updates
-        if self.options.dtype_policy == "mixed_float16":  # each growth of the loss scale skips one
+        if self.options.dtype_policy == "mixed_float16":  # growths of the scale skip some
             limit += self.state.step // UPDATES_UNTIL_GROWTH
         if count > limit:
             step = steps[max(0, len(steps) - (count - limit))]

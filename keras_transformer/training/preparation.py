@@ -146,7 +146,11 @@ def prepare(
         record = _record(model_dir, data, options, vocab_type, linearization)
         record["preset"] = preset or record["preset"]
     data = {**record["data"], "start_from": None}  # a path, which differs between machines
-    expect_same(strategy, {**config.to_dict(), **record["options"], **data})
+    # The record keeps the validation set of an earlier start that had one.
+    validation = valid_corpus and valid_corpus.fingerprint
+    expect_same(
+        strategy, {**config.to_dict(), **record["options"], **data, "validation": validation}
+    )
     return Run(
         model_dir=model_dir,
         config=config,
