@@ -1,7 +1,6 @@
-"""The examples and the how-to run, and what the examples compute is right."""
+"""The examples run, and what they compute is right."""
 
 import io
-import re
 import runpy
 import sys
 
@@ -295,20 +294,3 @@ def test_the_english_is_drawn_and_by_its_seed(back_translation):
         for options in ({"sample": True, "seed": 1}, {})
     )
     assert drawn == back_translation["drawn"] != greedy
-
-
-@pytest.mark.slow
-def test_the_code_of_the_how_to_runs(tmp_path, monkeypatch):
-    sentences = [english for english, _ in builtin_pairs("train", 200)]
-    SubwordTokenizer.train_from_sentences(sentences, 320).save(tmp_path / "vocabulary.model")
-    monkeypatch.chdir(tmp_path)
-    pages = [(ROOT / "docs" / name).read_text() for name in ("keras.md", "fit.md")]
-    blocks = re.findall(r"```python\n(.*?)```", "".join(pages), re.S)
-    assert len(blocks) == 6
-    variables = {}
-    for block in blocks:
-        exec(block, variables)  # each continues the one before it
-    assert variables["rows"].shape == (1, 32)
-    assert variables["model"](np.ones((2, 5), "int32")).shape == (2, 5, 10_000)
-    assert variables["tokenizer"].vocab_size == 320
-    assert (tmp_path / "exported" / "saved_model.pb").exists()

@@ -1,0 +1,80 @@
+"""The Python on the pages runs, in a folder that holds the files which the pages name."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from helpers import ROOT, lively_model
+
+import keras_transformer as kt
+from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.export import export_ctranslate2
+
+RUN_ELSEWHERE = {
+    "beam.md": "test_beam.py runs the transforms, where apache-beam is installed",
+    "tensorflow_serving.md": "test_export_saved_model.py runs the client beside a server",
+}
+SHORTER = {
+    "vocab_size=10_000": "vocab_size=340",
+    'from_preset("tiny",': 'from_preset("tiny", num_encoder_layers=1, num_decoder_layers=1,',
+    "epochs=10)": "epochs=1)",
+}
+
+
+def python_of(page):
+    code = "".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+    for long, short in SHORTER.items():
+        code = code.replace(long, short)
+    return code
+
+
+PAGES = {
+    page.name: python_of(page)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if python_of(page) and page.name not in RUN_ELSEWHERE
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    english, german = zip(*builtin_pairs("train", 200), strict=True)
+    for name in ("train", "valid"):
+        (folder / f"{name}.en").write_text("\n".join(english) + "\n")
+        (folder / f"{name}.de").write_text("\n".join(german) + "\n")
+    tokenizer = kt.SubwordTokenizer.train_from_sentences([*english, *german], 340)
+    tokenizer.save(folder / "vocabulary.model")
+    model = lively_model(1, tokenizer.vocab_size)
+    for name in ("demo", "en-de", "a", "b"):
+        made = kt.ModelDir(folder / "runs" / name)
+        made.create_trained(model, tokenizer, target_lang="de", command="made by a test")
+    (folder / "export").mkdir()
+    kt.Translator(model, tokenizer).export(folder / "export/en-de")
+    (folder / "ct2").mkdir()
+    export_ctranslate2(model, tokenizer, folder / "ct2/en-de")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_runs(page, files, tmp_path, monkeypatch):
+    folder = tmp_path / "files"
+    shutil.copytree(files, folder)
+    monkeypatch.chdir(folder)
+    if page == "fit.md":
+        shutil.rmtree("runs/en-de")  # the page makes it
+    variables = {}
+    exec(PAGES[page], variables)  # each block continues the one before it
+    if page == "fit.md":
+        assert (folder / "exported/saved_model.pb").exists()
+        again = kt.ModelDir("runs/en-de")
+        assert len(kt.Translator(again.load_model(), again.load_tokenizer())(["Two dogs."])) == 1
+    if page == "keras.md":
+        assert variables["rows"].shape == (1, 32)
+        assert variables["model"](np.ones((2, 5), "int32")).shape == (2, 5, 280)
+
+
+def test_the_pages_that_users_copy_from_are_among_them():
+    assert {"README.md", "fit.md", "keras.md", "translating.md"} <= PAGES.keys()
+    assert all(not re.search("10_000|epochs=10", code) for code in PAGES.values())
