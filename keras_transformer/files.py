@@ -2,7 +2,10 @@
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,8 +17,44 @@ _REPLACED = ".replaced"
 
 def partial_path(path: Path) -> Path:
     """The temporary name of `path` until it is complete."""
-    begin = os.fsdecode(os.fsencode(path.name)[:200])  # file systems allow 255 bytes in a name
-    return path.with_name(f".{begin}.{os.getpid()}.partial")
+    return path.with_name(f".{_begin(path)}.{os.getpid()}.partial")
+
+
+def _begin(path):
+    return os.fsdecode(os.fsencode(path.name)[:200])  # file systems allow 255 bytes in a name
+
+
+@contextlib.contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder beside `path` with a temporary name, and removes it at the end.
+
+    The folder is locked as long as this process lives. So the next call for `path` can tell a
+    folder that a killed process has left, which it removes, from one that is in use.
+    """
+    if path.parent.is_dir():
+        for left in path.parent.glob(f".{glob.escape(_begin(path))}.*.partial/"):
+            with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(left)
+    partial = path.with_name(f".{_begin(path)}.{secrets.token_hex(4)}.partial")
+    with contextlib.ExitStack() as stack:
+        while not partial.exists():  # the call of another process may remove it before the lock
+            partial.mkdir(parents=True)
+            with contextlib.suppress(OSError):  # not every file system can lock a folder
+                stack.enter_context(_lock(partial, fcntl.LOCK_EX))
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lock(folder, operation):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, operation)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -83,14 +122,14 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
     path = Path(path)
     if not replace:
         _expect_new(path)
-    partial = partial_path(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
-    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process of the same id
-    try:
-        partial.mkdir(parents=True)
-    except OSError as error:
-        raise UserError(f"{path}: expected a folder that can be made: {error.strerror}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            partial = stack.enter_context(partial_folder(path))
+        except OSError as error:
+            reason = error.strerror
+            raise UserError(f"{path}: expected a folder that can be made: {reason}") from error
+        stack.callback(_end_replacement, path)
         with _naming(str(path)):
             yield partial
             sync_all(partial)
@@ -102,9 +141,6 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
             partial.rename(path)
             for renamed in (path, *new_parents):
                 sync(renamed.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        _end_replacement(path)
 
 
 def expect_local(path: str | os.PathLike) -> None:

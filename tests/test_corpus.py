@@ -318,7 +318,9 @@ def test_bad_text_leaves_nothing_in_the_cache(tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_kill_while_the_cache_is_written_leaves_nothing_taken_for_whole(tokenizer, tmp_path):
+def test_a_kill_while_the_cache_is_written_leaves_only_what_the_next_one_removes(
+    tokenizer, tmp_path
+):
     tokenizer.save(tmp_path / "vocabulary")
     files = write(tmp_path, en=["a b c abc"] * 300_000, de=["1 2 3"] * 300_000)
     cache = tmp_path / "cache"
@@ -338,9 +340,9 @@ Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), cache
     process.wait()
     (left,) = cache.iterdir()
     assert left.name.startswith(".") and left.name.endswith(".partial")
-    files = write(tmp_path, en=["a"] * 10, de=["1"] * 10)
     corpus, said = build(files, tokenizer, cache)
-    assert corpus.counts.kept == 10 and said[0].startswith("Wrote")
+    assert corpus.counts.kept == 300_000 and said[-1].startswith("Wrote")
+    assert [path.name for path in cache.iterdir()] == [left.name.split(".")[1]]
 
 
 def test_without_a_cache_no_file_is_left_even_by_a_kill(tokenizer, files, tmp_path, monkeypatch):

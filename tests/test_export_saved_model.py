@@ -385,8 +385,9 @@ def test_a_version_has_reached_the_disk_when_it_gets_its_number(
 ):
     synced = []  # paths at the time of `fsync`
     monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr("secrets.token_hex", lambda size: "5eed")
     export_saved_model(translator, tmp_path)
-    partial = f"{tmp_path}/.partial-{os.getpid()}"
+    partial = f"{tmp_path}/.version.5eed.partial"
     extra = f"{partial}/assets.extra"
     inside = [partial, f"{partial}/saved_model.pb", extra, f"{extra}/tf_serving_warmup_requests"]
     assert sorted(synced[:-1]) == sorted(inside)

@@ -1,6 +1,7 @@
 """Files that are written atomically."""
 
 import errno
+import fcntl
 import itertools
 import os
 import shutil
@@ -13,7 +14,7 @@ from file_faults import Fault
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     is_partial,
-    partial_path,
+    partial_folder,
     recover_folder,
     remove_folder,
     sync,
@@ -129,14 +130,49 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         pass
 
 
-def test_what_a_killed_process_of_the_same_id_left_is_replaced(tmp_path):
-    """In containers, each run may have the process id 1."""
-    left = partial_path(tmp_path / "step")
-    left.mkdir()
-    (left / "half").write_text("")
+def test_what_a_killed_process_left_of_the_same_folder_is_removed(tmp_path):
+    for name in (".step.12.partial", ".step.5eed.partial", ".other.12.partial", ".step.12"):
+        write_folder(tmp_path / name, "half")
+    (tmp_path / ".step.13.partial").write_text("a file")
     write_folder(tmp_path / "step", "new")
-    assert os.listdir(tmp_path) == ["step"]
+    kept = {".other.12.partial", ".step.12", ".step.13.partial"}
+    assert set(os.listdir(tmp_path)) == {"step", *kept}
     assert contents(tmp_path / "step") == {"config.json": "new"}
+
+
+@pytest.mark.parametrize("name", ["step", "[step]*"])
+def test_a_folder_that_is_being_written_is_not_taken_for_one_left_behind(tmp_path, name):
+    with partial_folder(tmp_path / name) as first, partial_folder(tmp_path / name) as second:
+        assert first.is_dir() and second.is_dir() and first != second
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_new_folder_that_another_process_removes_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    flock, calls = fcntl.flock, []
+
+    def remove_before_the_first(descriptor, operation):
+        if not calls:
+            [folder] = tmp_path.iterdir()
+            folder.rmdir()
+        calls.append(operation)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("fcntl.flock", remove_before_the_first)
+    with partial_folder(tmp_path / "step") as partial:
+        assert partial.is_dir()
+    assert len(calls) == 2
+
+
+def test_a_file_system_without_locks_has_whole_folders_too(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    (tmp_path / ".step.12.partial").mkdir()  # in use for all we know
+    write_folder(tmp_path / "step", "new")
+    assert set(os.listdir(tmp_path)) == {"step", ".step.12.partial"}
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
@@ -272,17 +308,13 @@ class Disk:
 @pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
 def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monkeypatch):
     disk = Disk(monkeypatch)
-    partial = f".{{}}.{os.getpid()}.partial"
-    with whole_file(tmp_path / "file") as path:
-        path.write_text("")
-    assert disk.synced == [
-        tmp_path / partial.format("file"),
-        ("replace", partial.format("file"), "file"),
-        tmp_path,
-    ]
+    with whole_file(tmp_path / "file") as partial:
+        partial.write_text("")
+    assert disk.synced == [partial, ("replace", partial.name, "file"), tmp_path]
     disk.synced.clear()
+    monkeypatch.setattr("secrets.token_hex", lambda size: "5eed")
     write_folder(tmp_path / "runs" / "step", "")
-    inside = tmp_path / "runs" / partial.format("step")
+    inside = tmp_path / "runs" / ".step.5eed.partial"
     assert disk.synced == [
         inside / "config.json",
         inside,
@@ -302,7 +334,7 @@ def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monk
     ]
     disk.synced.clear()
     remove_folder(tmp_path / "runs" / "step")
-    removed = partial.format("step.removed")
+    removed = f".step.removed.{os.getpid()}.partial"
     assert disk.synced == [("rename", "step", removed), tmp_path / "runs", ("rmtree", removed)]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
+from keras_transformer.files import partial_folder
 from keras_transformer.tokenizers import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
@@ -338,18 +339,13 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
 
 def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
     """Writes `folder` under a temporary name beside it, and renames it once complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent
-    ) as partial:
-        whole = Path(partial) / "whole"
-        whole.mkdir()
+    with partial_folder(folder) as partial:
         with contextlib.ExitStack() as stack:
-            files = {name: stack.enter_context(open(whole / name, "wb")) for name in _FILES}
+            files = {name: stack.enter_context(open(partial / name, "wb")) for name in _FILES}
             meta = _write(files, pairs, tokenizer, max_length, say)
-        (whole / _META).write_text(json.dumps(meta, indent=2) + "\n")
+        (partial / _META).write_text(json.dumps(meta, indent=2) + "\n")
         try:
-            whole.rename(folder)
+            partial.rename(folder)
         except OSError:
             if not folder.exists():  # else another process made the same one meanwhile
                 raise

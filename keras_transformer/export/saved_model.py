@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from keras_transformer import decoding
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
-from keras_transformer.files import expect_local, sync, sync_all
+from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.text_files import is_utf8
 from keras_transformer.translator import Translator
 
@@ -68,23 +67,21 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
             f"{output}: expected a folder that can be made: {error.strerror}"
         ) from error
     served = _ServedTranslator(translator)
-    # TensorFlow Serving ignores folders whose names are not numbers.
-    partial = output / f".partial-{os.getpid()}"
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        signatures = served.signatures()
-        tf.saved_model.save(served, str(partial), signatures=signatures)
-        _write_warmup_requests(partial / "assets.extra" / "tf_serving_warmup_requests", signatures)
-        sync_all(partial)
-        version = _as_next_version(partial)
-        sync(output)
+        # TensorFlow Serving ignores folders whose names are not numbers.
+        with partial_folder(output / "version") as partial:
+            signatures = served.signatures()
+            tf.saved_model.save(served, str(partial), signatures=signatures)
+            warm_up = partial / "assets.extra" / "tf_serving_warmup_requests"
+            _write_warmup_requests(warm_up, signatures)
+            sync_all(partial)
+            version = _as_next_version(partial)
+            sync(output)
         return version
     except tf.errors.OpError as error:
         # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
         reason = error.message.partition("\n")[0].rpartition("; ")[2]
         raise UserError(f"{output}: the model cannot be written: {reason}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _as_next_version(partial: Path) -> Path:

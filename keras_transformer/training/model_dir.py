@@ -16,7 +16,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import (
     expect_local,
     is_partial,
-    partial_path,
+    partial_folder,
     recover_folder,
     whole_file,
 )
@@ -195,20 +195,18 @@ class ModelDir:
         """
         self.check_new()
         path, is_new = self.path.absolute(), not self.path.exists()
-        partial = ModelDir(partial_path(path if is_new else path / path.name))
-        try:
+        with partial_folder(path if is_new else path / path.name) as folder:
+            partial = ModelDir(folder)
             partial.create(model.config, tokenizer, record_of_other(target_lang, command))
             partial.checkpoints.save(model, step=0)
             if is_new:
-                partial.path.rename(path)
+                folder.rename(path)
                 return
             for name in tokenizer_kinds():  # what an earlier attempt left
                 (path / name).unlink(missing_ok=True)
             # The folder stays: it may be a link, a mount or in a folder that only others write to.
-            for file in sorted(partial.path.iterdir(), key=partial._config.__eq__):
+            for file in sorted(folder.iterdir(), key=partial._config.__eq__):
                 file.rename(path / file.name)  # the configuration last: it makes it a model
-        finally:
-            shutil.rmtree(partial.path, ignore_errors=True)
 
     def load_config(self) -> TransformerConfig:
         """The model's configuration.
