@@ -1,5 +1,6 @@
 """A SavedModel gives the strings of its Translator, without the package and without Keras."""
 
+import errno
 import functools
 import json
 import os
@@ -396,11 +397,11 @@ def test_a_version_has_reached_the_disk_when_it_gets_its_number(
 
 def test_an_export_that_fails_leaves_nothing_behind(quick, translator, tmp_path, monkeypatch):
     def disk_is_full(*arguments):
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     first = export_saved_model(translator, tmp_path)
     monkeypatch.setattr(saved_model, "_write_warmup_requests", disk_is_full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UserError, match=r"the model cannot be written: No space left on device$"):
         export_saved_model(translator, tmp_path)
     assert list(tmp_path.iterdir()) == [first]
 

@@ -78,9 +78,11 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
             version = _as_next_version(partial)
             sync(output)
         return version
-    except tf.errors.OpError as error:
-        # "variables/variables.data-00000-of-00001; No space left on device", and more lines.
-        reason = error.message.partition("\n")[0].rpartition("; ")[2]
+    except (OSError, tf.errors.OpError) as error:
+        if isinstance(error, OSError):
+            reason = error.strerror
+        else:  # "variables/variables.data-00000-of-00001; No space left on device", and more lines
+            reason = error.message.partition("\n")[0].rpartition("; ")[2]
         raise UserError(f"{output}: the model cannot be written: {reason}") from error
 
 
