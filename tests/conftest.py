@@ -3,7 +3,6 @@
 import gc
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,7 @@ import pytest
 BROWSER_SECONDS = 120  # maximum wait for the page
 
 # Set before any test module is imported, since TensorFlow reads it at its first import.
-# XLA reports an error for each program that it finds in its cache; level 3 hides them.
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-
-
-def pytest_configure(config):
-    """Lets all processes of the tests share the programs that XLA compiles, until the end."""
-    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
-        folder = tempfile.mkdtemp(prefix="xla-")
-        config.add_cleanup(lambda: shutil.rmtree(folder))
-        flags = os.environ.get("TF_XLA_FLAGS", "")
-        os.environ["TF_XLA_FLAGS"] = f"{flags} --tf_xla_persistent_cache_directory={folder}".strip()
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -24,7 +24,6 @@ from model_dirs import contents_of
 
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.files import whole_folder
 from keras_transformer.training import ModelDir, parallel_parts, train
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.log import TrainingLog
@@ -339,12 +338,13 @@ def test_another_corpus_of_the_same_size_is_refused(undisturbed, monkeypatch):
 @pytest.mark.slow
 def test_a_full_disk_ends_training_with_one_line_and_no_half_checkpoint(tmp_path, monkeypatch):
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    create = ModelDir.create
 
-    def on_a_full_disk(*arguments, **options):
+    def create_and_fill_the_disk(*arguments):
+        create(*arguments)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))
-        return whole_folder(*arguments, **options)
 
-    monkeypatch.setattr("keras_transformer.training.checkpoints.whole_folder", on_a_full_disk)
+    monkeypatch.setattr(ModelDir, "create", create_and_fill_the_disk)
     try:
         with pytest.raises(UserError, match=r"step-\d+: the checkpoint cannot be written") as error:
             run(tmp_path / "run")
