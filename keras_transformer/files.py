@@ -28,13 +28,12 @@ def _begin(path):
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yields an empty folder beside `path` with a temporary name, and removes it at the end.
 
-    The folder is locked as long as this process lives. So the next call for `path` can tell a
-    folder that a killed process has left, which it removes, from one that is in use.
+    The folder is locked meanwhile, and a lock ends with its process. So the next call for `path`
+    can tell a folder that a killed process has left, which it removes, from one that is in use.
     """
-    if path.parent.is_dir():
-        for left in path.parent.glob(f".{glob.escape(_begin(path))}.*.partial/"):
-            with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                shutil.rmtree(left)
+    for left in path.parent.glob(f".{glob.escape(_begin(path))}.*.partial/"):
+        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(left)
     partial = path.with_name(f".{_begin(path)}.{secrets.token_hex(4)}.partial")
     with contextlib.ExitStack() as stack:
         while not partial.exists():  # the call of another process may remove it before the lock

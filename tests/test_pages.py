@@ -71,6 +71,7 @@ def test_the_python_of_a_page_runs(page, files, tmp_path, monkeypatch):
         again = kt.ModelDir("runs/en-de")
         assert len(kt.Translator(again.load_model(), again.load_tokenizer())(["Two dogs."])) == 1
     if page == "keras.md":
+        assert variables["tokenizer"].vocab_size == 340
         assert variables["rows"].shape == (1, 32)
         assert variables["model"](np.ones((2, 5), "int32")).shape == (2, 5, 280)
 

@@ -80,7 +80,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         return version
     except (OSError, tf.errors.OpError) as error:
         if isinstance(error, OSError):
-            reason = error.strerror
+            reason = error.strerror or error
         else:  # "variables/variables.data-00000-of-00001; No space left on device", and more lines
             reason = error.message.partition("\n")[0].rpartition("; ")[2]
         raise UserError(f"{output}: the model cannot be written: {reason}") from error
