@@ -11,6 +11,9 @@ BROWSER_SECONDS = 120  # maximum wait for the page
 
 # Set before any test module is imported, since TensorFlow reads it at its first import.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# XLA compiles in half the time when LLVM leaves its code as it is. The tests of the installed wheel
+# and of the tutorial run without this, as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -92,7 +92,8 @@ def run_on(backend, script, *arguments, devices=1):
         env={
             **os.environ,
             "KERAS_BACKEND": backend,
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
+            f"--xla_force_host_platform_device_count={devices}",
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
         },
         cwd=ROOT,

@@ -3,9 +3,10 @@
 import shutil
 import subprocess
 import sys
+from zipfile import ZipFile
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, users_environment
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,11 @@ def installed(tmp_path_factory):
 def run(installed, *arguments, stdin=b""):
     folder, bin_ = installed
     process = subprocess.run(
-        [bin_ / "keras-transformer", *arguments], cwd=folder, input=stdin, capture_output=True
+        [bin_ / "keras-transformer", *arguments],
+        cwd=folder,
+        env=users_environment(),
+        input=stdin,
+        capture_output=True,
     )
     assert process.returncode == 0, process.stderr.decode()
     assert process.stderr == b""
@@ -72,7 +77,12 @@ def test_only_what_is_imported_is_installed(installed):
     assert not optional & {path.name for path in packages.iterdir()}
 
 
-def test_types_are_public(installed):
-    _, bin_ = installed
-    [package] = (bin_.parent / "lib").glob("python3*/site-packages/keras_transformer")
-    assert {"py.typed", "__init__.pyi"} <= {path.name for path in package.iterdir()}
+def test_the_wheel_has_the_files_of_the_package_and_no_others(installed):
+    """Not those, for example, of a version that was built in this folder before."""
+    folder, _ = installed
+    [wheel] = folder.glob("*.whl")
+    found = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = (path for path in (ROOT / "keras_transformer").rglob("*") if path.is_file())
+    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    assert found == expected
+    assert {"keras_transformer/py.typed", "keras_transformer/__init__.pyi"} <= found  # its types
