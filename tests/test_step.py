@@ -449,11 +449,7 @@ def one_replica():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "num_microbatches", "jit_compile"),
-    [
-        (2, 2, 0),
-        pytest.param(4, 1, 0, marks=pytest.mark.slow),
-        pytest.param(2, 2, 1, marks=pytest.mark.slow),
-    ],
+    [(2, 2, 0), (4, 1, 0), (2, 2, 1)],
 )
 def test_replicas_make_the_updates_of_one(
     one_replica, tmp_path, replicas, num_microbatches, jit_compile
