@@ -189,6 +189,11 @@ class CTranslate2Translator:
             options.patience is not None,
             f"a number, such as 1, {with_ctranslate2} has no other rule to end a search",
         )
+        if self.max_source_length > _POSITIONS:
+            raise UserError(
+                f"max_source_length must be at most {_POSITIONS} {with_ctranslate2} ends there: "
+                f"found {self.max_source_length}"
+            )
         longest = options.longest(self.max_source_length)
         name = "extra_length" if options.max_length is None else "max_length"
         expected = (

@@ -1,5 +1,7 @@
 """The attention of every head, and alignments made from it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,6 +57,19 @@ def test_attention_maps_do_not_change_the_model(model):
     attention_maps(model, SOURCE, TARGET)
     np.testing.assert_array_equal(model(inputs), before)
     assert "attention_weights" not in vars(model.encoder.layers[0].self_attention)
+
+
+def test_threads_that_share_a_model_get_their_own_maps(model, maps):
+    def in_a_thread(index):
+        if index % 2:
+            model({"source_ids": SOURCE, "target_ids": TARGET})  # is not recorded
+            return maps
+        return attention_maps(model, SOURCE, TARGET)
+
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(in_a_thread, range(40)):
+            for one, expected in zip(found, maps, strict=True):
+                np.testing.assert_array_equal(np.array(one), np.array(expected))
 
 
 @pytest.fixture(scope="module")

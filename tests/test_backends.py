@@ -245,6 +245,7 @@ def test_search_does_not_need_a_top_k_that_keeps_the_order_of_equal_values(optio
 def results(model):
     """Results of search and of `fit`: arrays by name."""
     found = search(model, SOURCES, SearchOptions(beam_size=4, n_best=4, extra_length=5))
+    assert search(model, SOURCES[:0], SearchOptions(extra_length=2)).ids.shape == (0, 1, 9)
     model.compile(
         # A large epsilon: otherwise rounding errors in tiny gradients would move weights.
         keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-3),

@@ -557,11 +557,12 @@ def test_an_iteration_that_is_broken_off_is_not_an_epoch(corpus):
     assert_same(flat(next(iter(epochs))), batches.batch(0))
 
 
-def test_a_corpus_without_pairs_has_no_batches(tokenizer, tmp_path):
+def test_a_corpus_without_pairs_is_refused(tokenizer, tmp_path):
     (tmp_path / "empty").write_text("\n")
     corpus = Corpus.build(TextPairs(*[tmp_path / "empty"] * 2), tokenizer)
     for options in (PLAIN, DROPOUT):
-        assert list(Batches(corpus, **options).epoch()) == []
+        with pytest.raises(UserError, match=r"^expected a corpus with at least one pair, found no"):
+            Batches(corpus, **options)
 
 
 def test_files_without_a_usable_pair_are_refused(tokenizer, tmp_path):

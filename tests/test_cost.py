@@ -138,20 +138,25 @@ def test_the_report_has_count_time_and_estimate():
     ("field", "value"),
     [
         ("steps", 0),
+        ("tokens_per_batch", -100),
         ("devices", -1),
         ("seconds_per_step", 0.0),
         ("seconds_per_step", float("inf")),
         ("seconds_per_step", float("nan")),
         ("target_length", 0),
+        ("steps", 10**310),
+        ("tokens_per_batch", 10**310),
     ],
 )
 def test_numbers_that_make_no_report_are_refused(field, value):
     numbers = dict(steps=10, tokens_per_batch=100, source_length=5, target_length=5)
-    with pytest.raises(UserError, match=f"^{field} must be positive and finite: found {value}$"):
+    with pytest.raises(
+        UserError, match=f"^{field} must be positive and at most .*: found {value}$"
+    ):
         cost_report(small_model().config, **{**numbers, field: value})
 
 
-@pytest.mark.parametrize("tokens", [8, 0, -5, -100])
+@pytest.mark.parametrize("tokens", [8, 1])
 def test_a_batch_without_room_for_a_sentence_is_refused(tokens):
     with pytest.raises(UserError, match=f"room for a sentence of 9 tokens: found {tokens}"):
         cost_report(small_model().config, 10, tokens, 5, 9)

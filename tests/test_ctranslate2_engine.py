@@ -240,6 +240,11 @@ def test_options_without_an_equivalent_are_refused_in_one_line(options, message,
         translator.with_options(SearchOptions(**{**CTRANSLATE2_SEARCH, **options}))
 
 
+def test_a_source_that_is_longer_than_its_positions_is_refused(path):
+    with pytest.raises(UserError, match=r"^max_source_length must be at most 2048 .*: found 4096$"):
+        CTranslate2Translator(path, **LIMITED, max_source_length=4096)
+
+
 def test_the_length_penalty_may_have_any_formula_without_an_exponent(translator):
     options = SearchOptions(alpha=0.0, patience=1.0)
     assert translator.with_options(options).options == options

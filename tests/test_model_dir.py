@@ -308,6 +308,15 @@ def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path)
         ({"data": []}, "data: found []"),
         ({"commands": None}, "commands: found None"),
         ({"target_lang": 1}, "target_lang: found 1"),
+        ({"data": {"kept": 0}}, "data: found {'kept': 0}"),
+        (
+            {"data": {"kept": 1, "source_tokens": "2"}},
+            "data: found {'kept': 1, 'source_tokens': '2'}",
+        ),
+        ({"commands": [1]}, "commands: found [1]"),
+        ({"commands": ["train"], "starts": [{}]}, "starts: found [{}]"),
+        ({"commands": ["train"], "starts": [{"time": 1e300}]}, "starts: found [{'time': 1e+300}]"),
+        ({"starts": [{"time": 1.0}]}, "starts: found [{'time': 1.0}]"),  # of no command
     ],
 )
 def test_a_training_record_of_other_values_is_refused(tmp_path, changed, message):

@@ -383,6 +383,12 @@ def test_a_parser_shows_its_tree(opened):
     assert at == sorted(at) and len(at) == 5
 
 
+def test_a_tree_is_split_at_plain_blanks_alone(opened):
+    tree = "(S (NNS Dogs) (SYM \ufeff) (VBP bark) (. .))"
+    found = opened.evaluate("text => readTree(text).map(node => node.word)", tree)
+    assert [word for word in found if word] == words(parse_tree(tree))
+
+
 def test_two_models_are_compared_side_by_side(opened, translator):
     opened.get_by_role("button", name="Compare").click()
     opened.get_by_label("Model").nth(1).select_option("turned")

@@ -214,6 +214,23 @@ def test_no_sentences_give_no_translations():
     ).ids.shape == (0, 1, 5)
 
 
+@pytest.mark.parametrize("sample", [False, True])
+def test_prefixes_may_be_a_list(model, sample):
+    options = SearchOptions(extra_length=3, sample=sample)
+    prefixes = [[6], [5], [4], [3]]
+    found, expected = (
+        search(model, padded(SOURCES), options, prefix_ids=given, seed=1)
+        for given in (prefixes, np.array(prefixes, "int32"))
+    )
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    assert np.array(found.ids)[:, 0, 0].tolist() == [6, 5, 4, 3]
+
+
+def test_fewer_than_one_slot_is_refused():
+    with pytest.raises(UserError, match=r"^num_slots must be an integer of at least 1: found 0$"):
+        search(small_model(), padded(SOURCES), SearchOptions(), num_slots=0)
+
+
 @pytest.mark.parametrize(
     "options", [{"beam_size": 0}, {"alpha": -1.0}, {"n_best": 5}, {"n_best": 0}]
 )

@@ -11,6 +11,7 @@ import pytest
 from helpers import run_python
 from serving_world import SENTENCES, SOON, Doing, only_version, tiny_translator
 from starlette.testclient import TestClient
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
@@ -170,6 +171,12 @@ def test_unknown_models_and_versions_have_no_status(client):
     missing = 404, "Could not find version 7 of model en-de"
     assert error_of(client.get(f"{EN_DE}/versions/7")) == missing
     assert error_of(client.get(f"{EN_DE}:predict"))[0] == 400
+
+
+def test_a_model_that_is_yet_to_be_loaded_has_no_status(client, model, monkeypatch):
+    monkeypatch.setattr(model, "status", GetModelStatusResponse)
+    error = 404, "Could not find any versions of model en-de"
+    assert error_of(client.get(EN_DE)) == error
 
 
 HOSTILE = {

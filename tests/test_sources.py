@@ -208,6 +208,19 @@ def test_unknown_data_set_language_or_split_is_refused(folder):
         TfdsPairs(folder, "nope", "en", "de").check()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("README", b"", "README: expected only files named LANGUAGE.SPLIT.txt"),
+        ("en.train.txt", b"one\n\xff\nthree", "en.train.txt:2: expected UTF-8 text"),
+    ],
+)
+def test_a_file_that_a_folder_must_not_have_is_named(folder, name, content, message):
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        TfdsPairs(folder, "train", "en", "de")
+
+
 def test_folder_of_unequal_files_is_refused(folder):
     (folder / "en.train.txt").write_text("one")
     with pytest.raises(UserError, match="do not match"):

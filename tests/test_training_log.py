@@ -72,6 +72,15 @@ def test_what_a_killed_process_half_wrote_is_removed(tmp_path):
     assert len(tags(tmp_path)) == 8
 
 
+@pytest.mark.parametrize("line", ["{}", "[1]", "5", '{"step": null, "split": "train"}'])
+def test_a_line_that_is_none_of_its_own_is_removed(tmp_path, line):
+    write(tmp_path)
+    with open(tmp_path / "log.jsonl", "a") as file:
+        file.write(f"{line}\n")
+    TrainingLog(tmp_path, {"train": 300, "validation": 200})
+    assert [entry["step"] for entry in entries(tmp_path)] == [100, 200, 300, 100, 200]
+
+
 def test_the_name_of_its_folder_need_not_be_utf_8(tmp_path):
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     for step in (100, 200):

@@ -1,6 +1,7 @@
 """The attention weights of a whole model (paper, figures 3 to 5)."""
 
 import contextlib
+import threading
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -9,6 +10,8 @@ from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.model import Transformer
 
 Tensor = Any
+
+_RECORDING = threading.Lock()  # a layer is recorded for one caller at a time
 
 
 class AttentionMaps(NamedTuple):
@@ -43,7 +46,7 @@ def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
     """
     has_maps = model.config.layer_type == "attention"
     encoder, decoder = model.encoder.layers, model.decoder.layers
-    with contextlib.ExitStack() as stack:
+    with _RECORDING, contextlib.ExitStack() as stack:
 
         def recorded(attention: MultiHeadAttention):
             return stack.enter_context(_recorded(attention))
@@ -61,12 +64,14 @@ def attention_maps(model: Transformer, source_ids, target_ids) -> AttentionMaps:
 
 @contextlib.contextmanager
 def _recorded(attention):
-    """Records the attention weights that the layer computes, as a list."""
-    weights, compute = [], attention.attention_weights
+    """Records the attention weights that the layer computes in this thread, as a list."""
+    weights, compute, thread = [], attention.attention_weights, threading.get_ident()
 
     def compute_and_record(*args, **kwargs):
-        weights.append(compute(*args, **kwargs))
-        return weights[-1]
+        computed = compute(*args, **kwargs)
+        if threading.get_ident() == thread:  # others may translate with the model meanwhile
+            weights.append(computed)
+        return computed
 
     attention.attention_weights = compute_and_record
     try:

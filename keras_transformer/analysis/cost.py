@@ -1,12 +1,12 @@
 """The cost of training a model, in floating-point operations (paper, section 6.1 and Table 2)."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
+from keras_transformer.records import LARGEST_FLOAT
 
 # Sustained single-precision operations per second, as the paper assumes (footnote 5).
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
@@ -145,7 +145,7 @@ def cost_report(
         passes: number of times that a step runs its batch: 1, or 2 with R-Drop.
 
     Raises:
-        UserError: a number is not positive and finite, or a batch has no room for a sentence.
+        UserError: a number is not positive or is too large, or a batch has no room for a sentence.
 
     Example:
         >>> print(cost_report(TransformerConfig(), 100_000, 25_000, 25, 25, seconds_per_step=0.4))
@@ -157,14 +157,15 @@ def cost_report(
     rate = sustained_flops(hardware)
     numbers: dict[str, float | None] = {
         "steps": steps,
+        "tokens_per_batch": tokens_per_batch,
         "source_length": source_length,
         "target_length": target_length,
         "devices": devices,
         "seconds_per_step": seconds_per_step,
     }
     for name, value in numbers.items():
-        if value is not None and not 0 < value < math.inf:
-            raise UserError(f"{name} must be positive and finite: found {value}")
+        if value is not None and not 0 < value <= LARGEST_FLOAT:
+            raise UserError(f"{name} must be positive and at most {LARGEST_FLOAT}: found {value}")
     batch = tokens_per_batch // max(source_length, target_length)
     if batch < 1:
         raise UserError(

@@ -122,7 +122,7 @@ def given(name, default):
 
 
 def mean_lengths(data):
-    """Mean lengths of a model's training sentences; for an imported model, those of Table 2."""
-    if not data:
+    """Mean lengths of a model's training sentences; if they are not known, those of Table 2."""
+    if not data.keys() >= {"kept", "source_tokens", "target_tokens"}:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))

@@ -159,6 +159,8 @@ class Batches:
         expect_at_least(1, "batch_multiple", batch_multiple)
         expect_at_least(0, "seed", seed)
         expect_at_least(0, "bidirectional_steps", bidirectional_steps)
+        if not corpus.counts.kept:
+            raise UserError("expected a corpus with at least one pair, found none")
         of_task = {"translation": ("bpe_dropout", bpe_dropout)}
         of_task["parsing"] = ("word_dropout", word_dropout)
         for task, (name, share) in of_task.items():

@@ -6,8 +6,10 @@ import glob
 import hashlib
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
@@ -287,10 +289,27 @@ def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
         ) from error
     try:
         if os.path.isdir(name):
-            return tfds.folder_dataset.TranslateFolder(os.fspath(name))
+            return _folder_builder(Path(name))
         return tfds.builder(os.fspath(name))
     except ValueError as error:
         raise UserError(f"{name}: {_first_line(error)}") from error
+
+
+def _folder_builder(folder: Path) -> "tfds.core.DatasetBuilder":
+    """Makes TFDS's builder; names the file that it fails on, which TFDS does not."""
+    import tensorflow_datasets as tfds
+
+    files = sorted(folder.iterdir())
+    for path in files:
+        if not re.fullmatch(r"[^.]+\.[^.]+\.txt", path.name):
+            raise UserError(f"{path}: expected only files named LANGUAGE.SPLIT.txt in this folder")
+    try:
+        return tfds.folder_dataset.TranslateFolder(os.fspath(folder))
+    except UnicodeDecodeError:
+        for path in files:
+            for _ in read_lines(path):  # raises
+                pass
+        raise
 
 
 def _first_line(error: Exception) -> str:

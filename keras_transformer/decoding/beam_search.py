@@ -111,6 +111,7 @@ def beam_search(
     """
     beam_size, n_best = options.beam_size, options.n_best
     start_ids = ops.cast(start_ids, "int32")
+    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch_size = ops.shape(start_ids)[0]
 

@@ -91,6 +91,7 @@ def sample(
         TensorShape([1, 1, 20])
     """
     start_ids = ops.cast(start_ids, "int32")
+    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)

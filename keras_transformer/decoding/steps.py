@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from keras import ops, tree
 
 from keras_transformer.backend.shapes import reshape
+from keras_transformer.errors import expect_at_least
 
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
@@ -98,6 +99,8 @@ def step_by_step(
     Returns:
         `hypotheses` after the last step of each sentence.
     """
+    if num_slots is not None and not ops.is_tensor(num_slots):
+        expect_at_least(1, "num_slots", num_slots)
     batch_size = ops.shape(hypotheses.done)[0]
     has_shape = isinstance(batch_size, int) or isinstance(buffer_length, int)
     loop = _LoopOfFewShapes if has_shape else _LoopOfAnyShape
@@ -301,7 +304,9 @@ class _LoopOfFewShapes(_Loop):
 
 
 def _is_open(done):
-    return ops.any(ops.logical_not(ops.reshape(done, (ops.shape(done)[0], -1))), axis=1)
+    """The sentences (batch,) of which `done`, (batch,) or (batch, beams), is not all true."""
+    not_done = ops.logical_not(done)
+    return not_done if len(done.shape) == 1 else ops.any(not_done, axis=1)
 
 
 def _count(is_one):

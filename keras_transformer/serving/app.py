@@ -71,9 +71,10 @@ def create_app(
 
     async def status(request: Request) -> Response:
         name, asked = request.path_params["name"], request.path_params.get("version")
-        if name not in server.models:
+        model = server.models.get(name)
+        versions = model.status().model_version_status if model else []
+        if not versions:  # of no model, or of one that is yet to be loaded
             raise HTTPException(404, f"Could not find any versions of model {name}")
-        versions = server.models[name].status().model_version_status
         chosen = [one for one in versions if asked in (None, one.version)]
         if not chosen:
             raise HTTPException(404, f"Could not find version {asked} of model {name}")

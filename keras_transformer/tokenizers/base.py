@@ -159,6 +159,6 @@ def naming(path):
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: expected a vocabulary file: {error.strerror}") from error
+        raise UserError(f"{path}: expected a vocabulary file: {error.strerror or error}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error

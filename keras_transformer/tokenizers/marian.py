@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,8 +17,12 @@ PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 _LANGUAGE = r"^(>>[^<>\s]+<<)?\C*$"  # `\C` is any byte, also one that is not UTF-8
 _SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
 
-# What reading a damaged zip file of JSON raises; unknown compression is a RuntimeError.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError)
+# What reading a damaged zip file of JSON raises; for other compression than its own, it raises
+# RuntimeError, OSError or LZMAError.
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError),
+    *(EOFError, KeyError, RuntimeError, ValueError),
+)
 
 
 class MarianTokenizer(Tokenizer):

@@ -145,7 +145,7 @@ def _cut_lines(path, last):
         try:
             entry = json.loads(line)
             return line.endswith(b"\n") and entry["step"] <= last.get(entry["split"], -1)
-        except ValueError:  # a partial line, as after a power failure
+        except (ValueError, KeyError, TypeError):  # a partial line, as after a power failure
             return False
 
     kept = [line for line in lines if is_kept(line)]

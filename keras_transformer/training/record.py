@@ -1,6 +1,7 @@
 """The record of a run, training.json: its options, its data, and each command that trained it."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 from keras_transformer.errors import UserError
@@ -17,6 +18,27 @@ _FIELDS = {
     "target_lang": str | None,
     "commands": list,
     "starts": list,
+}
+_COUNTS = {"kept", "source_tokens", "target_tokens"}
+_LAST_TIME = 253_402_300_800  # the end of the year 9999, as the report shows no later one
+
+
+def _is_start(start):
+    if not isinstance(start, dict) or not isinstance(time := start.get("time"), int | float):
+        return False
+    return math.isfinite(time) and 0 <= time < _LAST_TIME
+
+
+_CHECKS = {
+    "data": lambda record: all(
+        isinstance(count, int) and count > 0
+        for name, count in record["data"].items()
+        if name in _COUNTS
+    ),
+    "commands": lambda record: all(isinstance(one, str) for one in record["commands"]),
+    "starts": lambda record: (
+        all(map(_is_start, record["starts"])) and len(record["starts"]) <= len(record["commands"])
+    ),
 }
 
 
@@ -37,6 +59,9 @@ def read_record(text: str, path: Path) -> dict:
         raise UserError(f"{path}: expected the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():
         if not isinstance(record[name], kind):
+            raise UserError(f"{path}: {name}: found {record[name]!r}")
+    for name, holds in _CHECKS.items():
+        if not holds(record):
             raise UserError(f"{path}: {name}: found {record[name]!r}")
     record = _with_linearization(record)
     known = {field.name for field in dataclasses.fields(TrainingOptions)}

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import STRATEGIES
+from keras_transformer.text_files import parse_json
 
 
 def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distribute.Strategy:
@@ -196,10 +197,7 @@ def _cluster_resolver(tf_config):
         if not holds:
             raise UserError(f"TF_CONFIG: expected {expected}: found {tf_config}")
 
-    try:
-        settings = json.loads(tf_config)
-    except json.JSONDecodeError as error:
-        raise UserError(f"TF_CONFIG: expected JSON: {error}: found {tf_config}") from None
+    settings = parse_json(tf_config, "TF_CONFIG")
     expect(
         isinstance(settings, dict) and settings.keys() == {"cluster", "task"},
         'an object with the fields "cluster" and "task"',

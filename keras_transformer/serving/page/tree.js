@@ -5,7 +5,7 @@
 // Nodes come parents first, each with its depth; those of words have `word` and no children.
 function readTree(text) {
   const nodes = [], open = [];
-  for (const token of text.match(/[()]|[^\s()]+/g) ?? []) {
+  for (const token of text.match(/[()]|[^ ()]+/g) ?? []) {
     const node = open.at(-1);
     if (token === "(") {
       const child = { label: "", word: null, depth: open.length, children: [] };
