@@ -11,8 +11,8 @@ help: ## print these targets
 install: .venv/installed ## make .venv with the package and all it needs
 
 .venv/installed: requirements.txt requirements-test.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo 'expected Python 3.11 or later, found' "$$($(PYTHON) --version 2>&1)": \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+	  echo 'expected Python 3.11, 3.12 or 3.13, found' "$$($(PYTHON) --version 2>&1)": \
 	    'name another one with `make PYTHON=/path/to/python install`' >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { \
 	  echo 'cannot make .venv: Python lacks venv or ensurepip;' \

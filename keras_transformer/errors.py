@@ -11,6 +11,12 @@ class UserError(ValueError):
     """
 
 
+def not_installed(library: str, extra: str, error: ImportError) -> UserError:
+    """The error of a library that comes with an extra of this package, which is on no registry."""
+    install = f"pip install '.[{extra}]' in a checkout of keras-transformer"
+    return UserError(f"{library} cannot be imported ({error}): {install}")
+
+
 def expect_at_least(least: int, name: str, value: int) -> None:
     """Raises `UserError` unless an argument is an integer and at least `least`."""
     if not isinstance(value, numbers.Integral) or value < least:

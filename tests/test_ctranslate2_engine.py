@@ -514,4 +514,4 @@ def test_without_ctranslate2_one_line_says_how_to_install_it(path):
     process = subprocess.run(command, cwd=ROOT, input=STDIN, capture_output=True, timeout=600)
     assert process.returncode == 2
     [line] = process.stderr.decode().splitlines()
-    assert line.endswith("pip install 'keras-transformer[ctranslate2]'")
+    assert line.endswith("pip install '.[ctranslate2]' in a checkout of keras-transformer")

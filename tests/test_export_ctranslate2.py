@@ -410,5 +410,5 @@ def test_without_ctranslate2_the_command_line_says_how_to_install_it(options, tm
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert process.returncode == 2
     [line] = process.stderr.splitlines()
-    assert line.endswith("pip install 'keras-transformer[ctranslate2]'")
+    assert line.endswith("pip install '.[ctranslate2]' in a checkout of keras-transformer")
     assert not list(tmp_path.iterdir())

@@ -139,4 +139,4 @@ except kt.UserError as error:
     print(error)
 """
     output = run_python(script, tmp_path / "vocabulary.model")
-    assert "pip install 'keras-transformer[keras-nlp]'" in output and output.count("\n") == 1
+    assert "pip install '.[keras-nlp]'" in output and output.count("\n") == 1

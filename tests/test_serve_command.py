@@ -84,7 +84,7 @@ def test_what_is_not_installed_is_named(runs, monkeypatch):
     monkeypatch.delattr(keras_transformer.serving, "run")
     monkeypatch.setitem(sys.modules, "keras_transformer.serving.http", None)
     message = refused("serve", model_dir=runs / "en-de")
-    assert message.endswith("pip install 'keras-transformer[serve]'")
+    assert message.endswith("pip install '.[serve]' in a checkout of keras-transformer")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -195,7 +195,9 @@ def test_a_data_set_that_is_not_downloaded_is_not_counted(tmp_path):
 
 def test_without_tfds_the_error_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(UserError, match=r"pip install 'keras-transformer\[datasets\]'$"):
+    with pytest.raises(
+        UserError, match=r"pip install '\.\[datasets\]' in a checkout of keras-transformer$"
+    ):
         TfdsPairs(folder, "train", "en", "de")
 
 

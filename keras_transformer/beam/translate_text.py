@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.beam.saved_model import LoadedModel, find_saved_model
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, not_installed
 from keras_transformer.records import LARGEST
 
 try:
@@ -15,9 +15,7 @@ try:
     from apache_beam.metrics import Metrics
     from apache_beam.utils.shared import Shared
 except ImportError as error:
-    raise UserError(
-        f"Apache Beam cannot be imported ({error}): pip install 'keras-transformer[beam]'"
-    ) from error
+    raise not_installed("Apache Beam", "beam", error) from error
 
 COUNTERS = ("lines", "tokens", "failures")
 

@@ -30,7 +30,7 @@ from keras_transformer.cli.translator_flags import (
     share_cores_among_workers,
     uses_ctranslate2,
 )
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, not_installed
 from keras_transformer.options import SearchOptions, ServingOptions
 
 _OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile", "engine")
@@ -81,9 +81,7 @@ def main():
     try:
         from keras_transformer.serving import logs, middleware, run, sources
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"the server cannot be imported ({error}): pip install 'keras-transformer[serve]'"
-        ) from None
+        raise not_installed("the server", "serve", error) from None
     share_cores_among_workers()
     quiet.find_devices()
     for name, paths in named_paths(sources):

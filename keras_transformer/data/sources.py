@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.data.builtin import builtin_pairs
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, not_installed
 from keras_transformer.text_files import (
     is_utf8,
     open_binary,
@@ -284,9 +284,7 @@ def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
     try:
         import tensorflow_datasets as tfds  # takes seconds to import, and few need it
     except ImportError as error:
-        raise UserError(
-            f"TFDS cannot be imported ({error}): pip install 'keras-transformer[datasets]'"
-        ) from error
+        raise not_installed("TFDS", "datasets", error) from error
     try:
         if os.path.isdir(name):
             return _folder_builder(Path(name))

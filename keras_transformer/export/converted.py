@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 
 import keras_transformer as kt
 from keras_transformer.backend.cores import number_of_cores
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
 from keras_transformer.files import recover_folder, remove_folder
 
 try:
     import ctranslate2
 except ImportError as error:
-    raise UserError(
-        f"CTranslate2 cannot be imported ({error}): pip install 'keras-transformer[ctranslate2]'"
-    ) from error
+    raise not_installed("CTranslate2", "ctranslate2", error) from error
 
 if TYPE_CHECKING:
     from keras_transformer.training.model_dir import ModelDir

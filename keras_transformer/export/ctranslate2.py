@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, not_installed
 from keras_transformer.files import whole_folder
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizers import Tokenizer
@@ -17,9 +17,7 @@ try:
     from ctranslate2.specs.common_spec import Activation, LinearSpec
     from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 except ImportError as error:
-    raise UserError(
-        f"CTranslate2 cannot be imported ({error}): pip install 'keras-transformer[ctranslate2]'"
-    ) from error
+    raise not_installed("CTranslate2", "ctranslate2", error) from error
 
 _ACTIVATIONS = {
     "relu": Activation.RELU,

@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from keras_transformer.errors import UserError, expect_at_least
+from keras_transformer.errors import UserError, expect_at_least, not_installed
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list, each, utf_8
 from keras_transformer.text_files import read_lines
@@ -112,8 +112,7 @@ class SubwordTokenizer(Tokenizer):
         try:
             import keras_nlp  # takes seconds to import, and few need it
         except ImportError as error:
-            extra = "pip install 'keras-transformer[keras-nlp]'"
-            raise UserError(f"keras-nlp cannot be imported ({error}): {extra}") from error
+            raise not_installed("keras-nlp", "keras-nlp", error) from error
         return keras_nlp.tokenizers.SentencePieceTokenizer(proto=self.model, **options)
 
     @staticmethod
