@@ -102,6 +102,8 @@ def step_by_step(
     if num_slots is not None and not ops.is_tensor(num_slots):
         expect_at_least(1, "num_slots", num_slots)
     batch_size = ops.shape(hypotheses.done)[0]
+    if isinstance(batch_size, int) and batch_size == 0:
+        return hypotheses
     has_shape = isinstance(batch_size, int) or isinstance(buffer_length, int)
     loop = _LoopOfFewShapes if has_shape else _LoopOfAnyShape
     return loop(steps, step, decoder_state, hypotheses, buffer_length, num_slots).run(hypotheses)
@@ -363,6 +365,8 @@ def sizes_up_to(length: Tensor) -> list:
 def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
     """Takes along axis 1, per sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
     batch_size, n, *rest = ops.shape(x)
+    if isinstance(batch_size, int) and batch_size == 0:  # `ops.take` of JAX would have fewer axes
+        return ops.zeros((0, ops.shape(indices)[1], *rest), x.dtype)
     rows = reshape(x, (batch_size * n, *rest))
     return ops.take(rows, indices + n * ops.arange(batch_size, dtype="int32")[:, None], axis=0)
 

@@ -120,9 +120,9 @@ class SelfAttention(MultiHeadAttention):
             "keys": write(cache["keys"], ops.swapaxes(keys, 2, 3), position),
             "values": write(cache["values"], reshape(values, row), position),
         }
-        entries = ops.shape(cache["keys"])[3] * beam_size
-        keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, entries))
-        values = ops.reshape(cache["values"], (batch, self.num_heads, entries, self.d_v))
+        # keys (batch, num_heads, d_k, size * beam_size), values (..., size * beam_size, d_v)
+        keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))
+        values = ops.reshape(cache["values"], (batch, self.num_heads, -1, self.d_v))
         queries = self.queries(x, positions)
         return self.attend(queries, ops.swapaxes(keys, 2, 3), values, visible), cache
 
