@@ -266,6 +266,27 @@ def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tm
     assert found == "float32 channels_last tensorflow\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("visible", [None, "0", "", "-1"])
+def test_a_gpu_without_its_libraries_is_named_once(visible, tmp_path):
+    (tmp_path / "nvidia0").touch()
+    script = (
+        "from keras_transformer.cli import quiet\n"
+        f"quiet._GPU_FILES = {str(tmp_path)!r} + '/nvidia[0-9]*'\n"
+        "import tensorflow as tf\n"
+        "tf.config.list_physical_devices = lambda kind=None: []\n"
+        "quiet.import_tensorflow()"
+    )
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        env["CUDA_VISIBLE_DEVICES"] = visible
+    command = [sys.executable, "-c", script]
+    process = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    expected = "pip install 'tensorflow[and-cuda]==2."
+    assert process.stderr.count(expected) == (visible in (None, "0"))
+
+
 def test_the_version_stands_in_one_place():
     process = run_process("--version")
     assert process.stdout.decode() == f"keras-transformer {kt.__version__}\n"
