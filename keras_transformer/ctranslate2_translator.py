@@ -75,6 +75,11 @@ class CTranslate2Translator:
         config = self.model_dir.load_config()
         if config.positions == "learned":
             max_source_length = min(max_source_length, config.max_positions)
+        if max_source_length > _POSITIONS:
+            raise UserError(
+                f"max_source_length must be at most {_POSITIONS} with CTranslate2, "
+                f"which ends there: found {max_source_length}"
+            )
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
         self.options = self._checked(dataclasses.replace(options, **search_options))
@@ -189,11 +194,6 @@ class CTranslate2Translator:
             options.patience is not None,
             f"a number, such as 1, {with_ctranslate2} has no other rule to end a search",
         )
-        if self.max_source_length > _POSITIONS:
-            raise UserError(
-                f"max_source_length must be at most {_POSITIONS} {with_ctranslate2} ends there: "
-                f"found {self.max_source_length}"
-            )
         longest = options.longest(self.max_source_length)
         name = "extra_length" if options.max_length is None else "max_length"
         expected = (

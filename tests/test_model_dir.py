@@ -316,6 +316,14 @@ def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path)
         ({"commands": [1]}, "commands: found [1]"),
         ({"commands": ["train"], "starts": [{}]}, "starts: found [{}]"),
         ({"commands": ["train"], "starts": [{"time": 1e300}]}, "starts: found [{'time': 1e+300}]"),
+        (
+            {"commands": ["train"], "starts": [{"time": float("nan")}]},
+            "starts: found [{'time': nan}]",
+        ),
+        (
+            {"commands": ["train"], "starts": [{"time": 10**400}]},
+            f"starts: found [{{'time': {10**400}}}]",
+        ),
         ({"starts": [{"time": 1.0}]}, "starts: found [{'time': 1.0}]"),  # of no command
     ],
 )
