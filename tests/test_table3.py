@@ -1,6 +1,7 @@
 """The benchmark of Table 3: each row is trained once, and compared with the paper."""
 
 import json
+import math
 import runpy
 
 import pytest
@@ -25,9 +26,9 @@ def table3():
     return module
 
 
-def figures(perplexities):
+def figures(perplexities, seed=1):
     return {
-        row: {"perplexity": perplexity, "bleu": 20.0, "parameters": 1.5}
+        (row, seed): {"perplexity": perplexity, "bleu": 20.0, "parameters": 1.5}
         for row, perplexity in perplexities.items()
     }
 
@@ -43,29 +44,64 @@ def test_every_row_is_a_preset(table3):
 def test_the_papers_own_figures_bear_out_its_conclusions(table3):
     results = figures({row: values.perplexity for row, values in table3["PUBLISHED"].items()})
     lines = table3["conclusions"](results).splitlines()
-    assert len(lines) == len(table3["CONCLUSIONS"]) + 1
-    assert all(line.startswith("holds ") for line in lines)
+    assert len(lines) == len(table3["CONCLUSIONS"]) + 2
+    assert all(line.startswith("holds ") for line in lines[:-1])
+    assert lines[-1] == "One seed of each row: what chance accounts for is not known"
 
 
 def test_conclusions_follow_from_the_figures(table3):
     results = figures({"base": 5.0, "A-h1": 4.9, "A-h32": 5.0, "E-learned": 5.11, "C-N2": 6})
-    answers = [line.split()[0] for line in table3["conclusions"](results).splitlines()]
-    assert answers == ["fails", "fails", *"-------", "fails"]
-    results["E-learned"]["perplexity"] = 4.91
+    answers = [line.split()[0] for line in table3["conclusions"](results).splitlines()[:-1]]
+    assert answers == ["fails", "chance", *"-------", "fails"]
+    results["E-learned", 1]["perplexity"] = 4.91
     lines = table3["conclusions"](results).splitlines()
-    assert lines[-1] == (
+    assert lines[-2] == (
         "holds   learned positions equal sinusoids, within 2%: "
         "base 5.00 (20.0), E-learned 4.91 (20.0)"
     )
     assert lines[3] == "-       more layers are better: C-N8, C-N4 not trained"
 
 
+def test_a_difference_that_seeds_account_for_is_chance(table3):
+    base = {1: 10.0 * 1.02, 2: 10.0 / 1.02, 3: 10.0}
+    results = {}
+    for seed, perplexity in base.items():  # log 1.02 is the standard deviation of the losses
+        results |= figures({"base": perplexity, "A-h32": perplexity * 1.03}, seed)
+    # The standard error of a difference is log 1.02 * sqrt(1/3 + 1/3), and sqrt(1/3 + 1) for the
+    # rows of one seed: 2 of them are factors of 1.0329 and 1.0468.
+    results |= figures({"A-h1": 10.46, "D-drop0.0": 10.48, "E-learned": 10.46})
+    lines = table3["conclusions"](results).splitlines()
+    answers = {line.split(maxsplit=1)[1].split(":")[0]: line.split()[0] for line in lines}
+    assert answers["one head is worse than eight"] == "chance"
+    assert answers["so are too many"] == "chance"
+    assert answers["dropout helps"] == "holds"
+    assert answers["learned positions equal sinusoids, within 2%"] == "chance"
+    for seed, perplexity in base.items():
+        results |= figures({"A-h32": perplexity / 1.034}, seed)
+    assert "fails   so are too many" in table3["conclusions"](results)
+
+
 def test_the_table_has_published_figures_beside_ours(table3):
-    lines = table3["table"](figures({"C-N2": 7.25})).splitlines()
+    results = figures({"C-N2": 7.25}) | figures({"base": 5.0}) | figures({"base": 7.0}, seed=2)
+    lines = table3["table"](results).splitlines()
     assert len(lines) == 22
-    [row] = [line for line in lines if line.startswith("C-N2")]
-    assert row.split() == ["C-N2", "6.11", "23.7", "36", "7.25", "20.00", "1.500"]
-    assert lines[-1].split() == ["big", "4.33", "26.4", "213", "-", "-", "-"]
+    base, deep, big = (
+        line for line in lines if line.startswith(("base ", "C-N2 ", "big ")) and "." in line
+    )
+    assert base.split()[4:] == ["6.00", "±", "1.41", "20.00", "±", "0.00", "1.500", "2"]
+    assert deep.split() == ["C-N2", "6.11", "23.7", "36", "7.25", "20.00", "1.500", "1"]
+    assert big.split() == ["big", "4.33", "26.4", "213", "-", "-", "-", "-"]
+
+
+def test_the_plot_shows_every_seed_beside_the_paper(table3):
+    results = figures({"base": 5.0, "C-N2": 7.5}) | figures({"base": 5.0}, seed=2)
+    [axes] = table3["plot"](results).axes
+    _, seeds, means, published = axes.lines
+    assert list(seeds.get_xdata()) == pytest.approx([0, 0, math.log(1.5)])
+    assert list(seeds.get_ydata()) == [0, 0, 1]
+    assert list(means.get_xdata()) == pytest.approx([0, math.log(1.5)])
+    assert list(published.get_xdata()) == pytest.approx([0, math.log(6.11 / 4.92)])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "C-N2"]
 
 
 @pytest.fixture
@@ -90,7 +126,7 @@ def test_a_row_is_trained_once(options, capsys):
     assert "2 steps of 256 tokens" in printed
     results = options["output"] / "results.jsonl"
     [result] = map(json.loads, results.read_text().splitlines())
-    config = ModelDir(options["output"] / "C-N2").load_config()
+    config = ModelDir(options["output"] / "C-N2-1").load_config()
     assert (config.d_model, config.d_ff, config.d_k, config.d_v) == (32, 128, 4, 4)
     assert (config.num_heads, config.num_encoder_layers) == (8, 2)
     [row] = [line for line in printed.splitlines() if line.startswith("C-N2  ")]
@@ -99,6 +135,7 @@ def test_a_row_is_trained_once(options, capsys):
     run(SCRIPT, **options, rows="C-N2")
     again = capsys.readouterr().out
     assert again.strip() in printed  # only the table
+    assert (options["output"] / "table3.png").read_bytes().startswith(b"\x89PNG")
     assert results.read_bytes() == before
     message = refused(SCRIPT, **{**options, "steps": 3}, rows="C-N2,C-N4")
     assert (
@@ -110,6 +147,8 @@ def test_a_row_is_trained_once(options, capsys):
     ("wrong", "message"),
     [
         ({"rows": "base,F"}, "--rows: expected some of base,A-h1,"),
+        ({"seeds": "1,two"}, "--seeds: expected numbers such as 1,2,3, found 'two'"),
+        ({"seeds": "1,-1"}, "seed must be in [0, 2^32): found -1"),
         ({"width_scale": 0.01}, "--width_scale: expected whole widths, found d_model=5.12 of base"),
         ({"width_scale": 0.0}, "d_model must be at least 1: found 0"),
         ({"steps": 0}, "steps must be at least 1: found 0"),
