@@ -64,8 +64,9 @@ class TransformerConfig(Record):
     positions: str = field(
         "sinusoidal",
         "position encoding: sinusoidal, as in the paper; sinusoidal_split, with all sines "
-        "before all cosines; learned, a table; rotary, which rotates queries and keys",
-        ("sinusoidal", "sinusoidal_split", "learned", "rotary"),
+        "before all cosines; learned, a table; rotary, which rotates queries and keys; "
+        "sinusoidal_rotary, both",
+        ("sinusoidal", "sinusoidal_split", "learned", "rotary", "sinusoidal_rotary"),
     )
     max_positions: int = field(
         1024, "number of learned positions; other position encodings have no limit", largest=2**24
@@ -128,14 +129,19 @@ class TransformerConfig(Record):
             size = "vocab_size" if self.target_vocab_size is None else "target_vocab_size"
             self.expect(name, in_vocabulary, f"an id below {size}={self.output_vocab_size}")
         self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
-        if self.positions in ("sinusoidal", "sinusoidal_split"):
+        if self.positions.startswith("sinusoidal"):
             self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
-        if self.positions == "rotary":
-            self.expect("d_k", self.d_k % 2 == 0, "even where positions is rotary")
+        if self.rotary:
+            self.expect("d_k", self.d_k % 2 == 0, f"even where positions is {self.positions}")
             has_attention = self.layer_type in ("attention", "restricted")
             self.expect(
                 "layer_type", has_attention, "attention or restricted with rotary positions"
             )
+
+    @property
+    def rotary(self) -> bool:
+        """Whether self-attention rotates queries and keys by their position."""
+        return self.positions in ("rotary", "sinusoidal_rotary")
 
     @property
     def output_vocab_size(self) -> int:

@@ -99,7 +99,7 @@ class Transformer(keras.Model):
         self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
         fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
         block = {name: getattr(config, name) for name in fields}
-        block.update(rotary=config.positions == "rotary", dtype=self.dtype_policy)
+        block.update(rotary=config.rotary, dtype=self.dtype_policy)
         self.encoder = Encoder(config.num_encoder_layers, **block, name="encoder")
         self.decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
         self.output_projection = (
@@ -125,14 +125,15 @@ class Transformer(keras.Model):
         )
 
     def _positions(self, name):
-        """Creates the layer that adds positions to embeddings; None for rotary positions."""
+        """Creates the layer that adds positions to embeddings; None if none are added."""
         config, options = self.config, {"dtype": self.dtype_policy, "name": name}
         match config.positions:
             case "learned":
                 return LearnedPositions(config.d_model, config.max_positions, **options)
             case "rotary":
                 return None
-        return PositionalEncoding(config.d_model, config.positions == "sinusoidal", **options)
+        interleave = config.positions != "sinusoidal_split"
+        return PositionalEncoding(config.d_model, interleave, **options)
 
     fit = _without_class_weight(keras.Model.fit)
     train_on_batch = _without_class_weight(keras.Model.train_on_batch)

@@ -60,9 +60,8 @@ class NumpyTransformer:
         for position in range(len(ids)):
             for i in range(pairs):
                 angle = position / 10000 ** (2 * i / self.config.d_model)
-                sine, cosine = (
-                    (2 * i, 2 * i + 1) if self.config.positions == "sinusoidal" else (i, pairs + i)
-                )
+                is_split = self.config.positions == "sinusoidal_split"
+                sine, cosine = (i, pairs + i) if is_split else (2 * i, 2 * i + 1)
                 x[position, sine] += np.sin(angle)
                 x[position, cosine] += np.cos(angle)
         return x
@@ -113,7 +112,8 @@ class NumpyTransformer:
             queries = self.project(f"{path}/query", x)[:, h * d_k : (h + 1) * d_k]
             keys = self.project(f"{path}/key", attended)[:, h * d_k : (h + 1) * d_k]
             values = self.project(f"{path}/value", attended)[:, h * d_v : (h + 1) * d_v]
-            if self.config.positions == "rotary" and path.endswith("self_attention"):
+            is_rotary = self.config.positions in ("rotary", "sinusoidal_rotary")
+            if is_rotary and path.endswith("self_attention"):
                 queries, keys = rotated(queries), rotated(keys)
             scores = np.where(may_look, queries @ keys.T / np.sqrt(d_k), -np.inf)
             weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -155,9 +155,10 @@ def test_layers_that_ctranslate2_lacks_are_refused(fields, tokenizer, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
-def test_positions_that_are_added_to_no_embedding_are_refused(tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE, positions="rotary")
-    with pytest.raises(UserError, match=r"added to embeddings: found positions=rotary$"):
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal_rotary"])
+def test_positions_that_rotate_are_refused(positions, tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE, positions=positions)
+    with pytest.raises(UserError, match=rf"added to embeddings: found positions={positions}$"):
         export_ctranslate2(model, tokenizer, tmp_path / "export")
     assert not (tmp_path / "export").exists()
 

@@ -30,7 +30,7 @@ class Ramp(keras.layers.Layer):
 # Two more choices; each edit is a place that "How to add ..." names.
 EDITS = {
     "config.py": [
-        ('"learned", "rotary"),', '"learned", "rotary", "ramp"),'),
+        ('"sinusoidal_rotary"),', '"sinusoidal_rotary", "ramp"),'),
         ('("relu", "gelu", "swish")', '("relu", "gelu", "swish", "tanh")'),
     ],
     "layers/positional_encoding.py": [("", RAMP)],

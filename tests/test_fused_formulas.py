@@ -10,8 +10,10 @@ from keras_transformer.backend.fused_attention import fused_attention_weights
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
 from keras_transformer.backend.fused_normalization import fused_normalized
+from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.layers.attention import attention_weights, scaled_dot_product_attention
 from keras_transformer.layers.normalization import normalized
+from keras_transformer.layers.positional_encoding import rotated
 from keras_transformer.losses import smoothed_cross_entropy
 
 # The rounding of one result, relative to the largest.
@@ -112,6 +114,12 @@ def test_normalization(dtype):
         [3 * rng.normal(size=(2, 5, 12)) + 1],
         dtype,
     )
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_rotation(dtype):
+    queries = 3 * rng.normal(size=(2, 3, 7, 10))
+    assert_equal_with_gradients(fused_rotated, rotated, [queries], dtype)
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)

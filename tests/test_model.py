@@ -36,6 +36,7 @@ VARIANTS = {
     "swish": {"activation": "swish"},
     "gelu": {"activation": "gelu"},
     "rotary positions": {"positions": "rotary", "num_heads": 2, "d_k": 6, "d_v": 5},
+    "sinusoids and rotary positions": {"positions": "sinusoidal_rotary", "num_heads": 2},
     "sines first": {"positions": "sinusoidal_split"},
     "embeddings as they are": {"scale_embeddings": False},
 }

@@ -104,9 +104,9 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
             f"CTranslate2 has no activation {config.activation}: "
             f"expected {', '.join(others)} or {last}"
         )
-    if model.source_positions is None:
+    if config.rotary:
         raise UserError(
-            "the export to CTranslate2 takes positions that are added to embeddings: "
+            "the export to CTranslate2 takes positions that are only added to embeddings: "
             f"found positions={config.positions}"
         )
     spec = TransformerSpec.from_config(

@@ -76,9 +76,9 @@ class RestrictedSelfAttention(SelfAttention):
         # The real keys of each neighbourhood: (batch * blocks, 1, 1, neighbourhood)
         real = ops.swapaxes(ops.broadcast_to(attention_mask, (batch, 1, 1, length)), 2, 3)
         real = ops.swapaxes(_neighbourhoods(real, size, blocks, before, after), 2, 3)
-        keys, values = self.keys_and_values(x)
+        keys, values = self.keys_and_values(x, training=training)
         context = self.attend(
-            _neighbourhoods(self.queries(x), size, blocks),
+            _neighbourhoods(self.queries(x, training=training), size, blocks),
             _neighbourhoods(keys, size, blocks, before, after),
             _neighbourhoods(values, size, blocks, before, after),
             real & self._band(size),

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.backend.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
@@ -67,24 +68,30 @@ class SelfAttention(MultiHeadAttention):
         if self.causal:
             past = causal_mask(ops.shape(x)[1])
             mask = past if mask is None else past & mask
-        keys, values = self.keys_and_values(x)
-        return self.attend(self.queries(x), keys, values, mask, training)
+        keys, values = self.keys_and_values(x, training=training)
+        return self.attend(self.queries(x, training=training), keys, values, mask, training)
 
-    def queries(self, query, positions=None):
+    def queries(self, query, positions=None, training=None):
         """Projects to queries (batch, num_heads, length, d_k), rotated if `rotary`.
 
         Args:
             query: (batch, length, d_model).
             positions: int32 (batch, length) or (batch, 1), the positions of each row's queries;
-                default: 0, 1, 2 and so on.
+                default: 0, 1, 2 and so on, as always in training.
+            training: whether to rotate by a faster function with its own gradient.
         """
-        queries = super().queries(query)
-        return rotated(queries, positions) if self.rotary else queries
+        return self._turn(super().queries(query), positions, training)
 
-    def keys_and_values(self, value, positions=None):
+    def keys_and_values(self, value, positions=None, training=None):
         """Projects to keys (batch, num_heads, length, d_k), rotated like queries, and values."""
         keys, values = super().keys_and_values(value)
-        return (rotated(keys, positions) if self.rotary else keys), values
+        return self._turn(keys, positions, training), values
+
+    def _turn(self, x, positions, training):
+        if not self.rotary:
+            return x
+        # Only in training: an exported model must not need XLA.
+        return fused_rotated(x) if training else rotated(x, positions)
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`, of size 0, laid out as attention reads it.
