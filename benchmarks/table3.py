@@ -9,7 +9,8 @@ Each row trains in its own process, once for each seed, in the folder `--output`
 figures are a line of `--output`/results.jsonl. Run the same command again to resume: finished rows
 are kept, and an unfinished row resumes from its last checkpoint. `--width_scale` multiplies
 d_model, d_ff, d_k and d_v of every row. A training flag applies to all rows; all other options are
-as in the paper.
+as in the paper. With `--stop_patience`, each row trains until the validation set shows no more
+improvement (`--best_by=loss`: of the loss).
 
 The table, the conclusions and the plot, `--output`/table3.png, are of all rows and seeds in
 results.jsonl, also of earlier commands. With several seeds of a row, a conclusion that the seeds
@@ -172,7 +173,8 @@ def trained(row, seed):
     valid_pairs.check()
     print(f"\n{name}")
     train_pairs = TextPairs(FLAGS.train_source, FLAGS.train_target)
-    model = train(model_dir.path, scaled_config(row), options, train_pairs)
+    judged = valid_pairs if options.stop_patience else None
+    model = train(model_dir.path, scaled_config(row), options, train_pairs, judged)
     tokenizer = model_dir.load_tokenizer()
     corpus = Corpus.build(valid_pairs, tokenizer, options.max_length)
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epoch()
