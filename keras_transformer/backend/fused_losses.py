@@ -1,6 +1,7 @@
 """Training losses over the whole vocabulary: float32 sums, gradients in closed form.
 
-The gradient is the only array of the vocabulary's size; automatic differentiation makes several.
+The gradient, and the probabilities that it is made from, are the only arrays of the vocabulary's
+size; automatic differentiation makes several more.
 """
 
 from keras import ops
@@ -13,9 +14,8 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
 
     Let d be the logits minus the largest of their row, y the label, V the vocabulary size and
     s = epsilon / (V - 1). The cross-entropy against the smoothed target is
-    `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`. Its gradient is `softmax(d) - s`, minus
-    `1 - epsilon - s` at y. All of it is computed in float32. The gradient has the dtype of
-    the logits and is the only array of the vocabulary's size.
+    `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`, in float32. Its gradient is
+    `softmax(d) - s`, minus `1 - epsilon - s` at y, in the dtype of the logits.
     """
     vocab_size = logits.shape[-1]
     share = epsilon / (vocab_size - 1)
@@ -26,7 +26,9 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
         largest, log_sum_exp, total = _row_sums(logits)
 
         def gradient(upstream):
-            return _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share)
+            # Outside the compiled function: TensorFlow's own softmax is faster than XLA's.
+            probabilities = ops.softmax(logits, axis=-1)
+            return _loss_gradient(probabilities, labels, upstream, peak, share)
 
         at_label = _at_labels(logits, labels) - largest
         return log_sum_exp - peak * at_label - share * total, gradient
@@ -89,13 +91,12 @@ def _below(logits, largest):
 
 
 @fused
-def _loss_gradient(logits, largest, log_sum_exp, labels, upstream, peak, share):
-    probabilities = ops.exp(_below(logits, largest) - log_sum_exp[..., None])
-    ids = ops.arange(logits.shape[-1], dtype="int32")
+def _loss_gradient(probabilities, labels, upstream, peak, share):
+    ids = ops.arange(probabilities.shape[-1], dtype="int32")
     is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)  # (..., vocab_size)
     at_label = ops.convert_to_tensor(peak + share, "float32")
-    difference = probabilities - ops.where(is_label, at_label, share)
-    return ops.cast(difference * upstream[..., None], logits.dtype)
+    difference = ops.cast(probabilities, "float32") - ops.where(is_label, at_label, share)
+    return ops.cast(difference * upstream[..., None], probabilities.dtype)
 
 
 @fused
