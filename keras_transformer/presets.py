@@ -109,6 +109,7 @@ PRESETS: dict[str, Preset] = {
             "dropout": 0.2,
             "attention_dropout": 0.1,
             "pre_norm": True,
+            "positions": "sinusoidal_rotary",
             "share_embeddings": False,
             "vocab_size": 6000,
             "target_vocab_size": 1000,
@@ -126,7 +127,7 @@ PRESETS: dict[str, Preset] = {
             "average_checkpoints": 20,
             "validation_steps": 500,
         },
-        {"linearization": "words", "substituted": 8, "substituted_share": 0.05},
+        {"linearization": "words", "substituted": 24, "substituted_share": 0.1},
     ),
     # For the built-in corpus: small enough to train in minutes on two cores.
     "demo": Preset(
