@@ -45,6 +45,12 @@ def test_a_line_is_an_object_with_time_step_split_and_figures(tmp_path):
     assert entry == {"step": 100, "split": "train", "loss": 2.5, "gradient_norm": None}
 
 
+def test_figures_beyond_float32_are_recorded(tmp_path):
+    TrainingLog(tmp_path).figures(1, "validation", {"perplexity": 1e300})
+    assert [entry["perplexity"] for entry in entries(tmp_path)] == [1e300]
+    assert tags(tmp_path) == [("validation/perplexity", 1)]
+
+
 def test_a_run_that_goes_on_writes_nothing_twice(tmp_path):
     write(tmp_path)
     assert ("summary", 300) in [(e["split"], e["step"]) for e in entries(tmp_path)]

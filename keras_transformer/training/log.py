@@ -75,7 +75,8 @@ class TrainingLog:
         self.record(step, split, values)
         with self._summaries():
             for name, value in values.items():
-                tf.summary.scalar(f"{split}/{name}", value, step=step)
+                # TensorBoard keeps float32, where the perplexity of a diverged model is infinite.
+                tf.summary.scalar(f"{split}/{name}", tf.constant(value, tf.float64), step=step)
 
     def samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
         """Records rows of text, all with the same columns, as a table in TensorBoard."""
