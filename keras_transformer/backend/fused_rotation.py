@@ -23,9 +23,8 @@ def _turned(x, direction):
     batch, heads, length, width = ops.shape(x)
     dtype = sum_dtype(x)
     frequencies = ops.convert_to_tensor(10000.0 ** (-np.arange(0, width, 2) / width), dtype)
-    angles = (
-        ops.cast(ops.arange(length, dtype="int32"), dtype)[:, None] * frequencies
-    )  # (length, width / 2)
+    positions = ops.cast(ops.arange(length, dtype="int32"), dtype)
+    angles = positions[:, None] * frequencies  # (length, width / 2)
     cos, sin = ops.cos(angles), direction * ops.sin(angles)
     pairs = ops.cast(ops.reshape(x, (batch, heads, length, width // 2, 2)), dtype)
     # (even, odd) becomes (even cos - odd sin, odd cos + even sin).
