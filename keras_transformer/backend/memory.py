@@ -21,8 +21,8 @@ def keep_freed_memory() -> None:
     Call it before TensorFlow is imported: threads that have allocated memory already have an arena
     of their own, and keep it.
     """
-    for variable, value in _POOL.items():
-        os.environ.setdefault(variable, value)
+    for variable, text in _POOL.items():
+        os.environ.setdefault(variable, text)
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
