@@ -1,11 +1,14 @@
 """Models in lower precision: close to the float32 model, and with correct integers."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
+from keras_transformer.backend.xla_flags import avoid_crash
 from keras_transformer.decoding import SearchOptions, score, search
 from keras_transformer.layers import FeedForward, TokenEmbedding
 from keras_transformer.precision import PRECISIONS, in_precision
@@ -53,6 +56,18 @@ def test_int8_is_the_model_with_every_matrix_but_the_embeddings_in_8_bits(varian
     assert in_precision(model, "int8") is model
     assert matrices == {weight.path for weight in model.weights if weight.dtype == "int8"}
     assert 1e-4 < relative_error(logits_of(model), before) < 0.1  # from 127 steps up to the largest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_xla_multiplies_8_bit_integers_without_widening_a_matrix(variant):
+    avoid_crash()
+    model = in_precision(wide_model(variant), "int8")
+    inputs = {name: tf.constant(ids) for name, ids in INPUTS.items()}
+    compiled = tf.function(lambda x: model(x, training=False), jit_compile=True)
+    program = compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+    assert "s8[32,48]" in program
+    assert not re.findall(r"\(param[^)]*: s8\[.*\) -> s32", program)
 
 
 def quantized(x):

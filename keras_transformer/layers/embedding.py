@@ -110,7 +110,7 @@ class TokenEmbedding(keras.layers.Layer):
         else:
             matrix, matrix_scale = self._int8_matrix
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
-            logits = ops.cast(ops.matmul(x, ops.transpose(matrix)), self.compute_dtype)
+            logits = ops.cast(ops.matmul(x, matrix), self.compute_dtype)
             logits = logits / (x_scale * matrix_scale)
         if self.logits_bias:
             logits = logits + ops.cast(self.bias, self.compute_dtype)
@@ -124,7 +124,8 @@ class TokenEmbedding(keras.layers.Layer):
         if mode != "int8":
             raise NotImplementedError(f"expected the mode int8, found {mode!r}")
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
-        self._int8_matrix = matrix, scale[:, 0]
+        # (d_model, vocab_size): XLA would multiply by a transpose in 32-bit integers.
+        self._int8_matrix = ops.transpose(matrix), scale[:, 0]
 
     def save_own_variables(self, store):
         """Saves the weights of a model, unless they are 8-bit integers, which no model can load."""
