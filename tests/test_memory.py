@@ -49,6 +49,7 @@ except tf.errors.ResourceExhaustedError:
 """
 
 
+@pytest.mark.slow  # TensorFlow waits ten seconds for memory before it refuses
 @pytest.mark.parametrize(
     ("settings", "outcome"),
     [

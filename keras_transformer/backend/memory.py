@@ -8,7 +8,7 @@ import sys
 # arena has room for blocks of 64 MiB and more: those of a second one would be returned at once.
 _OPTIONS = {-1: 2**31 - 1, -2: 2**28, -3: 2**30, -8: 1}
 
-# TensorFlow's pool for tensors, as on GPUs. Its own limit on a CPU is 64 GiB; this is none.
+# TensorFlow's pool for tensors, as on GPUs, but without the limit of 64 GiB that it has on a CPU.
 _POOL = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**30)}
 
 
