@@ -99,10 +99,12 @@ def ours_on_ids(size, batch, precision, jit_compile, workers):
     import tensorflow as tf
 
     from keras_transformer.backend.cores import share_cores
+    from keras_transformer.backend.xla_flags import set_xla_flags
     from keras_transformer.decoding import SearchOptions, search
     from keras_transformer.precision import in_precision
 
     share_cores(1 if jit_compile else workers)
+    set_xla_flags()
     model = in_precision(random_model(size), precision)
     options = SearchOptions(beam_size=BEAM_SIZE, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH)
     ids = random_sources(size)

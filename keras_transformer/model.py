@@ -6,7 +6,8 @@ import inspect
 import keras
 from keras import ops
 
-from keras_transformer.backend.shapes import reshape
+from keras_transformer.backend.few_rows import project
+from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     Decoder,
@@ -238,7 +239,8 @@ class Transformer(keras.Model):
 
     def _logits(self, x, kernel=None):
         if self.output_projection is not None:
-            return self.output_projection(x)
+            rows = project(self.output_projection, flat(x))  # (batch * length, output_vocab_size)
+            return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
         return self.target_embedding.logits(x, kernel)
 
     def load_own_variables(self, store):

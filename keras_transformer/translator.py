@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.analysis import attention_maps
-from keras_transformer.backend.xla_flags import avoid_crash
+from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions, scoring, search
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.model import Transformer
@@ -99,7 +99,7 @@ class Translator:
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
         if jit_compile:
-            avoid_crash()
+            set_xla_flags()
         self.workers = workers
         self.constraint = constraint
         self._pad_id = self.models[0].config.pad_id

@@ -8,7 +8,8 @@ import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
-from keras_transformer.backend.xla_flags import avoid_crash
+from keras_transformer.backend import processor
+from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.decoding import SearchOptions, score, search
 from keras_transformer.layers import FeedForward, TokenEmbedding
 from keras_transformer.precision import PRECISIONS, in_precision
@@ -61,13 +62,35 @@ def test_int8_is_the_model_with_every_matrix_but_the_embeddings_in_8_bits(varian
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_xla_multiplies_8_bit_integers_without_widening_a_matrix(variant):
-    avoid_crash()
+    set_xla_flags()
     model = in_precision(wide_model(variant), "int8")
     inputs = {name: tf.constant(ids) for name, ids in INPUTS.items()}
     compiled = tf.function(lambda x: model(x, training=False), jit_compile=True)
     program = compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
     assert "s8[32,48]" in program
     assert not re.findall(r"\(param[^)]*: s8\[.*\) -> s32", program)
+
+
+@pytest.mark.slow
+def test_xla_multiplies_a_few_rows_of_8_bit_integers_in_the_matrix_unit(monkeypatch):
+    set_xla_flags()
+    model = in_precision(wide_model("tied"), "int8")
+    options = SearchOptions(beam_size=3, max_length=5)
+    sources = tf.constant(SOURCES[:1])
+
+    def translate(has_matrix_unit):
+        monkeypatch.setattr(processor, "has_matrix_unit", lambda: has_matrix_unit)
+        compiled = tf.function(lambda ids: search(model, ids, options), jit_compile=True)
+        program = compiled.experimental_get_compiler_ir(sources)(stage="optimized_hlo")
+        rows = re.findall(r"s32\[(\d+),\d+\]\S* dot\(", program)
+        return compiled(sources), {int(n) for n in rows}
+
+    with_unit, rows = translate(True)
+    assert min(rows) == 8
+    without, rows = translate(False)
+    assert min(rows) == 3
+    np.testing.assert_array_equal(with_unit.ids, without.ids)
+    np.testing.assert_allclose(with_unit.scores, without.scores, rtol=1e-5)
 
 
 def quantized(x):

@@ -25,7 +25,7 @@ def fused(function: Callable) -> Callable:
         return function
     import tensorflow as tf
 
-    from keras_transformer.backend.xla_flags import avoid_crash
+    from keras_transformer.backend.xla_flags import set_xla_flags
 
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -33,7 +33,7 @@ def fused(function: Callable) -> Callable:
         args = [value_of(x) if tf.is_tensor(x) else x for x in args]
         if tf.executing_eagerly():
             return function(*args)
-        avoid_crash()
+        set_xla_flags()
         return compiled(*args)
 
     return functools.wraps(function)(with_tensors)

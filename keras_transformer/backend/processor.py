@@ -1,5 +1,6 @@
 """The processor of this machine, as Linux describes it."""
 
+import functools
 import platform
 import re
 from pathlib import Path
@@ -15,6 +16,12 @@ def model_name() -> str:
 def flags() -> frozenset[str]:
     """Instruction sets of the processor, such as "avx512f"; none if the system does not tell."""
     return frozenset(_field("flags").split())
+
+
+@functools.cache
+def has_matrix_unit() -> bool:
+    """Whether the processor multiplies matrices of 8-bit integers in a unit of its own (AMX)."""
+    return "amx_int8" in flags()
 
 
 def _field(name):

@@ -5,6 +5,7 @@ import functools
 import keras
 from keras import ops
 
+from keras_transformer.backend.few_rows import project
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.backend.shapes import flat, reshape
@@ -178,7 +179,7 @@ class MultiHeadAttention(keras.layers.Layer):
         batch, _, length, _ = ops.shape(context)
         heads = ops.transpose(context, (0, 2, 1, 3))  # (batch, query, num_heads, d_v)
         rows = ops.reshape(heads, (-1, self.num_heads * self.d_v))  # (batch * query, ...)
-        return reshape(self.output_projection(rows), (batch, length, self.d_model))
+        return reshape(project(self.output_projection, rows), (batch, length, self.d_model))
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
         """Computes `attention_weights`; in training, by a faster function with its own gradient."""
@@ -193,7 +194,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"itself: found the symbolic {x}"
             )
         batch, length = ops.shape(x)[:2]
-        rows = projection(flat(x))  # (batch * length, num_heads * width)
+        rows = project(projection, flat(x))  # (batch * length, num_heads * width)
         heads = (batch, length, self.num_heads, rows.shape[-1] // self.num_heads)
         # (batch, num_heads, length, width)
         return ops.transpose(reshape(rows, heads), (0, 2, 1, 3))

@@ -91,7 +91,8 @@ class DecoderLayer(TransformerBlock):
     def prepare(self, memory):
         """Computes the keys and values of cross-attention, once per sentence."""
         keys, values = self.memory_attention.keys_and_values(memory)
-        return {"memory_keys": keys, "memory_values": values}
+        # As columns, because XLA would turn them in each step.
+        return {"memory_keys": ops.swapaxes(keys, 2, 3), "memory_values": values}
 
     def step(self, x, position, cache, visible, prepared, source_mask):
         """Computes one position of every beam, given the positions before it.
@@ -119,7 +120,7 @@ class DecoderLayer(TransformerBlock):
         def memory_attention(x):
             return self.memory_attention.attend(
                 self.memory_attention.queries(x),
-                prepared["memory_keys"],
+                ops.swapaxes(prepared["memory_keys"], 2, 3),
                 prepared["memory_values"],
                 source_mask,
             )

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
+from keras_transformer.backend.few_rows import enough_rows
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
@@ -110,7 +111,8 @@ class TokenEmbedding(keras.layers.Layer):
         else:
             matrix, matrix_scale = self._int8_matrix
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
-            logits = ops.cast(ops.matmul(x, matrix), self.compute_dtype)
+            products = ops.matmul(enough_rows(x), matrix)[: x.shape[0]]
+            logits = ops.cast(products, self.compute_dtype)
             logits = logits / (x_scale * matrix_scale)
         if self.logits_bias:
             logits = logits + ops.cast(self.bias, self.compute_dtype)

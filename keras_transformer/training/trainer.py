@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.backend.memory import keep_freed_memory
-from keras_transformer.backend.xla_flags import avoid_crash
+from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
@@ -90,14 +90,14 @@ def train(
     Returns:
         The model, with the mean of its last checkpoints.
 
-    For the whole process, `train` sets an XLA flag (`backend/xla_flags.py`) and keeps freed memory
+    For the whole process, `train` sets XLA flags (`backend/xla_flags.py`) and keeps freed memory
     (`backend/memory.py`). A script that calls `backend.keep_freed_memory` before it imports
     TensorFlow trains faster.
 
     Raises:
         UserError: the data are invalid, or the model_dir holds something else.
     """
-    avoid_crash()
+    set_xla_flags()
     keep_freed_memory()
     strategy = strategy or make_strategy()
     both = options.bidirectional_steps

@@ -1,0 +1,29 @@
+"""Products of a few rows of 8-bit integers, fast on processors with a matrix unit (AMX)."""
+
+from keras import ops
+
+from keras_transformer.backend import processor
+
+_FEWEST = 8  # rows for which XLA uses the matrix unit; six rows take it twice as long
+
+
+def project(dense, rows):
+    """Computes `dense(rows)`, (number of rows, width) -> (number of rows, units)."""
+    if not dense.quantization_mode:
+        return dense(rows)
+    return dense(enough_rows(rows))[: rows.shape[0]]
+
+
+def enough_rows(rows):
+    """Adds rows of zeros to a few rows, so that XLA multiplies them in the matrix unit.
+
+    Args:
+        rows: (number of rows, width).
+
+    Returns:
+        `rows`, if there are enough, if their number is unknown or if there is no matrix unit.
+    """
+    count = rows.shape[0]
+    if not count or count >= _FEWEST or not processor.has_matrix_unit():
+        return rows
+    return ops.pad(rows, [(0, _FEWEST - count), (0, 0)])
