@@ -20,7 +20,7 @@ from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 Tensor = Any
 IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
-TABLE_ROWS = 20  # approximate number of rows of the table that `_top_k` folds the logits into
+TABLE_ROWS = 20  # approximate number of rows of the tables that logits are folded into
 
 
 class BeamSearchResult(NamedTuple):
@@ -127,8 +127,9 @@ def beam_search(
         length = position + 1  # (batch,)
 
         is_finished = is_end[:, :beam_size]
-        scores = log_probs[:, :beam_size] / length_penalty(length, options)[:, None]
-        scores = ops.where(is_finished, scores, IMPOSSIBLE)
+        scores = log_probs / length_penalty(length, options)[:, None]
+        # Cut here: with a part of the log-probabilities, XLA would sort all candidates for them.
+        scores = ops.where(is_end, scores, IMPOSSIBLE)[:, :beam_size]
         ids = gather_beams(beams.live_ids, origins[:, :beam_size])
         ids = write_tokens(ids, length, tokens[:, :beam_size])
         # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
@@ -225,56 +226,80 @@ def _top_continuations(logits, beams, position, constraints):
         (batch, 2 * beam_size) each.
     """
     batch_size, beam_size = ops.shape(beams.live_log_probs)
+    vocab_size = logits.shape[-1]
     logits = ops.cast(logits, "float32")
+    table = _folded(logits)  # (batch, beam_size, rows, columns)
+    maxima = ops.max(table, axis=2)  # (batch, beam_size, columns)
     # Forbidden symbols count in the total, so that scores remain the model's.
-    log_total = ops.logsumexp(logits, axis=-1, keepdims=True)  # (batch, beam_size, 1)
-    allowed = constraints.allowed(beams.live_ids, position, logits.shape[-1])
+    log_total = _log_sum_exp(table, maxima)  # (batch, beam_size)
+    allowed = constraints.allowed(beams.live_ids, position, vocab_size)
     if allowed is not None:
-        logits = ops.where(allowed, logits, IMPOSSIBLE)
-    # Exclusions are checked after the choice, so choose that many more symbols.
-    per_beam = min(2 * beam_size + len(constraints.exclusions), logits.shape[-1])
-    best_logits, tokens = _top_k(logits, per_beam)  # (batch, beam_size, per_beam)
-    # (batch, beam_size, per_beam)
-    log_probs = best_logits - log_total + beams.live_log_probs[:, :, None]
-    # NaN would break the order of the candidates, and is no log-probability.
-    excluded = constraints.is_excluded(tokens, position) | ops.isnan(log_probs)
-    log_probs = ops.where(excluded, IMPOSSIBLE, log_probs)
+        table = _folded(ops.where(allowed, logits, IMPOSSIBLE))
+        maxima = ops.max(table, axis=2)
+    rows, columns = table.shape[2:]
+    offsets = beams.live_log_probs - log_total  # (batch, beam_size)
 
-    candidates = (batch_size, beam_size * per_beam)
-    log_probs, best = ops.top_k(ops.reshape(log_probs, candidates), 2 * beam_size)
-    return log_probs, best // per_beam, gather_beams(ops.reshape(tokens, candidates), best)
+    # The columns of the largest maxima, over all beams, contain the largest values. Exclusions are
+    # checked after this choice, so choose that many more columns for each beam.
+    num_columns = min(2 + len(constraints.exclusions), columns) * beam_size
+    maxima = _without_nan(maxima + offsets[:, :, None])
+    maxima = ops.reshape(maxima, (batch_size, beam_size * columns))
+    _, best = ops.top_k(maxima, num_columns)  # (batch, num_columns)
+    origins = best // columns
+    # (batch, num_columns, rows): indices into the tables of a sentence's beams, one after another
+    first = origins * (rows * columns) + best % columns
+    indices = first[:, :, None] + columns * ops.arange(rows, dtype="int32")
+    table = ops.reshape(table, (batch_size, beam_size * rows * columns))
+    log_probs = gather_beams(table, ops.reshape(indices, (batch_size, num_columns * rows)))
+    log_probs = ops.reshape(log_probs, (batch_size, num_columns, rows))
+    log_probs = _without_nan(log_probs + gather_beams(offsets, origins)[:, :, None])
+    # Padding of a table has an index that is no symbol's; it may be chosen if symbols are few.
+    tokens = ops.minimum(indices % (rows * columns), vocab_size - 1)
+    log_probs = ops.where(constraints.is_excluded(tokens, position), IMPOSSIBLE, log_probs)
+
+    origins = ops.broadcast_to(origins[:, :, None], ops.shape(tokens))
+    log_probs, origins, tokens = (
+        ops.reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, origins, tokens)
+    )
+    log_probs, best = ops.top_k(log_probs, 2 * beam_size)
+    return log_probs, gather_beams(origins, best), gather_beams(tokens, best)
 
 
-def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Computes `ops.top_k` faster, but may choose differently among equal values.
+def _folded(x: Tensor) -> Tensor:
+    """Folds logits into tables: (..., vocab_size) -> (..., rows, columns).
 
-    Values are folded into a table. The k columns with the largest maxima contain the k largest
-    values, and maxima of columns are found quickly.
+    Maxima and sums of columns are found quickly. Example, two rows: 3 7 9 8 1 2 becomes
 
-    Example: k = 1, two rows. The maxima of the columns 3 7 9 | 8 1 2 are 8 7 9, so only the third
-    column, 9 2, is searched.
+        3 7 9
+        8 1 2
     """
     *outer, width = ops.shape(x)
     rows = _rows_of_table(width)
     columns = -(-width // rows)
-    if columns <= k:
-        return ops.top_k(x, k)
     if width % rows:
         room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
         x = ops.pad(x, room, constant_values=IMPOSSIBLE)
-    table = ops.reshape(x, (*outer, rows, columns))
-    _, best = ops.top_k(ops.max(table, axis=-2), k)  # (..., k), column indices
-    best = best[..., None, :]
-    values = ops.take_along_axis(table, best, axis=-1)  # (..., rows, k)
-    indices = best + columns * ops.arange(rows, dtype="int32")[:, None]  # (..., rows, k), into x
-    values, best = ops.top_k(ops.reshape(values, (*outer, rows * k)), k)
-    indices = ops.take_along_axis(ops.reshape(indices, (*outer, rows * k)), best, axis=-1)
-    # If fewer than k symbols are possible, padding may be chosen, whose index is no symbol's.
-    return values, ops.minimum(indices, width - 1)
+    return ops.reshape(x, (*outer, rows, columns))
+
+
+def _log_sum_exp(table: Tensor, maxima: Tensor) -> Tensor:
+    """Computes `log(sum(exp(x)))` of tables (..., rows, columns), given the maxima of columns."""
+    # XLA would merge the maxima, and the sums, of rows and columns, which is three times slower.
+    maxima = ops.where(ops.isfinite(maxima), maxima, IMPOSSIBLE)
+    largest = ops.max(maxima, axis=-1, keepdims=True)  # (..., 1)
+    largest = ops.where(ops.isfinite(largest), largest, 0.0)
+    sums = ops.sum(ops.exp(table - largest[..., None]), axis=-2)  # (..., columns)
+    sums = ops.matmul(sums, ops.ones((ops.shape(sums)[-1], 1), sums.dtype))  # (..., 1)
+    return ops.log(sums[..., 0]) + largest[..., 0]
+
+
+def _without_nan(log_probs: Tensor) -> Tensor:
+    """Makes NaN impossible: it would break the order of the candidates."""
+    return ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)
 
 
 def _rows_of_table(width: int) -> int:
-    """The number of rows in the table of `_top_k`: near `TABLE_ROWS`, a divisor if possible."""
+    """The number of rows of the tables: near `TABLE_ROWS`, a divisor if possible."""
     fit = (rows for rows in range(TABLE_ROWS // 2, 2 * TABLE_ROWS + 1) if width % rows == 0)
     return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
 
