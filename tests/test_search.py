@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import keras
 import numpy as np
@@ -237,3 +238,15 @@ def test_fewer_than_one_slot_is_refused():
 def test_impossible_options_are_refused(options):
     with pytest.raises(UserError, match=next(iter(options))):
         search(small_model(), padded(SOURCES), SearchOptions(**options))
+
+
+@pytest.mark.slow
+def test_xla_finds_the_likeliest_symbols_without_sorting_all_candidates():
+    model = small_model(1, vocab_size=400)
+    options = SearchOptions(beam_size=4, max_length=3)
+    compiled = tf.function(lambda ids: search(model, ids, options), jit_compile=True)
+    inspect = compiled.experimental_get_compiler_ir(tf.constant([[5, 9, 7, 2]]))
+    program = inspect(stage="optimized_hlo")
+    assert "TopK" in program
+    sorted_widths = {int(n) for n in re.findall(r"\(f32\[\d+,(\d+)\]\S* [^=]* sort\(", program)}
+    assert max(sorted_widths, default=0) < 100  # 3 columns of 20 symbols for each beam: 240
