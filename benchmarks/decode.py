@@ -114,6 +114,7 @@ def ours_on_ids(size, batch, precision, jit_compile, workers):
         autograph=False,
     )
     batches = [tf.constant(ids[i : i + batch]) for i in range(0, FLAGS.sentences, batch)]
+    compiled(batches[0])  # in a thread of its own, as `Translator` does
     with ThreadPoolExecutor(workers) as pool:
         return timed(
             lambda: list(pool.map(lambda b: compiled(b).numpy(), batches)), FLAGS.sentences

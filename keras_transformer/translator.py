@@ -6,7 +6,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -111,6 +111,9 @@ class Translator:
         sentence_ids = tf.TensorSpec([None], tf.int32)
         self._search_ids = self._compiled([ids, num_slots, sentence_ids])
         self._search_ids_from_prefix = self._compiled([ids, num_slots, sentence_ids, ids])
+        # Threads for the first run of each compiled search, see `_run`.
+        self._compilers = ThreadPoolExecutor(workers)
+        self._have_run: set[Callable] = set()
         # Partials, because TensorFlow counts the traces of a method over all objects: it would warn
         # about retracing after a few translators.
         self._score_ids = tf.function(partial(self._score), [ids, ids], autograph=False)
@@ -195,7 +198,7 @@ class Translator:
             if self.jit_compile:
                 # TensorFlow warns about retracing, but here each shape needs its own trace.
                 search_ids = search_ids.get_concrete_function(*arguments)
-            ids, scores = search_ids(*arguments)
+            ids, scores = self._run(search_ids, arguments)
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
@@ -378,6 +381,20 @@ class Translator:
             jit_compile=self.jit_compile,
             autograph=False,
         )
+
+    def _run(self, search_ids, arguments):
+        """Calls a function, but for the first time in a thread apart if XLA compiles it.
+
+        The compiler leaves thousands of free blocks in its thread's part of the memory (glibc's
+        arena). Each product of a search allocates memory, and would look through them. The thread
+        lives as long as the translator, because glibc gives the arena of an ended thread to
+        another.
+        """
+        if not self.jit_compile or search_ids in self._have_run:
+            return search_ids(*arguments)
+        results = self._compilers.submit(search_ids, *arguments).result()
+        self._have_run.add(search_ids)
+        return results
 
     def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
         [prefix_ids] = prefixes or [None]

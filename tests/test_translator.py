@@ -3,6 +3,8 @@
 import functools
 import json
 import logging
+from threading import current_thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +233,26 @@ def test_compiling_warns_of_nothing(model, tokenizer, workers, warnings):
     sentences = ["house " * n for n in (1, 5, 10, 15, 25, 40, 60, 90)]
     assert echo(sentences) == [sentence.strip() for sentence in sentences]
     assert warnings == []
+
+
+def test_a_search_is_compiled_in_a_thread_that_runs_no_other(model, tokenizer, monkeypatch):
+    echo = Echo(model, tokenizer, jit_compile=True)
+    compiled, threads = echo._search_ids, []
+
+    @functools.cache  # the same function for the same shapes
+    def recorded(search_ids):
+        return lambda *arguments: (threads.append(current_thread()), search_ids(*arguments))[1]
+
+    def get_concrete_function(*arguments):
+        return recorded(compiled.get_concrete_function(*arguments))
+
+    functions = SimpleNamespace(get_concrete_function=get_concrete_function)
+    monkeypatch.setattr(echo, "_search_ids", functions)
+    for count in (1, 1, 20, 20, 1):
+        echo(["house " * count])
+    compiler, *runs = threads[0], threads[1], threads[3], threads[4]
+    assert threads[2] is compiler and compiler.is_alive()  # another shape
+    assert compiler not in runs
 
 
 def test_several_translators_warn_of_nothing(model, tokenizer, warnings):
