@@ -48,14 +48,18 @@ def contestants(batch: int):
         for jit_compile in {"float32": (True, False), "bfloat16": (False,), "int8": (True,)}[
             precision
         ]:
-            for workers in (1, 2) if batch > 1 else (1,):
-                name = f"ours {precision}{' XLA' if jit_compile else ''}, workers: {workers}"
+            # As the command shares the cores; for one sentence at a time, one thread is a choice.
+            both = (2, 2 if jit_compile else 1)
+            for workers, threads in [(1, 2), both] if batch > 1 else [(1, 2), (1, 1)]:
+                xla = " XLA" if jit_compile else ""
+                name = f"ours {precision}{xla}, workers: {workers}, threads: {threads}"
                 yield (
                     name,
                     {
                         "precision": precision,
                         "jit_compile": jit_compile,
                         "workers": workers,
+                        "threads": threads,
                     },
                 )
     for precision in ("float32", "int8"):
@@ -95,15 +99,14 @@ def random_sources(size):
     return np.pad(ids, [(0, 0), (0, 1)], constant_values=2).astype("int32")
 
 
-def ours_on_ids(size, batch, precision, jit_compile, workers):
+def ours_on_ids(size, batch, precision, jit_compile, workers, threads):
     import tensorflow as tf
 
-    from keras_transformer.backend.cores import share_cores
     from keras_transformer.backend.xla_flags import set_xla_flags
     from keras_transformer.decoding import SearchOptions, search
     from keras_transformer.precision import in_precision
 
-    share_cores(1 if jit_compile else workers)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     set_xla_flags()
     model = in_precision(random_model(size), precision)
     options = SearchOptions(beam_size=BEAM_SIZE, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH)
@@ -140,13 +143,14 @@ def ctranslate2_on_ids(size, batch, precision, workers, threads, folder):
     return timed(run, FLAGS.sentences)
 
 
-def ours_on_text(precision, jit_compile, workers, patience):
-    from keras_transformer.backend.cores import share_cores
+def ours_on_text(precision, jit_compile, workers, threads, patience):
+    import tensorflow as tf
+
     from keras_transformer.precision import in_precision
     from keras_transformer.training import ModelDir
     from keras_transformer.translator import Translator
 
-    share_cores(1 if jit_compile else workers)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     model_dir = ModelDir(FLAGS.model_dir[0])
     translator = Translator(
         in_precision(model_dir.load_model(), precision),
@@ -366,7 +370,7 @@ def main(_):
                 return compare_engine(folder)
             runs = {}
             for name, how in chosen(batch=32):
-                if "threads" in how:
+                if "jit_compile" not in how:
                     runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
                     continue
                 # With CTranslate2's rule for ending a search, and with ours.
@@ -381,7 +385,7 @@ def main(_):
             for batch in map(int, FLAGS.batches):
                 runs = {
                     name: {"function": "ctranslate2_on_ids", "folder": folder}
-                    if "threads" in how
+                    if "jit_compile" not in how
                     else {"function": "ours_on_ids"}
                     for name, how in chosen(batch)
                 }
