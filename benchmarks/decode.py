@@ -49,8 +49,8 @@ def contestants(batch: int):
             precision
         ]:
             # As the command shares the cores; for one sentence at a time, one thread is a choice.
-            both = (2, 2 if jit_compile else 1)
-            for workers, threads in [(1, 2), both] if batch > 1 else [(1, 2), (1, 1)]:
+            two_workers = (2, 2 if jit_compile else 1)
+            for workers, threads in [(1, 2), two_workers] if batch > 1 else [(1, 2), (1, 1)]:
                 xla = " XLA" if jit_compile else ""
                 name = f"ours {precision}{xla}, workers: {workers}, threads: {threads}"
                 yield (
@@ -117,7 +117,7 @@ def ours_on_ids(size, batch, precision, jit_compile, workers, threads):
         autograph=False,
     )
     batches = [tf.constant(ids[i : i + batch]) for i in range(0, FLAGS.sentences, batch)]
-    compiled(batches[0])  # in a thread of its own, as `Translator` does
+    compiled(batches[0])  # not in the threads that are timed, as in `Translator`
     with ThreadPoolExecutor(workers) as pool:
         return timed(
             lambda: list(pool.map(lambda b: compiled(b).numpy(), batches)), FLAGS.sentences
@@ -370,7 +370,7 @@ def main(_):
                 return compare_engine(folder)
             runs = {}
             for name, how in chosen(batch=32):
-                if "jit_compile" not in how:
+                if name.startswith("CTranslate2"):
                     runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
                     continue
                 # With CTranslate2's rule for ending a search, and with ours.
@@ -385,7 +385,7 @@ def main(_):
             for batch in map(int, FLAGS.batches):
                 runs = {
                     name: {"function": "ctranslate2_on_ids", "folder": folder}
-                    if "jit_compile" not in how
+                    if name.startswith("CTranslate2")
                     else {"function": "ours_on_ids"}
                     for name, how in chosen(batch)
                 }

@@ -195,9 +195,6 @@ class Translator:
                 prefix_ids = self._padded([forced[row] for row in rows])
                 arguments.append(tf.constant(self._shaped(prefix_ids, size)))
             search_ids = self._search_ids if forced is None else self._search_ids_from_prefix
-            if self.jit_compile:
-                # TensorFlow warns about retracing, but here each shape needs its own trace.
-                search_ids = search_ids.get_concrete_function(*arguments)
             ids, scores = self._run(search_ids, arguments)
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
@@ -383,14 +380,18 @@ class Translator:
         )
 
     def _run(self, search_ids, arguments):
-        """Calls a function, but for the first time in a thread apart if XLA compiles it.
+        """Calls a search; one that XLA compiles, for the first time in a thread apart.
 
         The compiler leaves thousands of free blocks in its thread's part of the memory (glibc's
         arena). Each product of a search allocates memory, and would look through them. The thread
         lives as long as the translator, because glibc gives the arena of an ended thread to
         another.
         """
-        if not self.jit_compile or search_ids in self._have_run:
+        if not self.jit_compile:
+            return search_ids(*arguments)
+        # TensorFlow warns about retracing, but here each shape needs its own trace.
+        search_ids = search_ids.get_concrete_function(*arguments)
+        if search_ids in self._have_run:
             return search_ids(*arguments)
         results = self._compilers.submit(search_ids, *arguments).result()
         self._have_run.add(search_ids)
