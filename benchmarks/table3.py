@@ -108,6 +108,9 @@ FLAGS = flags.FLAGS
 
 
 def main():
+    for name in ("rows", "seeds"):
+        if not FLAGS[name].value:
+            raise UserError(f"expected --{name} to name something, found nothing")
     seeds = [read_seed(text) for text in FLAGS.seeds]
     for row in FLAGS.rows:
         if row not in PUBLISHED:
@@ -328,7 +331,7 @@ def plot(results):
     axes.plot(ours, range(len(rows)), "|", color="C0", markersize=14, label="ours, mean")
     axes.plot(published, range(len(rows)), "D", color="C1", fillstyle="none", label="the paper")
     axes.set_yticks(range(len(rows)), rows)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
     axes.set_xlabel(f"loss less that of {rows[0]}, in nats a token")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)

@@ -65,12 +65,15 @@ def read_vectors(path):
         try:
             word, *numbers = line.split()
             vectors[word] = np.array(numbers, "float32")
+            is_vector = len(numbers) > 1 and len(numbers) == len(next(iter(vectors.values())))
         except ValueError:
-            numbers = []
-        if len(numbers) < 2 or len(numbers) != len(next(iter(vectors.values()))):
-            raise UserError(f"{path}:{number}: expected a word and as many numbers as in line 1")
-    if not vectors:
-        raise UserError(f"{path}: expected lines of a word and its numbers, found none")
+            is_vector = False
+        if not is_vector or not np.isfinite(vectors[word]).all():
+            raise UserError(
+                f"{path}:{number}: expected a word and at least two numbers, as many in each line"
+            )
+    if len(np.unique([*vectors.values()], axis=0)) < 2:
+        raise UserError(f"{path}: expected words with different vectors, found none")
     return vectors
 
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_arguments
+from helpers import small_model
 
 from keras_transformer.data import TextPairs, TfdsPairs
 from keras_transformer.data.builtin import builtin_pairs
@@ -13,6 +14,7 @@ from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.options import TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, vocab_size_for
+from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
 SHAPE = {name: value for name, value in TINY_MODEL.items() if name not in ("preset", "vocab_size")}
@@ -147,6 +149,19 @@ def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
     run_arguments("train", ["--preset=tiny", "--noreport", *given])
     [(_, _, options, *_)] = calls
     assert (options.bidirectional_steps, options.average_checkpoints) == (both, averaged)
+
+
+def test_a_run_in_both_directions_cannot_end_before_the_wanted_one_begins(tmp_path):
+    model_dir = ModelDir(tmp_path / "run")
+    tokenizer = SubwordTokenizer.train_from_sentences(["A man rides a horse."] * 2, 280)
+    model_dir.create_trained(small_model(0, vocab_size=280), tokenizer, None, "train")
+    record = model_dir.load_training()
+    record["options"] |= {"steps": 8800, "bidirectional_steps": 2800}
+    model_dir.save_training(record)
+    assert refused("train", model_dir=model_dir.path, steps=30) == (
+        f"expected --steps above 2,800, as the run in {model_dir.path} first trains so many steps "
+        "in both directions; found 30"
+    )
 
 
 @pytest.mark.slow

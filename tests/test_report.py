@@ -16,6 +16,7 @@ from keras_transformer.report import RunHistory, read_history, write_report
 from keras_transformer.report.figures import run_figures
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir
+from keras_transformer.training.run_state import RunState, TrainingTotals
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 HOSTILE = "<script>alert(1)</script> {{OPTIONS}} & <b>"
@@ -108,7 +109,8 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert page == tmp_path / "run" / "report" / "index.html"
     found = Page(page)
     pictures = {path.stem: path.read_bytes() for path in page.parent.glob("*.png")}
-    assert pictures.keys() >= {"BLEU", "loss", "perplexity", "learning_rate", "lengths", "padding"}
+    # What was not logged, such as learning rates, has no picture.
+    assert pictures.keys() == {"BLEU", "loss", "perplexity", "gradient_norm"}
     for name, content in pictures.items():
         assert content.startswith(b"\x89PNG")
         data = base64.b64encode(content).decode()
@@ -119,14 +121,45 @@ def test_the_page_shows_each_picture_and_loads_nothing(tmp_path):
     assert "300 of 300" in found.text
 
 
-@pytest.mark.parametrize("perplexities", [[8.5, 5.0, 4.0], [4.3, 4.2, 4.1], [300.0, 40.0, 5.0]])
+def test_a_run_that_has_logged_nothing_yet_has_the_progress_of_its_checkpoint(tmp_path):
+    model_dir = model_dir_of(tmp_path / "run", [])
+    totals = TrainingTotals(
+        7200.0, pairs=4, source_tokens=6, target_tokens=6, rows_by_length={4: 2}
+    )
+    model = model_dir.load_model()
+    model_dir.checkpoints.save(model, 88, RunState(88, totals).to_json())
+    found = Page(write_report([model_dir]))
+    assert "88 of 300" in found.text and "25.0%" in found.text and "2.00" in found.text
+    assert [*found.images] == ["lengths"]
+
+
+def test_a_new_run_has_no_pictures(tmp_path):
+    found = Page(write_report([model_dir_of(tmp_path / "run", [])]))
+    assert not found.images and "Nothing is logged yet." in found.text
+
+
+def test_steps_are_whole_numbers(tmp_path):
+    figure = run_figures([history("run", [{"step": 3, "hours": 0.1, "loss": 2.0}])])["loss"]
+    FigureCanvasAgg(figure).draw()
+    ticks = figure.axes[0].xaxis.get_major_ticks()
+    assert all(tick.get_loc() == round(tick.get_loc()) for tick in ticks)
+
+
+def history(name, entries):
+    """The history of a run whose training and validations have the same figures."""
+    figures = {"train": entries, "validation": entries}
+    return RunHistory(name, 1, 0.5, figures, [], {8: 1}, 0.0, {}, {})
+
+
+@pytest.mark.parametrize(
+    "perplexities", [[8.5, 5.0, 4.0], [4.3, 4.2, 4.1], [300.0, 40.0, 5.0], [2400.0, 140.0]]
+)
 def test_the_scale_of_a_logarithmic_plot_has_numbers(perplexities):
     entries = [
         {"step": step, "hours": step / 10, "perplexity": perplexity}
         for step, perplexity in enumerate(perplexities)
     ]
-    history = RunHistory("run", {"train": entries, "validation": []}, [], {8: 1}, 0.0, {}, {})
-    figure = run_figures([history])["perplexity"]
+    figure = run_figures([history("run", entries)])["perplexity"]
     FigureCanvasAgg(figure).draw()
     axes = figure.axes[0]
     low, high = axes.get_ylim()
@@ -136,11 +169,9 @@ def test_the_scale_of_a_logarithmic_plot_has_numbers(perplexities):
 
 
 def test_each_run_is_in_the_legend_whatever_its_name():
-    entry = {"step": 1, "hours": 0.5, "loss": 1.0}
-    figures = {"train": [entry], "validation": [entry]}
+    entry = {"step": 1, "hours": 0.5, "loss": 1.0, "padding_share": 0.1}
     names = ["_old", "$_$", "new"]
-    runs = [RunHistory(name, figures, [], {8: 1}, 0.0, {}, {}) for name in names]
-    drawn = run_figures(runs)
+    drawn = run_figures([history(name, [entry]) for name in names])
     for name in ("loss", "padding", "lengths"):
         legend = drawn[name].axes[-1].get_legend()
         assert [text.get_text() for text in legend.get_texts()] == names
@@ -225,6 +256,7 @@ def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
     ("flags", "message"),
     [
         ({"model_dir": ""}, "expected --model_dir to name something, found nothing"),
+        ({"model_dir": "a,"}, "expected --model_dir to name something, found nothing"),
         ({"model_dir": "a,b"}, "expected --output, the folder of the report"),
         ({"model_dir": "none"}, "none/config.json: expected the folder of a trained model"),
         ({"model_dir": "none", "output": ""}, "expected --output to name something"),

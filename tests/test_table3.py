@@ -157,6 +157,8 @@ def test_a_row_trains_until_validation_stops_improving(options):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"rows": ""}, "expected --rows to name something, found nothing"),
+        ({"seeds": ""}, "expected --seeds to name something, found nothing"),
         ({"rows": "base,F"}, "--rows: expected some of base,A-h1,"),
         ({"seeds": "1,two"}, "--seeds: expected numbers such as 1,2,3, found 'two'"),
         ({"seeds": "1,-1"}, "seed must be in [0, 2^32): found -1"),

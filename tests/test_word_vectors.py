@@ -48,8 +48,11 @@ def test_embeddings_are_as_far_from_each_other_as_the_vectors(options, capsys):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("", "expected lines of a word and its numbers, found none"),
-        ("a 1 2\nb 3\n", "vectors.txt:2: expected a word and as many numbers as in line 1"),
+        ("", "expected words with different vectors, found none"),
+        ("a 1 2\n", "expected words with different vectors, found none"),
+        ("a 1 2\nb 1 2\n", "expected words with different vectors, found none"),
+        ("a 1 2\nb 3\n", "vectors.txt:2: expected a word and at least two numbers, as many in"),
+        ("a 1 2\nb nan 2\n", "vectors.txt:2: expected"),
         ("a 1 2\nb 3 x\n", "vectors.txt:2: expected"),
         ("a 1 2\n\n", "vectors.txt:2: expected"),
         ("400000 100\n", "vectors.txt:1: expected"),  # the first line of word2vec's files

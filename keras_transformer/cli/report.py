@@ -30,7 +30,7 @@ def define_flags() -> None:
 
 
 def main():
-    if not FLAGS.model_dir:
+    if not FLAGS.model_dir or "" in FLAGS.model_dir:
         raise UserError("expected --model_dir to name something, found nothing")
     if FLAGS.output is None and len(FLAGS.model_dir) > 1:
         raise UserError("expected --output, the folder of the report, with several --model_dir")

@@ -285,6 +285,12 @@ def model_and_options(model_dir, preset, vocab_size):
         here, options = model_dir.load_config(), model_dir.load_training()["options"]
         if FLAGS.preset:
             expect_preset(model_dir, given)
+        steps, first = given_options.get("steps"), options.get("bidirectional_steps", 0)
+        if steps and steps <= first and "bidirectional_steps" not in given_options:
+            raise UserError(
+                f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
+                f"many steps in both directions; found {steps:,}"
+            )
         return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
     if FLAGS.vocabulary:
         vocab_size = kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)

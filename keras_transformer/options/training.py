@@ -72,7 +72,7 @@ class TrainingOptions(Record):
     dtype_policy: str = field(
         "float32",
         "precision of matrix products; weights and updates stay in float32; auto: bfloat16 if this "
-        "machine multiplies it faster",
+        "machine has instructions for it",
         ("auto", "float32", "mixed_bfloat16", "mixed_float16"),
     )
     lowercase: bool = field(

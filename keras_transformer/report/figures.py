@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from keras_transformer.analysis.attention_figures import add_legend, head_colours
 from keras_transformer.report.history import RunHistory
@@ -43,7 +43,7 @@ _PLOTS = (
 
 
 def run_figures(runs: Sequence[RunHistory]) -> dict[str, Figure]:
-    """The plots of one or more runs, by the name of their file.
+    """The plots of one or more runs, by the name of their file, without those of nothing.
 
     Example:
         >>> figures = run_figures([read_history(ModelDir("runs/demo"))])
@@ -54,9 +54,16 @@ def run_figures(runs: Sequence[RunHistory]) -> dict[str, Figure]:
         Plot(score.replace(" ", "_"), f"{score} of validations", (("validation", score, "-"),))
         for score in scores
     ]
-    figures = {plot.name: _curves(plot, runs) for plot in (*plots, *_PLOTS)}
-    figures["lengths"] = _lengths(runs)
+    figures = {
+        plot.name: _curves(plot, runs) for plot in (*plots, *_PLOTS) if _has_points(plot, runs)
+    }
+    if any(run.rows_by_length for run in runs):
+        figures["lengths"] = _lengths(runs)
     return figures
+
+
+def _has_points(plot, runs):
+    return any(run.series(split, name)[0] for run in runs for split, name, _ in plot.lines)
 
 
 def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
@@ -75,15 +82,23 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
         if plot.is_log:
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            plain = FuncFormatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_major_formatter(plain)
-            # Without a power of ten in view, only the ticks between two of them can have labels.
-            axes.yaxis.set_minor_formatter(plain if high < 10 * low else NullFormatter())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(_minor_formatter(low, high))
         axes.grid(alpha=0.3)
+    whole = MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
+    sides[0].xaxis.set_major_locator(whole)
     sides[0].xaxis.set_major_formatter("{x:,.0f}")
     if len(runs) > 1:
         _legend(sides[1], runs)
     return figure
+
+
+def _minor_formatter(low, high):
+    """Labels between powers of ten, unless at least two powers are certain to be in view."""
+    if high >= 100 * low:
+        return NullFormatter()
+    digits = "25" if high >= 10 * low else "23456789"
+    return FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in digits else "")
 
 
 def _lengths(runs: Sequence[RunHistory]) -> Figure:

@@ -16,6 +16,8 @@ class RunHistory:
 
     Attributes:
         name: name of the model_dir.
+        step: number of steps trained, as the last checkpoint or a later entry of the log has it.
+        hours: hours of work, without pauses between starts.
         figures: for each split, "train" and "validation", the figures of each step: {name: value},
             with "step", and "hours" of work since the first start, without pauses between starts.
         samples: rows of the last validation: source, translation, reference.
@@ -26,6 +28,8 @@ class RunHistory:
     """
 
     name: str
+    step: int
+    hours: float
     figures: dict[str, list[dict[str, Any]]]
     samples: list[dict[str, str]]
     rows_by_length: dict[int, int]
@@ -68,8 +72,11 @@ def read_history(model_dir: ModelDir) -> RunHistory:
     _add_hours(entries, [start["time"] for start in training["starts"]])
     samples = [entry["rows"] for entry in entries if entry["split"] == "samples"]
     state = _last_state(model_dir)
+    steps, hours = ([entry[name] for entry in entries] for name in ("step", "hours"))
     return RunHistory(
         name=model_dir.name,
+        step=max([state.step if state else 0, *steps]),
+        hours=max([state.seen.seconds / 3600 if state else 0.0, *hours]),
         figures={
             split: [entry for entry in entries if entry["split"] == split]
             for split in ("train", "validation")

@@ -58,7 +58,7 @@ def write_report(
         runs = [dataclasses.replace(run, name=p) for run, p in zip(runs, paths, strict=True)]
     pictures = {name: _png(figure) for name, figure in run_figures(runs).items()}
     for index, (model_dir, run) in enumerate(zip(model_dirs, runs, strict=True)):
-        if figure := _attention(model_dir, run):
+        if figure := _attention(model_dir, run, of=f" of {run.name}" if len(runs) > 1 else ""):
             pictures[f"attention{index + 1 if len(runs) > 1 else ''}"] = _png(figure)
     folder = Path(output) if output else model_dirs[0].path / "report"
     page, files = folder / "index.html", {name: folder / f"{name}.png" for name in pictures}
@@ -74,7 +74,7 @@ def write_report(
     return page
 
 
-def _attention(model_dir: ModelDir, run: RunHistory) -> Figure | None:
+def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> Figure | None:
     """The cross-attention of the model's own translation of the shortest sample, if drawable."""
     if not run.samples or not model_dir.checkpoints.steps():
         return None
@@ -86,6 +86,7 @@ def _attention(model_dir: ModelDir, run: RunHistory) -> Figure | None:
         attention = pair_attention(model, tokenizer, source, translation)["memory"]
     except UserError:  # a sentence has no token, or too many for a picture
         return None
+    attention = attention._replace(title=attention.title + of)
     return heat_figure(attention, layer=max(0, len(attention.weights) - 2))
 
 
@@ -102,7 +103,8 @@ def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
     parts = {
         "TITLE": html.escape(names),
         "SUMMARY": _summary(runs),
-        "PICTURES": "\n".join(_image(name, content) for name, content in pictures.items()),
+        "PICTURES": "\n".join(_image(name, content) for name, content in pictures.items())
+        or "<p>Nothing is logged yet.",
         "SAMPLES": "\n".join(_samples(run) for run in runs),
         "OPTIONS": _options(runs),
         "STARTS": "\n".join(_starts(run) for run in runs),
@@ -122,9 +124,6 @@ def _summary(runs):
 
 
 def _summary_row(run):
-    entries = [*run.figures["train"], *run.figures["validation"]]
-    step = max((entry["step"] for entry in entries), default=0)
-    hours = max((entry["hours"] for entry in entries), default=0.0)
     last, best = "none", "none"
     if run.figures["validation"]:
         shown = ["perplexity", *run.scores]
@@ -139,11 +138,11 @@ def _summary_row(run):
     kept = run.training["data"].get("kept")
     return (
         run.name,
-        f"{step:,} of {run.training['options']['steps']:,}",
+        f"{run.step:,} of {run.training['options']['steps']:,}",
         "unknown" if kept is None else f"{kept:,}",
         "unknown" if run.padding_share is None else f"{run.padding_share:.1%}",
         *(last, best),
-        f"{hours:.2f}",
+        f"{run.hours:.2f}",
     )
 
 
@@ -183,7 +182,9 @@ def _marked(words: Sequence[str], same: Iterable[int], tag: str) -> str:
 
 def _options(runs):
     """The fields of configurations and options; those that differ between runs come first."""
-    fields: list[dict[str, Any]] = [{**run.config, **run.training["options"]} for run in runs]
+    fields: list[dict[str, Any]] = [
+        {"preset": run.training["preset"], **run.config, **run.training["options"]} for run in runs
+    ]
     names = dict.fromkeys(name for values in fields for name in values)
 
     def texts(name):
@@ -207,7 +208,9 @@ def _starts(run):
         if start:
             moment = datetime.datetime.fromtimestamp(start["time"], datetime.UTC)
             when = f"{moment:%Y-%m-%d %H:%M} UTC"
-        rest = ", ".join(f"{name} {value}" for name, value in start.items() if name != "time")
+        rest = ", ".join(
+            f"{name} {value}" for name, value in start.items() if value and name != "time"
+        )
         blocks.append(
             f"<p>{html.escape(when)}<pre>{html.escape(command)}</pre><p>{html.escape(rest)}"
         )
