@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.backend.fused import fused, fused_max, fused_sum
 from keras_transformer.backend.fused_attention import fused_attention_weights
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
@@ -25,24 +26,53 @@ rng = np.random.default_rng(0)
 def assert_equal_with_gradients(fast, plain, arrays, dtype):
     """Compares results, and the gradients of a random weighting of them.
 
-    In a graph, XLA compiles the fast variant; eagerly it runs as it is.
+    In a graph, XLA compiles the fast variant; eagerly it runs as it is. In training, one graph
+    serves batches of any shape: it knows only the last axis.
     """
     inputs = [tf.cast(array, dtype) for array in arrays]
+    shapes = [[None] * (x.shape.rank - 1) + [x.shape[-1]] for x in inputs]
+    any_batch = tf.function(
+        fast, input_signature=[tf.TensorSpec(s, dtype) for s in shapes], autograph=False
+    )
     found = []
-    for function in (fast, tf.function(fast, autograph=False), plain):
+    for function in (fast, tf.function(fast, autograph=False), any_batch, plain):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             result = function(*inputs)
             weights = np.random.default_rng(1).normal(size=result.shape)
             total = tf.reduce_sum(tf.cast(result, "float32") * weights.astype("float32"))
         found.append([result, *tape.gradient(total, inputs)])
-    for eager, compiled, expected in zip(*found, strict=True):
-        assert eager.dtype == compiled.dtype == expected.dtype
+    for *variants, expected in zip(*found, strict=True):
+        assert {variant.dtype for variant in variants} == {expected.dtype}
         expected = np.asarray(ops.cast(expected, "float32"))
         atol = ROUNDING[dtype] * max(1.0, np.abs(expected).max())
-        for mine in (eager, compiled):
-            mine = ops.cast(mine, "float32")
-            np.testing.assert_allclose(mine, expected, rtol=ROUNDING[dtype], atol=atol)
+        for variant in variants:
+            variant = ops.cast(variant, "float32")
+            np.testing.assert_allclose(variant, expected, rtol=ROUNDING[dtype], atol=atol)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("length", [1, 7, 8, 17, 24])
+@pytest.mark.parametrize(("reduce", "expected"), [(fused_sum, np.sum), (fused_max, np.max)])
+def test_sums_and_maxima_over_axes_of_any_length(reduce, expected, length, axis):
+    shape = [3, 4, 5]
+    shape[axis] = length
+    x = rng.normal(size=shape).astype("float32")
+    reduced = fused(lambda x: reduce(x, axis))
+    known = tf.function(reduced, autograph=False)
+    unknown = tf.function(
+        reduced, input_signature=[tf.TensorSpec([None, None, None])], autograph=False
+    )
+    for function in (reduced, known, unknown):
+        np.testing.assert_allclose(function(x), expected(x, axis, keepdims=True), atol=1e-5)
+
+
+def test_a_sum_over_an_axis_of_unknown_length_begins_with_that_of_its_eighths():
+    compiled = tf.function(
+        lambda x: fused_sum(x, axis=0), input_signature=[tf.TensorSpec([None, 4])], autograph=False
+    )
+    operations = compiled.get_concrete_function().graph.get_operations()
+    assert [operation.type for operation in operations].count("AddV2") >= 7
 
 
 MASKS = {

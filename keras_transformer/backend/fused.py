@@ -95,10 +95,19 @@ def _in_pieces(combine, reduce, x, axis):
     into vector instructions. It adds up a plain sum of floats one by one, because its order is
     fixed. It computes sixteenths, or halves of halves, in passes of their own.
     """
-    length = x.shape[axis]
-    if _reduces_in_pieces() and length is not None and length % 8 == 0:
-        x = functools.reduce(combine, ops.split(x, 8, axis=axis))
-    return reduce(x, axis=axis, keepdims=True)
+    length = ops.shape(x)[axis]  # a tensor where it differs between batches
+    if not _reduces_in_pieces() or (isinstance(length, int) and length < 8):
+        return reduce(x, axis=axis, keepdims=True)
+
+    def part(start, stop):
+        return x[(slice(None),) * (axis % len(x.shape)) + (slice(start, stop),)]
+
+    eighth = length // 8
+    eighths = [part(i * eighth, (i + 1) * eighth) for i in range(8)]
+    total = reduce(functools.reduce(combine, eighths), axis=axis, keepdims=True)
+    if isinstance(length, int) and length % 8 == 0:
+        return total
+    return combine(total, reduce(part(8 * eighth, length), axis=axis, keepdims=True))
 
 
 @functools.cache
