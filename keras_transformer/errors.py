@@ -21,3 +21,9 @@ def expect_at_least(least: int, name: str, value: int) -> None:
     """Raises `UserError` unless an argument is an integer and at least `least`."""
     if not isinstance(value, numbers.Integral) or value < least:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
+
+
+def expect_named(flag: str, value: object) -> None:
+    """Raises `UserError` if a flag that names a file, a folder or the like is empty."""
+    if not value:
+        raise UserError(f"expected --{flag} to name something, found nothing")

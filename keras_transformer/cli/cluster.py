@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from absl import flags, logging
 
 from keras_transformer.cli.flags import FLAGS, GROUPS, group, present, refuse
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 
 _GROUP = "Files on a cluster"
 _ALSO_TAKEN = ("lines_at_once",)
@@ -88,8 +88,7 @@ def main() -> None:
 
     refuse(_flags_for_lines(), "found with --runner: the exported model has its options")
     for name in GROUPS[_GROUP]:
-        if not FLAGS[name].value:
-            raise UserError(f"expected --{name} to name something, found nothing")
+        expect_named(name, FLAGS[name].value)
     _check_runner(FLAGS.runner)
     _check_beam_flags(_beam_flags)
     options = beam.options.pipeline_options.PipelineOptions(

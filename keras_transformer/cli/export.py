@@ -13,7 +13,7 @@ import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
 from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 
 
@@ -38,8 +38,7 @@ def main():
     quiet.find_devices()
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
-    if not FLAGS.output:
-        raise UserError("expected --output to name something, found nothing")
+    expect_named("output", FLAGS.output)
     write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]
     print(write(kt.ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
 

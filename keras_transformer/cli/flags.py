@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from absl import flags
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import expect_local, refuse_existing
 
 FLAGS = flags.FLAGS
@@ -142,8 +142,7 @@ def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> 
     Raises:
         UserError: `folder` is empty, a URL or names a file, or one of `files` exists.
     """
-    if not folder:
-        raise UserError("expected --output to name something, found nothing")
+    expect_named("output", folder)
     expect_local(folder)
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UserError(f"{folder}: expected a folder to write to, found a file")

@@ -14,7 +14,7 @@ from absl import flags
 import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 
 
 def define_flags() -> None:
@@ -30,8 +30,7 @@ def define_flags() -> None:
 
 
 def main():
-    if not FLAGS.model_dir or "" in FLAGS.model_dir:
-        raise UserError("expected --model_dir to name something, found nothing")
+    expect_named("model_dir", FLAGS.model_dir and all(FLAGS.model_dir))
     if FLAGS.output is None and len(FLAGS.model_dir) > 1:
         raise UserError("expected --output, the folder of the report, with several --model_dir")
     if FLAGS.output is not None:

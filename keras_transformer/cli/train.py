@@ -37,7 +37,7 @@ from keras_transformer.cli.flags import (
     take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
 from keras_transformer.text_files import refuse_pipes
@@ -222,8 +222,8 @@ def main():
 def check_combinations():
     """Raises `UserError` for flags that are empty or exclude each other."""
     for name in NOT_EMPTY:
-        if FLAGS[name].value is not None and not FLAGS[name].value:
-            raise UserError(f"expected --{name} to name something, found nothing")
+        if FLAGS[name].value is not None:
+            expect_named(name, FLAGS[name].value)
     if FLAGS.task == "parsing":
         refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
         if FLAGS.bpe_dropout is not None:

@@ -8,7 +8,7 @@ from absl import flags
 import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
@@ -163,8 +163,7 @@ def load_translator(
         return _load_ctranslate2_translator(paths)
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
-    if not paths:
-        raise UserError("expected --model_dir to name something, found nothing")
+    expect_named("model_dir", paths)
     first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
     first.load_config()  # fails if the folder holds no model
     tokenizer = first.load_tokenizer()

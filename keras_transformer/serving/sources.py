@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.serving.servable import (
     ParserServable,
     SavedModelServable,
@@ -47,8 +47,7 @@ def default_name(paths: Sequence[str]) -> str:
     Raises:
         UserError: the folder's name is not a valid model name.
     """
-    if not paths or not paths[0]:
-        raise UserError("expected --model_dir to name something, found nothing")
+    expect_named("model_dir", paths and paths[0])
     return _checked(Path(os.path.realpath(paths[0])).name)  # `resolve` fails for a loop of links
 
 

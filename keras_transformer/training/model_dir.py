@@ -12,7 +12,7 @@ from pathlib import Path
 
 import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import (
     expect_local,
     is_partial,
@@ -65,8 +65,7 @@ class ModelDir:
     """
 
     def __init__(self, path: str | os.PathLike):
-        if not os.fspath(path):  # `Path` would take it for the current folder
-            raise UserError("expected --model_dir to name something, found nothing")
+        expect_named("model_dir", os.fspath(path))  # `Path` would take it for the current folder
         expect_local(path)
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
