@@ -1,6 +1,7 @@
 """The report of runs: read from model_dirs, finished or not, and complete."""
 
 import base64
+import itertools
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from command_lines import run
 from helpers import small_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from keras_transformer.analysis.attention_figures import heat_figure
 from keras_transformer.errors import UserError
 from keras_transformer.report import RunHistory, read_history, write_report
 from keras_transformer.report.figures import run_figures
@@ -145,6 +147,23 @@ def test_steps_are_whole_numbers(tmp_path):
     assert all(tick.get_loc() == round(tick.get_loc()) for tick in ticks)
 
 
+@pytest.mark.parametrize("last", [3, 300, 2_500, 8_800, 20_000, 100_000, 1_000_000])
+def test_numbers_below_a_plot_do_not_overlap(last):
+    entries = [{"step": step, "hours": 1.76 * step / last, "loss": 2.0} for step in (1, last)]
+    figure = run_figures([history("run", entries)])["loss"]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        boxes = [
+            tick.label1.get_window_extent(canvas.get_renderer())
+            for tick in axes.xaxis.get_major_ticks()
+            if low <= tick.get_loc() <= high
+        ]
+        assert len(boxes) >= 2
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+
+
 def history(name, entries):
     """The history of a run whose training and validations have the same figures."""
     figures = {"train": entries, "validation": entries}
@@ -187,6 +206,22 @@ def test_samples_show_the_words_that_differ_from_the_reference(tmp_path):
     found = Page(write_report([model_dir_of(tmp_path / "run", entries)]))
     assert found.marked[-2:] == [("del", "rote"), ("ins", "laufen")]
     assert "attention" in found.images
+
+
+@pytest.mark.slow
+def test_pictures_and_title_name_each_of_several_runs(tmp_path, monkeypatch):
+    titles = []
+
+    def draw(attention, layer):
+        titles.append(attention.title)
+        return heat_figure(attention, layer=layer)
+
+    monkeypatch.setattr("keras_transformer.report.page.heat_figure", draw)
+    entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
+    model_dirs = [model_dir_of(tmp_path / name, entries) for name in ("one", "two", "three")]
+    found = Page(write_report(model_dirs))
+    assert "Training of one, two and three" in found.text
+    assert [title.rpartition(" of ")[2] for title in titles] == ["one", "two", "three"]
 
 
 @pytest.mark.slow

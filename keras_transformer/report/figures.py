@@ -82,10 +82,10 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
         if plot.is_log:
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(_minor_formatter(low, high))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.grid(alpha=0.3)
-    whole = MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
+    whole = MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
     sides[0].xaxis.set_major_locator(whole)
     sides[0].xaxis.set_major_formatter("{x:,.0f}")
     if len(runs) > 1:

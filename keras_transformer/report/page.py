@@ -99,7 +99,8 @@ def _png(figure: Figure) -> bytes:
 
 
 def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
-    names = " and ".join(run.name for run in runs)
+    *others, last = [run.name for run in runs]
+    names = f"{', '.join(others)} and {last}" if others else last
     parts = {
         "TITLE": html.escape(names),
         "SUMMARY": _summary(runs),
