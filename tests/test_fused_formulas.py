@@ -52,8 +52,11 @@ def assert_equal_with_gradients(fast, plain, arrays, dtype):
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("length", [1, 7, 8, 17, 24])
-@pytest.mark.parametrize(("reduce", "expected"), [(fused_sum, np.sum), (fused_max, np.max)])
+@pytest.mark.parametrize(
+    ("reduce", "expected", "length"),
+    [(fused_sum, np.sum, length) for length in (0, 1, 7, 8, 17, 24)]
+    + [(fused_max, np.max, length) for length in (1, 7, 8, 17, 24)],
+)
 def test_sums_and_maxima_over_axes_of_any_length(reduce, expected, length, axis):
     shape = [3, 4, 5]
     shape[axis] = length
