@@ -6,16 +6,25 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.backend.fused import fused, fused_max, fused_sum
+from keras_transformer.backend.fused import (
+    fused,
+    fused_max,
+    fused_sum,
+    fused_sum_of_rows,
+    op_by_op,
+    runs_op_by_op,
+)
 from keras_transformer.backend.fused_attention import fused_attention_weights
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
 from keras_transformer.backend.fused_normalization import fused_normalized
 from keras_transformer.backend.fused_rotation import fused_rotated
+from keras_transformer.config import TransformerConfig
 from keras_transformer.layers.attention import attention_weights, scaled_dot_product_attention
 from keras_transformer.layers.normalization import normalized
 from keras_transformer.layers.positional_encoding import rotated
 from keras_transformer.losses import smoothed_cross_entropy
+from keras_transformer.training import TrainableTransformer
 
 # The rounding of one result, relative to the largest.
 ROUNDING = {"float32": 2e-6, "bfloat16": 2e-2, "float16": 3e-3}
@@ -70,12 +79,37 @@ def test_sums_and_maxima_over_axes_of_any_length(reduce, expected, length, axis)
         np.testing.assert_allclose(function(x), expected(x, axis, keepdims=True), atol=1e-5)
 
 
-def test_a_sum_over_an_axis_of_unknown_length_begins_with_that_of_its_eighths():
+@pytest.mark.parametrize("is_op_by_op", [False, True])
+def test_sums_of_rows_begin_with_their_eighths_unless_xla_compiles_the_step(is_op_by_op):
+    x = rng.normal(size=(19, 4)).astype("float32")
     compiled = tf.function(
-        lambda x: fused_sum(x, axis=0), input_signature=[tf.TensorSpec([None, 4])], autograph=False
+        fused_sum_of_rows, input_signature=[tf.TensorSpec([None, 4])], autograph=False
     )
+    with op_by_op(is_op_by_op):
+        np.testing.assert_allclose(compiled(x), x.sum(axis=0), atol=1e-5)
     operations = compiled.get_concrete_function().graph.get_operations()
-    assert [operation.type for operation in operations].count("AddV2") >= 7
+    additions = [operation.type for operation in operations].count("AddV2")
+    assert additions >= 7 if is_op_by_op else additions == 0
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_training_step_says_whether_xla_compiles_it(jit_compile, monkeypatch):
+    config = TransformerConfig(
+        vocab_size=20, num_encoder_layers=1, num_decoder_layers=1, d_model=8, num_heads=2, d_ff=16
+    )
+    model = TrainableTransformer(config)
+    model.compile(keras.optimizers.Adam(), jit_compile=jit_compile)
+    found = []
+    losses_of = model._token_losses
+
+    def token_losses(*args):
+        found.append(runs_op_by_op())
+        return losses_of(*args)
+
+    monkeypatch.setattr(model, "_token_losses", token_losses)
+    ids = rng.integers(4, 20, size=(2, 3)).astype("int32")
+    model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
+    assert found == [not jit_compile]
 
 
 MASKS = {

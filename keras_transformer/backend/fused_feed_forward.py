@@ -2,7 +2,13 @@
 
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused, fused_sum, sum_dtype, value_of
+from keras_transformer.backend.fused import (
+    custom_gradient,
+    fused,
+    fused_sum_of_rows,
+    sum_dtype,
+    value_of,
+)
 
 
 def rectified(x, kernel, bias):
@@ -34,5 +40,5 @@ def rectified(x, kernel, bias):
 @fused
 def _rectified_gradient(upstream, hidden):
     gradient = ops.where(hidden > 0, upstream, 0)  # (rows, hidden)
-    total = fused_sum(ops.cast(gradient, sum_dtype(gradient)), axis=0)[0]  # (hidden,)
+    total = fused_sum_of_rows(ops.cast(gradient, sum_dtype(gradient)))  # (hidden,)
     return gradient, ops.cast(total, upstream.dtype)

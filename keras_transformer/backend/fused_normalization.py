@@ -2,7 +2,13 @@
 
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused, fused_sum, sum_dtype
+from keras_transformer.backend.fused import (
+    custom_gradient,
+    fused,
+    fused_sum,
+    fused_sum_of_rows,
+    sum_dtype,
+)
 
 
 @fused
@@ -21,8 +27,8 @@ def fused_normalized(x, gamma, beta, epsilon):
             x_gradient = (g - _mean(g) - standard * _mean(g * standard)) * scale
             return (
                 ops.cast(x_gradient, x.dtype),
-                _sum_of_rows(upstream * standard),
-                _sum_of_rows(upstream),
+                fused_sum_of_rows(_rows(upstream * standard)),
+                fused_sum_of_rows(_rows(upstream)),
             )
 
         return ops.cast(_standardized(x, mean, scale) * gamma + beta, x.dtype), gradient
@@ -38,5 +44,5 @@ def _mean(x):
     return fused_sum(x, axis=-1) / x.shape[-1]
 
 
-def _sum_of_rows(x):
-    return fused_sum(ops.reshape(x, (-1, x.shape[-1])), axis=0)[0]
+def _rows(x):
+    return ops.reshape(x, (-1, x.shape[-1]))

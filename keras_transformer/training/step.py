@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_transformer.backend.fused import op_by_op
 from keras_transformer.backend.fused_losses import (
     fused_smoothed_cross_entropy,
     symmetric_divergence,
@@ -233,10 +234,11 @@ class TrainableTransformer(Transformer):
         n = self.parallel_parts
         parts = split_rows(batch, n, self.config.pad_id)
         # TensorFlow runs independent operations in parallel.
-        sums = [
-            self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
-            for i in range(n)
-        ]
+        with op_by_op(not self.jit_compile):
+            sums = [
+                self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
+                for i in range(n)
+            ]
         return functools.reduce(_sum, sums)
 
     def _part_gradients(self, batch, weight):
