@@ -35,8 +35,8 @@ rng = np.random.default_rng(0)
 def assert_equal_with_gradients(fast, plain, arrays, dtype):
     """Compares results, and the gradients of a random weighting of them.
 
-    In a graph, XLA compiles the fast variant; eagerly it runs as it is. In training, one graph
-    serves batches of any shape: it knows only the last axis.
+    In a graph, XLA compiles the fast variant; eagerly it runs as it is. In training, one graph,
+    which TensorFlow runs op by op, serves batches of any shape: it knows only the last axis.
     """
     inputs = [tf.cast(array, dtype) for array in arrays]
     shapes = [[None] * (x.shape.rank - 1) + [x.shape[-1]] for x in inputs]
@@ -45,12 +45,13 @@ def assert_equal_with_gradients(fast, plain, arrays, dtype):
     )
     found = []
     for function in (fast, tf.function(fast, autograph=False), any_batch, plain):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            result = function(*inputs)
-            weights = np.random.default_rng(1).normal(size=result.shape)
-            total = tf.reduce_sum(tf.cast(result, "float32") * weights.astype("float32"))
-        found.append([result, *tape.gradient(total, inputs)])
+        with op_by_op(function is any_batch):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                result = function(*inputs)
+                weights = np.random.default_rng(1).normal(size=result.shape)
+                total = tf.reduce_sum(tf.cast(result, "float32") * weights.astype("float32"))
+            found.append([result, *tape.gradient(total, inputs)])
     for *variants, expected in zip(*found, strict=True):
         assert {variant.dtype for variant in variants} == {expected.dtype}
         expected = np.asarray(ops.cast(expected, "float32"))

@@ -46,6 +46,7 @@ def fused(function: Callable) -> Callable:
 
     from keras_transformer.backend.xla_flags import set_xla_flags
 
+    # Apart, because `fused_sum_of_rows` builds different graphs.
     compiled = {
         value: tf.function(function, jit_compile=True, autograph=False) for value in (False, True)
     }
@@ -105,7 +106,8 @@ def fused_sum(x, axis: int):
 
 
 def fused_sum_of_rows(x):
-    """Sums a matrix over its rows, (rows, width) -> (width,); for use in a `fused` function."""
+    """Sums over all axes but the last, (..., width) -> (width,); for use in a `fused` function."""
+    x = ops.reshape(x, (-1, x.shape[-1]))  # (rows, width)
     # Where XLA compiles the whole step, pieces of rows make it three times as slow.
     return fused_sum(x, axis=0)[0] if runs_op_by_op() else ops.sum(x, axis=0)
 

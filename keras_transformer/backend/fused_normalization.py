@@ -27,8 +27,8 @@ def fused_normalized(x, gamma, beta, epsilon):
             x_gradient = (g - _mean(g) - standard * _mean(g * standard)) * scale
             return (
                 ops.cast(x_gradient, x.dtype),
-                fused_sum_of_rows(_rows(upstream * standard)),
-                fused_sum_of_rows(_rows(upstream)),
+                fused_sum_of_rows(upstream * standard),
+                fused_sum_of_rows(upstream),
             )
 
         return ops.cast(_standardized(x, mean, scale) * gamma + beta, x.dtype), gradient
@@ -42,7 +42,3 @@ def _standardized(x, mean, scale):
 
 def _mean(x):
     return fused_sum(x, axis=-1) / x.shape[-1]
-
-
-def _rows(x):
-    return ops.reshape(x, (-1, x.shape[-1]))

@@ -98,7 +98,7 @@ def _minor_formatter(low, high):
     if high >= 100 * low:
         return NullFormatter()
     digits = "25" if high >= 10 * low else "23456789"
-    return FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in digits else "")
+    return FuncFormatter(lambda value, _: f"{value:,g}" if f"{value:e}"[0] in digits else "")
 
 
 def _lengths(runs: Sequence[RunHistory]) -> Figure:

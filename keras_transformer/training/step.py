@@ -233,8 +233,8 @@ class TrainableTransformer(Transformer):
     def _micro_gradients(self, batch, weight):
         n = self.parallel_parts
         parts = split_rows(batch, n, self.config.pad_id)
-        # TensorFlow runs independent operations in parallel.
         with op_by_op(not self.jit_compile):
+            # TensorFlow runs independent operations in parallel.
             sums = [
                 self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
                 for i in range(n)
