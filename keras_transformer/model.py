@@ -6,7 +6,7 @@ import inspect
 import keras
 from keras import ops
 
-from keras_transformer.backend.few_rows import project
+from keras_transformer.backend.int8_products import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (

@@ -5,9 +5,9 @@ import functools
 import keras
 from keras import ops
 
-from keras_transformer.backend.few_rows import project
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
+from keras_transformer.backend.int8_products import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.dropout import Dropout

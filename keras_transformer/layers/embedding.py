@@ -6,7 +6,7 @@ import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
-from keras_transformer.backend.few_rows import enough_rows
+from keras_transformer.backend.int8_products import enough_rows
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.few_rows import project
 from keras_transformer.backend.fused_feed_forward import rectified
+from keras_transformer.backend.int8_products import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.layers.dropout import Dropout
 

@@ -1,4 +1,4 @@
-"""Products of a few rows of 8-bit integers, fast on processors with a matrix unit (AMX)."""
+"""Products of 8-bit integers in shapes that XLA multiplies fast."""
 
 from keras import ops
 
