@@ -123,6 +123,18 @@ def test_int8_logits_are_products_of_integers(logits_bias):
     np.testing.assert_array_equal(embedding(np.arange(50)[None]), rows)
 
 
+def test_xla_multiplies_int8_logits_by_a_multiple_of_32_columns():
+    set_xla_flags()
+    embedding = TokenEmbedding(50, 16)
+    embedding.build((None, None))
+    embedding.quantize("int8")
+    x = tf.constant(np.random.default_rng(0).normal(size=(1, 2, 16)), "float32")
+    compiled = tf.function(lambda x: embedding.logits(x), jit_compile=True)
+    program = compiled.experimental_get_compiler_ir(x)(stage="optimized_hlo")
+    assert "s8[16,64]" in program
+    np.testing.assert_allclose(compiled(x), embedding.logits(x), rtol=1e-5, atol=1e-6)
+
+
 def test_int8_logits_of_nothing_are_the_biases():
     embedding = TokenEmbedding(5, 4)
     embedding.build((None, None))

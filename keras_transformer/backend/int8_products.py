@@ -4,7 +4,8 @@ from keras import ops
 
 from keras_transformer.backend import processor
 
-_FEWEST = 8  # rows for which XLA uses the matrix unit; six rows take it twice as long
+_FEWEST_ROWS = 8  # for which XLA uses the matrix unit; six rows take it twice as long
+_COLUMNS = 32  # XLA lays out matrices of a multiple of this number of columns fast
 
 
 def project(dense, rows):
@@ -24,6 +25,17 @@ def enough_rows(rows):
         `rows`, if there are enough, if their number is unknown or if there is no matrix unit.
     """
     count = rows.shape[0]
-    if not count or count >= _FEWEST or not processor.has_matrix_unit():
+    if not count or count >= _FEWEST_ROWS or not processor.has_matrix_unit():
         return rows
-    return ops.pad(rows, [(0, _FEWEST - count), (0, 0)])
+    return ops.pad(rows, [(0, _FEWEST_ROWS - count), (0, 0)])
+
+
+def whole_columns(matrix):
+    """Adds columns of zeros up to a multiple of 32, so that XLA lays out the matrix fast.
+
+    A vocabulary may have any size: 10,000 symbols become 10,016 columns.
+
+    Args:
+        matrix: (width, number of columns).
+    """
+    return ops.pad(matrix, [(0, 0), (0, -matrix.shape[1] % _COLUMNS)])

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
-from keras_transformer.backend.int8_products import enough_rows
+from keras_transformer.backend.int8_products import enough_rows, whole_columns
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
@@ -111,7 +111,7 @@ class TokenEmbedding(keras.layers.Layer):
         else:
             matrix, matrix_scale = self._int8_matrix
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
-            products = ops.matmul(enough_rows(x), matrix)[: x.shape[0]]
+            products = ops.matmul(enough_rows(x), matrix)[: x.shape[0], : self.vocab_size]
             logits = ops.cast(products, self.compute_dtype)
             logits = logits / (x_scale * matrix_scale)
         if self.logits_bias:
@@ -127,7 +127,7 @@ class TokenEmbedding(keras.layers.Layer):
             raise NotImplementedError(f"expected the mode int8, found {mode!r}")
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
         # (d_model, vocab_size): XLA would multiply by a transpose in 32-bit integers.
-        self._int8_matrix = ops.transpose(matrix), scale[:, 0]
+        self._int8_matrix = whole_columns(ops.transpose(matrix)), scale[:, 0]
 
     def save_own_variables(self, store):
         """Saves the weights of a model, unless they are 8-bit integers, which no model can load."""
