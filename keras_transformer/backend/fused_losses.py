@@ -27,11 +27,12 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
         largest, log_sum_exp, total = _row_sums(logits)
 
         def gradient(upstream):
-            # Outside the compiled function: TensorFlow's own softmax is faster than XLA's. Not in
-            # float16: on some processors it adds in float16 too, with errors of 0.3%.
-            is_half = keras.backend.standardize_dtype(logits.dtype) == "float16"
-            wide = ops.cast(logits, "float32") if is_half else logits
-            probabilities = ops.cast(ops.softmax(wide, axis=-1), logits.dtype)
+            if keras.backend.standardize_dtype(logits.dtype) == "float16":
+                # TensorFlow's softmax adds in float16 on some processors, with errors of 0.3%.
+                probabilities = _probabilities(logits, largest, log_sum_exp)
+            else:
+                # Outside a compiled function: TensorFlow's own softmax is faster than XLA's.
+                probabilities = ops.softmax(logits, axis=-1)
             return _loss_gradient(probabilities, labels, upstream, peak, share)
 
         at_label = _at_labels(logits, labels) - largest
@@ -94,6 +95,16 @@ def _below(logits, largest):
     return ops.cast(logits, "float32") - largest[..., None]
 
 
+def _logs(logits, largest, log_sum_exp):
+    """Logarithms of the probabilities: float32 (..., vocab_size)."""
+    return _below(logits, largest) - log_sum_exp[..., None]
+
+
+@fused
+def _probabilities(logits, largest, log_sum_exp):
+    return ops.cast(ops.exp(_logs(logits, largest, log_sum_exp)), logits.dtype)
+
+
 @fused
 def _loss_gradient(probabilities, labels, upstream, peak, share):
     ids = ops.arange(probabilities.shape[-1], dtype="int32")
@@ -106,13 +117,13 @@ def _loss_gradient(probabilities, labels, upstream, peak, share):
 @fused
 def _divergences(logits, largest, log_sum_exp):
     """Computes KL(p, q) and KL(q, p): (2, ...)."""
-    logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
+    logs = _logs(logits, largest, log_sum_exp)  # (2, ..., vocab_size)
     return fused_sum(ops.exp(logs) * (logs - ops.flip(logs, axis=0)), axis=-1)[..., 0]
 
 
 @fused
 def _divergence_gradient(logits, largest, log_sum_exp, divergences, upstream):
-    logs = _below(logits, largest) - log_sum_exp[..., None]  # (2, ..., vocab_size)
+    logs = _logs(logits, largest, log_sum_exp)  # (2, ..., vocab_size)
     p, difference = ops.exp(logs), logs - ops.flip(logs, axis=0)
     gradient = p * (difference - divergences[..., None]) + p - ops.flip(p, axis=0)
     return ops.cast(gradient * upstream[..., None], logits.dtype)
