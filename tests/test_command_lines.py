@@ -641,6 +641,12 @@ def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, w
     assert refused("evaluate", **judge, target_lang="ja").startswith("cannot score 'ja': ")
 
 
+@pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])
+def test_evaluate_refuses_what_is_not_the_code_of_a_language(judge, name, without_translating):
+    message = refused("evaluate", **judge, target_lang=name)
+    assert message == f"target_lang: expected the code of a language such as de, found {name!r}"
+
+
 def test_evaluate_refuses_several_translations_of_a_sentence(judge, without_translating):
     message = refused("evaluate", **judge, n_best=2)
     assert message.startswith("expected no --n_best, found 2: evaluate scores the best")

@@ -679,6 +679,16 @@ def test_validations_score_chinese_by_character(tmp_path, monkeypatch):
     assert figures["BLEU"] == expected > 30
 
 
+def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained, tmp_path):
+    with pytest.raises(UserError, match=r"^target_lang: .* found 'german'$"):
+        run(tmp_path / "run", target_lang="german")
+    with pytest.raises(UserError, match=r"^target_lang: .* found 'German'$"):
+        ModelDir(tmp_path / "run").create_trained(
+            trained[2], trained[0].load_tokenizer(), "German", "my_script.py"
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):

@@ -90,7 +90,9 @@ def evaluate_translator():
         raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
     references = list(read_lines(FLAGS.reference))
     translator = load_translator("translation")
-    language = FLAGS.target_lang or kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    language = FLAGS.target_lang
+    if language is None:
+        language = kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     kt.evaluation.check_language(language)
     corpus = reference_corpus(translator, pairs)
 

@@ -12,6 +12,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
+from keras_transformer.language_code import check_language_code
 from keras_transformer.sentences import as_text, utf_8
 
 
@@ -46,8 +47,8 @@ def translation_scores(
         hyphenated compounds split.
 
     Raises:
-        UserError: the counts differ, there is nothing to score, or sacreBLEU lacks the word
-            segmenter of the target language (Japanese, Korean).
+        UserError: the counts differ, there is nothing to score, `target_lang` is not the code of
+            a language, or sacreBLEU lacks its word segmenter (Japanese, Korean).
 
     Example:
         >>> scores = translation_scores(["Ein Mann reitet ."], ["Ein Mann reitet."], "de")
@@ -94,7 +95,11 @@ def sacre_bleu(
 
 
 def check_language(target_lang: str | None) -> None:
-    """Raises `UserError` if sacreBLEU lacks the word segmenter of a language (Japanese, Korean)."""
+    """Raises `UserError` for what is not the code of a language that sacreBLEU can score.
+
+    It lacks the word segmenters of Japanese and Korean if their packages are not installed.
+    """
+    check_language_code(target_lang)
     try:
         BLEU(trg_lang=target_lang or "")
     except RuntimeError as error:

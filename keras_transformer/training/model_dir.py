@@ -190,7 +190,7 @@ class ModelDir:
             command: how the model was made, to record in the model_dir.
 
         Raises:
-            UserError: the folder is not empty.
+            UserError: the folder is not empty, or `target_lang` is not the code of a language.
         """
         self.check_new()
         path, is_new = self.path.absolute(), not self.path.exists()

@@ -13,6 +13,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import check_language
+from keras_transformer.language_code import check_language_code
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.log import TrainingLog
@@ -98,9 +99,10 @@ def prepare(
         until_trained: holds the lock of the model_dir.
 
     Raises:
-        UserError: the data are invalid, or the model_dir holds something else.
+        UserError: the options or data are invalid, or the model_dir holds something else.
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
+    check_language_code(target_lang)
     _check_cache(data_cache, model_dir)
     with failing_together(strategy):
         for pairs in filter(None, (valid_pairs, test_pairs)):

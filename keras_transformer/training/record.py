@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from keras_transformer.errors import UserError
+from keras_transformer.language_code import check_language_code
 from keras_transformer.options.parsing import LINEARIZATIONS
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text_files import parse_json
@@ -73,7 +74,12 @@ def read_record(text: str, path: Path) -> dict:
 
 
 def record_of_other(target_lang: str | None, command: str) -> dict:
-    """The record of a model that was not trained by `train`."""
+    """The record of a model that was not trained by `train`.
+
+    Raises:
+        UserError: `target_lang` is not the code of a language.
+    """
+    check_language_code(target_lang)
     return {
         "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
         "data": {},
