@@ -16,10 +16,12 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
+from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.middleware import read_keys
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
+from keras_transformer.serving.tensor_json import parse_predict
 from keras_transformer.serving.versions import Model
 
 EN_DE = "/v1/models/en-de"
@@ -248,6 +250,16 @@ def test_a_body_is_counted_as_it_comes():
     status, _ = error_of(client.post(f"{EN_DE}:predict", content=body()))
     assert status == 413
     server.batcher.close()
+
+
+def test_a_long_body_is_read_while_the_loop_answers_others(client, monkeypatch):
+    def parse(body, signatures):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return parse_predict(body, signatures)
+
+    monkeypatch.setattr(app, "parse_predict", parse)
+    assert client.post(f"{EN_DE}:predict", json={"instances": ["Yes."]}).status_code == 200
 
 
 def test_a_full_queue_and_too_little_time_are_answered_by_their_status():

@@ -116,6 +116,38 @@ def test_a_cancelled_request_leaves_the_queue_and_is_not_computed(batcher):
     assert task.batches == [[0], [2]]
 
 
+def test_a_large_request_is_computed_in_parts_while_its_client_waits(batcher):
+    task = Doubling()
+    whole = batcher.submit(task, [0, 1, 2, 3, 4], 25)  # 10 tokens are two rows
+    task.may_go_on.set()
+    assert whole.result(SOON) == [0, 2, 4, 6, 8]
+    assert task.batches == [[0, 1], [2, 3], [4]]
+
+    task = Doubling()
+    given_up = batcher.submit(task, [0, 1, 2, 3, 4], 25)
+    task.wait_until_begun()
+    assert given_up.cancel()
+    task.may_go_on.set()
+    assert batcher.submit(task, [5], 1).result(SOON) == [10]
+    assert task.batches == [[0, 1], [5]]
+
+
+def test_rows_that_must_be_together_are(batcher):
+    task = Doubling(joins=False)
+    task.may_go_on.set()
+    assert batcher.submit(task, [1, 2, 3], 99).result(SOON) == [2, 4, 6]
+    assert task.batches == [[1, 2, 3]]
+
+
+def test_a_failure_that_nobody_waits_for_does_not_end_the_worker(batcher):
+    task = Doubling()
+    given_up = batcher.submit(task, ["poison"], 1)
+    task.wait_until_begun()
+    assert given_up.cancel()
+    task.may_go_on.set()
+    assert batcher.submit(task, [4], 1).result(SOON) == [8]
+
+
 def test_no_more_requests_wait_than_may(batcher):
     task = Doubling()
     busy(batcher, task)

@@ -1,5 +1,6 @@
 """The routes of a server: TensorFlow Serving's REST interface."""
 
+import asyncio
 from collections.abc import Sequence
 
 from google.protobuf.json_format import MessageToDict
@@ -62,7 +63,8 @@ def create_app(
 
     async def predict(request: Request) -> Response:
         _, _, servable = server.model(request)
-        asked = parse_predict(await server.read_json(request), servable.signatures)
+        body = await server.read_json(request)
+        asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
         signature = servable.signatures[asked.signature]
         texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
         task = Predict(servable, asked.signature)

@@ -46,7 +46,7 @@ class Batcher:
     """Worker threads that batch the oldest waiting request with others of the same task.
 
     A batch holds whole requests, in order of arrival. It has at most `tokens_per_batch` tokens,
-    unless a single request has more.
+    unless a single request has more; such a one is computed in parts, if its task allows that.
 
     Args:
         tokens_per_batch: the token budget of a batch.
@@ -84,7 +84,7 @@ class Batcher:
     def submit(self, task: Task, rows: Sequence[Any], tokens: int) -> Future:
         """Queues a request; the future gives the result of each row.
 
-        If the future is cancelled, the request leaves the queue.
+        If the future is cancelled, the request leaves the queue, and is computed no further.
 
         Raises:
             QueueFull: `max_queued` requests are waiting.
@@ -118,26 +118,35 @@ class Batcher:
 
     def _compute_next(self):
         batch = self._next_batch()
-        if running := [one for one in batch if one.future.set_running_or_notify_cancel()]:
-            self._compute(running)
+        if batch:
+            self._compute(batch)
         return bool(batch)
 
     def _compute(self, batch):
+        task, tokens = batch[0].task, sum(request.tokens for request in batch)
         rows = [row for request in batch for row in request.rows]
+        size, results = len(rows), []
+        if task.joins() and tokens > self._tokens_per_batch:
+            size = max(1, size * self._tokens_per_batch // tokens)
         try:
-            results = batch[0].task(rows)
+            for start in range(0, len(rows), size):
+                if all(request.future.cancelled() for request in batch):
+                    return
+                results += task(rows[start : start + size])
             ends = list(itertools.accumulate(len(request.rows) for request in batch))
             parts = [results[start:end] for start, end in itertools.pairwise([0, *ends])]
         except Exception as error:
             if len(batch) == 1:
-                batch[0].future.set_exception(error)
+                if batch[0].future.set_running_or_notify_cancel():
+                    batch[0].future.set_exception(error)
             else:  # each alone, so that none fails because of another
                 for request in batch:
                     self._compute([request])
             return
-        self._observe(len(rows), sum(request.tokens for request in batch))
+        self._observe(len(rows), tokens)
         for request, part in zip(batch, parts, strict=True):
-            request.future.set_result(part)
+            if request.future.set_running_or_notify_cancel():  # else its client has gone
+                request.future.set_result(part)
 
     def _next_batch(self):
         """The next requests to compute; empty once the batcher is closed and the queue is empty."""

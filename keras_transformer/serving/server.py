@@ -215,7 +215,7 @@ class Server:
             raise HTTPException(504, f"expected to be done within {seconds:g} seconds")
         finally:
             gone.cancel()
-            result.cancel()  # removes a request that is not done from the queue
+            result.cancel()  # so that a request that is not done is computed no further
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options
