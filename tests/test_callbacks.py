@@ -164,12 +164,14 @@ def test_checkpoints_are_saved_by_steps_at_the_end_and_by_minutes_if_given(
         steps=7, checkpoint_steps=3, checkpoint_minutes=minutes, keep_checkpoints=10
     )
     skipped_updates = types.SimpleNamespace(check=lambda: None)
-    callback = SaveCheckpoints(state, options, checkpoints, best, skipped_updates)
+    log = types.SimpleNamespace(sync=lambda: synced.append(state.step))
+    synced = []
+    callback = SaveCheckpoints(state, log, options, checkpoints, best, skipped_updates)
     callback.set_model(types.SimpleNamespace(stop_training=False, metric_sums=[]))
     callback.on_train_begin()
     for state.step in range(1, 8):
         callback.on_train_batch_end(state.step - 1)
-    assert checkpoints.steps() == saved
+    assert checkpoints.steps() == saved == synced
 
 
 def test_a_new_run_has_done_nothing():

@@ -129,6 +129,17 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     assert model_dir.load_config() == config
 
 
+@pytest.mark.slow
+def test_a_run_in_the_default_folder_resumes_with_its_type_of_vocabulary(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    again = {**write_pairs(tmp_path, 200), **SHAPE, "preset": "demo", "report": False}
+    run("train", **again, **FEW_STEPS, vocab_size=400, vocab_type="unigram")
+    run("train", **again, steps=3)
+    model_dir = ModelDir("runs/demo")
+    assert model_dir.load_training()["vocab_type"] == "unigram"
+    assert model_dir.checkpoints.steps()[-1] == 3
+
+
 @pytest.mark.parametrize(
     ("given", "both", "averaged"),
     [

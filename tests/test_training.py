@@ -36,6 +36,7 @@ from keras_transformer.training import (
     parallel_parts,
     train,
 )
+from keras_transformer.training import vocabulary as vocabulary_module
 from keras_transformer.training.preparation import dtype_policy, prepare
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
@@ -514,11 +515,11 @@ def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_both_directions_need_every_symbol_on_the_target_side(tmp_path):
+def test_translation_has_one_vocabulary_for_both_languages(tmp_path, monkeypatch):
+    monkeypatch.delattr(vocabulary_module, "learn_vocabulary")  # the refusal comes before the work
     config = dataclasses.replace(CONFIG, target_vocab_size=100, share_embeddings=False)
-    options = dataclasses.replace(OPTIONS, bidirectional_steps=2)
-    with pytest.raises(UserError, match="expected no target_vocab_size, found 100"):
-        train(tmp_path / "runs", config, options, TRAIN)
+    with pytest.raises(UserError, match=r"^target_vocab_size is for parsing: .*, found 100$"):
+        train(tmp_path / "runs", config, OPTIONS, TRAIN)
     assert not (tmp_path / "runs").exists()
 
 
@@ -687,6 +688,22 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
             trained[2], trained[0].load_tokenizer(), "German", "my_script.py"
         )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"), [("german", r"^target_lang: .* found 'german'$"), ("ja", "^cannot sc")]
+)
+def test_the_recorded_language_is_checked_before_a_run_resumes(
+    trained, tmp_path, monkeypatch, recorded, message
+):
+    """A run of an earlier version, or one that began on a machine with a segmenter of Japanese."""
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
+    copy.save_training({**copy.load_training(), "target_lang": recorded})
+    before = files_of(copy.path)
+    with pytest.raises(UserError, match=message):
+        run(copy.path, dataclasses.replace(OPTIONS, steps=7), valid_pairs=VALID)
+    assert files_of(copy.path) == before
 
 
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):

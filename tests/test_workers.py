@@ -109,7 +109,8 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
 ENDS = """
 import dataclasses, os, sys
 from pathlib import Path
-from keras_transformer.training import TrainingOptions, make_strategy, train, vocabulary, worker_of
+from keras_transformer.training import TrainingOptions, make_strategy, train, worker_of
+from keras_transformer.training import judging, vocabulary
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import ModelDir, TransformerConfig, UserError
 from keras_transformer.data import BuiltinPairs, TextPairs
@@ -136,6 +137,17 @@ lowercase = dataclasses.replace(options, lowercase=True)
 end("lowercase", options=lowercase, start_from=folder / "start-0")
 end("other-start", start_from=folder / f"start-{worker}")
 end("same")
+
+def judge_of(*_):
+    # The second worker finds no improvement where the chief does.
+    losses = iter([3.0, 3.0, 3.0] if worker else [3.0, 2.0, 1.0])
+    return lambda: ({"loss": next(losses), "BLEU": 0.0}, [{"source": "a"}])
+
+judging.judge_of = judge_of
+patient = dataclasses.replace(
+    options, steps=3, validation_steps=1, best_by="loss", stop_patience=1, average_checkpoints=1
+)
+end("other-figures", options=patient, valid_pairs=BuiltinPairs("validation", 4))
 if worker:
     sys.exit()
 end("lost")
@@ -160,7 +172,7 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     ]
     assert [worker.returncode for worker in workers] == [0, 0], texts
     *both, lost = ends[0]
-    corpus, options, no_corpus, lowercase, weights, same = both
+    corpus, options, no_corpus, lowercase, weights, same, other_figures = both
     differ = "expected the same run on all workers, found "
     assert corpus.startswith(f"{differ}kept=") and ", fingerprint=" in corpus
     assert options == f"{differ}beta_1=0.5 on worker 0 and 0.75 on worker 1"
@@ -169,7 +181,8 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
         "expected a vocabulary of lowercase=True, found one of lowercase=False"
     )
     assert weights.startswith(f"{differ}weights=")
-    assert same == "trained"
+    assert same == other_figures == "trained"
+    assert ModelDir(tmp_path / "other-figures").checkpoints.steps()[-1] == 3
     assert lost.startswith("a worker was lost")
     # The second worker reports the same, and names the worker at fault.
     assert ends[1] == [
@@ -179,5 +192,7 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
         f"worker 0: {lowercase}",
         weights,
         same,
+        other_figures,
     ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["same", "start-0", "start-1"]
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["other-figures", "same", "start-0", "start-1"]

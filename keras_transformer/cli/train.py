@@ -180,9 +180,7 @@ def main():
     take_renamed_flags()
     check_combinations()
     is_parser = FLAGS.task == "parsing"
-    recorded = {}
-    if FLAGS.model_dir and kt.ModelDir(FLAGS.model_dir).exists():
-        recorded = kt.ModelDir(FLAGS.model_dir).load_training()
+    recorded = recorded_in(kt.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
     train_pairs, valid_pairs, test_pairs = treebank_pairs(preset) if is_parser else sentence_pairs()
     is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
@@ -205,7 +203,7 @@ def main():
         train_pairs,
         valid_pairs,
         test_pairs,
-        vocab_type=None if is_parser else vocab_type(recorded),
+        vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
         target_lang="de" if is_builtin else FLAGS.target_lang,
         command=shlex.join(sys.argv),
         strategy=strategy,
@@ -238,6 +236,11 @@ def check_combinations():
     if FLAGS.vocabulary:
         refuse(present(["vocab_type"]), "found with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
+
+
+def recorded_in(model_dir):
+    """The record of the run in a model_dir; empty if there is none."""
+    return model_dir.load_training() if model_dir.exists() else {}
 
 
 def vocab_type(recorded):

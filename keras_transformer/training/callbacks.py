@@ -287,6 +287,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Args:
         state: progress of the run, saved in each checkpoint.
+        log: the log of the run, which reaches the disk before each checkpoint: a run resumed after
+            a power cut does not repeat the steps before it.
         options: of the run.
         checkpoints: where checkpoints are saved.
         best: where `Validation` saves the best weights.
@@ -296,13 +298,14 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def __init__(
         self,
         state: RunState,
+        log: TrainingLog,
         options: TrainingOptions,
         checkpoints: Checkpoints,
         best: Checkpoints,
         skipped_updates: SkippedUpdates,
     ):
         super().__init__()
-        self.state, self.options = state, options
+        self.state, self.log, self.options = state, log, options
         self.checkpoints, self.best, self.skipped_updates = checkpoints, best, skipped_updates
 
     def on_train_begin(self, logs=None):
@@ -327,6 +330,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         state = self.state
         others = [step for step in state.interim if step != state.step]
         state.interim = others if is_late or self._is_due() else [*others, state.step]
+        self.log.sync()
         self.checkpoints.save(self.model, state.step, state.to_json())
         self.remove_outdated()
         state.saving_seconds += time.perf_counter() - began

@@ -14,7 +14,7 @@ from typing import IO
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import recover_folder, whole_file
+from keras_transformer.files import recover_folder, sync_all, whole_file
 from keras_transformer.training.stopping import stops_without_reader
 
 
@@ -85,6 +85,12 @@ class TrainingLog:
         with self._summaries():
             tf.summary.text("validation/samples", "\n".join(f"| {line} |" for line in cells), step)
         self._write(step, "samples", {"rows": rows})
+
+    def sync(self) -> None:
+        """Waits until the files have reached the disk."""
+        if self._folder is not None:
+            with _errors_of_one_line(self._folder):
+                sync_all(Path(self._folder))
 
     def say(self, text: str) -> None:
         """Prints a line."""

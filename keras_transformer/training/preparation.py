@@ -102,9 +102,11 @@ def prepare(
         UserError: the options or data are invalid, or the model_dir holds something else.
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
-    check_language_code(target_lang)
     _check_cache(data_cache, model_dir)
     with failing_together(strategy):
+        if target_lang is None and model_dir.exists():
+            target_lang = model_dir.load_training()["target_lang"]
+        check_language_code(target_lang)
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
                 raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
@@ -151,7 +153,14 @@ def prepare(
     # The record keeps the validation set of an earlier start that had one.
     validation = valid_corpus and valid_corpus.fingerprint
     expect_same(
-        strategy, {**config.to_dict(), **record["options"], **data, "validation": validation}
+        strategy,
+        {
+            **config.to_dict(),
+            **record["options"],
+            **data,
+            "validation": validation,
+            "target_lang": target_lang,
+        },
     )
     return Run(
         model_dir=model_dir,
@@ -172,24 +181,24 @@ def prepare(
         valid_pairs=valid_pairs,
         valid_corpus=valid_corpus,
         test_pairs=test_pairs,
-        target_lang=target_lang or record["target_lang"],
+        target_lang=target_lang,
         record=record,
         start_from=start_from,
     )
 
 
 def _check(config, options, train_pairs, valid_pairs, vocab_type):
+    if config.target_vocab_size is not None and train_pairs.task == "translation":
+        raise UserError(
+            "target_vocab_size is for parsing: expected none for translation, whose languages "
+            f"share one vocabulary, found {config.target_vocab_size}"
+        )
     if vocab_type and train_pairs.task == "parsing":
         raise UserError(f"expected no vocab_type for a parser, found {vocab_type}")
     if options.bidirectional_steps and train_pairs.task == "parsing":
         raise UserError(
             "bidirectional_steps is for translation: expected 0 for parsing, found "
             f"{options.bidirectional_steps}"
-        )
-    if options.bidirectional_steps and config.target_vocab_size is not None:
-        raise UserError(
-            f"bidirectional_steps={options.bidirectional_steps}: expected no target_vocab_size, "
-            f"found {config.target_vocab_size}"
         )
     if config.positions == "learned" and options.max_length > config.max_positions:
         raise UserError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import time
 
@@ -36,6 +37,7 @@ from keras_transformer.training.stopping import StopSignals
 from keras_transformer.training.strategies import (
     expect_same,
     failing_together,
+    gather,
     make_strategy,
     replica_batches,
     sum_over_workers,
@@ -193,13 +195,17 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
     counts = BatchCounts(batches)
 
     def judged():
-        found = judge()
+        figures, samples = judge()
         if writes:
             model_dir.check_locked()  # the folder may have gone meanwhile
-        return found
+        # The chief's, since processors of other kinds round otherwise, and all must stop together.
+        [figures_of_chief, *_] = gather(run.strategy, json.dumps(figures).encode())
+        return json.loads(figures_of_chief), samples
 
     skipped_updates = SkippedUpdates(state, log, options, batches.batch, model_dir.path)
-    save = SaveCheckpoints(state, options, model_dir.checkpoints, model_dir.best, skipped_updates)
+    save = SaveCheckpoints(
+        state, log, options, model_dir.checkpoints, model_dir.best, skipped_updates
+    )
     with StopSignals() as signals:
         callbacks = [
             Progress(state, log, options, counts),
