@@ -355,7 +355,7 @@ def test_no_model_and_too_many_checkpoints(trained, corpus, script):
     assert message.endswith("expected to average 1 to 2 checkpoints, found 3")
 
 
-@pytest.mark.parametrize("options", [{"beam_size": 0}, {"alpha": -1.0}])
+@pytest.mark.parametrize("options", [{"beam_size": 0}, {"alpha": -1.0}, {"alpha": 1000.0}])
 def test_search_option_out_of_range(trained, monkeypatch, options):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
     [name] = options

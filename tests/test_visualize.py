@@ -500,6 +500,13 @@ def test_visualize_refuses(model_dir, tmp_path, options, message):
     assert not output.exists()
 
 
+@pytest.mark.parametrize(("flag", "value"), [("weights", "best"), ("average", 3)])
+def test_a_preset_has_no_weights_to_choose(tmp_path, flag, value):
+    said = refused("visualize", preset="tiny", output=tmp_path / "new", **{flag: value})
+    assert said == f"expected no --{flag}, found with --preset, which has no weights"
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_sentence_that_is_translated_to_nothing_needs_a_target(model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "__call__", lambda self, sentences: [""] * len(sentences))
     options = {"model_dir": model_dir, "output": tmp_path, "source": SOURCE}

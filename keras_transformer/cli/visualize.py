@@ -18,7 +18,7 @@ from absl import flags
 
 import keras_transformer as kt
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, check_output_folder, group
+from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
 from keras_transformer.cli.translator_flags import define_weights_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
@@ -128,6 +128,8 @@ def chosen_kinds():
     if (FLAGS.model_dir is None) == (FLAGS.preset is None):
         raise UserError("expected either --model_dir or, for positions and schedule, --preset")
     is_of_preset = FLAGS.model_dir is None
+    if is_of_preset:
+        refuse(present(["weights", "average"]), "found with --preset, which has no weights")
     possible = OF_A_RECIPE if is_of_preset else (*OF_ATTENTION, *OF_A_RECIPE)
     default = OF_A_RECIPE if is_of_preset else OF_ATTENTION
     kinds = default if FLAGS.kind is None else FLAGS.kind

@@ -10,7 +10,7 @@ NO_HYPOTHESIS = -1e9
 # Defaults of searches by CTranslate2: its length penalty, and its rule for ending a search.
 CTRANSLATE2_SEARCH: dict[str, Any] = {"plain_length_penalty": True, "patience": 1.0}
 # Limits far beyond any use, so that a typing mistake is an error and not an endless search.
-MOST_BEAMS, LONGEST, LONGEST_NGRAM = 10_000, 65_536, 100
+MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SearchOptions(Record):
     def __post_init__(self):
         super().__post_init__()
         self.expect_within("beam_size", 1, MOST_BEAMS)
-        self.expect("alpha", self.alpha >= 0, "a number of 0 or more")
+        self.expect("alpha", 0 <= self.alpha <= MOST_ALPHA, f"in [0, {MOST_ALPHA}]")
         patience_is_fit = self.patience is None or 0 < self.patience <= LONGEST
         self.expect("patience", patience_is_fit, f"in (0, {LONGEST}]")
         fits = 1 <= self.n_best <= self.beam_size
