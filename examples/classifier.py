@@ -19,6 +19,8 @@ import keras_transformer as kt
 def read(path):
     with open(path, encoding="utf-8") as lines:
         pairs = [line.rstrip("\n").split("\t", 1) for line in lines]
+    if not all(text.strip() for _, text in pairs):  # the mean of no subwords is not a number
+        raise ValueError(f"{path}: expected a text in each line, found an empty one")
     return [text for _, text in pairs], np.array([int(label) for label, _ in pairs])
 
 

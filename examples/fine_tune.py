@@ -30,7 +30,7 @@ model.compile(
     # A small, constant rate: large steps would make the model forget what it knows.
     optimizer=keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9),
     loss=kt.LabelSmoothedCrossEntropy(model.config.label_smoothing, model.config.pad_id),
-    metrics=[kt.TokenAccuracy(), kt.Perplexity()],
+    metrics=[kt.TokenAccuracy(model.config.pad_id), kt.Perplexity(model.config.pad_id)],
     jit_compile=False,  # XLA would compile the step for each length of batches
 )
 history = model.fit(batches, epochs=epochs, verbose=2).history

@@ -6,7 +6,7 @@ import inspect
 import keras
 from keras import ops
 
-from keras_transformer.backend.int8_products import project
+from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
@@ -165,7 +165,7 @@ class Transformer(keras.Model):
             inputs["target_ids"], self.target_embedding, self.target_positions, training
         )
         x = self.decoder(x, memory, source_mask=source_mask, training=training)
-        return self._logits(x)
+        return self._logits(x, training=training)
 
     def encode(self, source_ids, training=None):
         """Computes the memory (batch, source_length, d_model) and the source's padding mask."""
@@ -237,11 +237,22 @@ class Transformer(keras.Model):
             x = positions(x, start=start)
         return self.embedding_dropout(x, training=training)
 
-    def _logits(self, x, kernel=None):
+    def _logits(self, x, kernel=None, training=None):
         if self.output_projection is not None:
-            rows = project(self.output_projection, flat(x))  # (batch * length, output_vocab_size)
+            # (batch * length, output_vocab_size)
+            rows = project(self.output_projection, flat(x), training)
             return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
         return self.target_embedding.logits(x, kernel)
+
+    def save_own_variables(self, store):
+        """Saves the variables of the model itself, unless layers of it are quantised."""
+        for layer in self._flatten_layers(include_self=False):
+            if mode := getattr(layer, "quantization_mode", None):
+                raise ValueError(
+                    f"a model in {mode} cannot be saved: save it before `quantize`, and quantize "
+                    "it again once it is loaded"
+                )
+        super().save_own_variables(store)
 
     def load_own_variables(self, store):
         """Loads the variables of a subclass; what else a file holds is for training."""

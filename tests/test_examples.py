@@ -89,6 +89,9 @@ def test_the_classifier_reads_files(classifier, tmp_path):
     (tmp_path / "reviews.tsv").write_text("1\tIt was\tgood.\n0\tIt was not.\n", "utf-8")
     texts, labels = classifier["read"](tmp_path / "reviews.tsv")
     assert texts == ["It was\tgood.", "It was not."] and labels.tolist() == [1, 0]
+    (tmp_path / "reviews.tsv").write_text("1\tIt was good.\n0\t \n", "utf-8")
+    with pytest.raises(ValueError, match="expected a text in each line, found an empty one"):
+        classifier["read"](tmp_path / "reviews.tsv")
 
 
 @pytest.fixture(scope="module")

@@ -262,6 +262,14 @@ def test_weights_in_int8_are_exported_as_they_were_rounded(tokenizer):
     assert 0.2 < np.abs((after - before) / step).max() < 0.51
 
 
+def test_weights_in_other_integers_are_not_exported_as_numbers(tokenizer, tmp_path):
+    model = small_model(vocab_size=VOCAB_SIZE)
+    model.quantize("int4")
+    with pytest.raises(UserError, match="expected weights as trained or in int8, found int4"):
+        export_ctranslate2(model, tokenizer, tmp_path / "export")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_quantized_models_are_smaller(tokenizer, tmp_path):
     model = small_model(vocab_size=VOCAB_SIZE, d_model=64, d_ff=512)
     export_ctranslate2(model, tokenizer, tmp_path / "float32")

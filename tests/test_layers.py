@@ -409,6 +409,17 @@ def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():
     assert TokenEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
+@pytest.mark.parametrize("layer", [EncoderLayer, Encoder])
+def test_a_part_of_a_layer_may_be_called_before_the_layer(layer):
+    sizes = {"num_layers": 1} if layer is Encoder else {}
+    whole = layer(d_model=8, num_heads=2, d_ff=16, **sizes)
+    part = whole.layers[0].feed_forward if layer is Encoder else whole.feed_forward
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    before = part(x)
+    assert whole(x).shape == (2, 3, 8)
+    np.testing.assert_array_equal(part(x), before)
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_logits_by_a_copy_of_the_matrix_are_the_same(policy):
     layer = built(TokenEmbedding, vocab_size=11, d_model=8, logits_bias=True, dtype=policy)

@@ -217,6 +217,17 @@ def test_padding_changes_nothing_in_a_model(name, tmp_path):
     np.testing.assert_allclose(loaded(PADDED), expected, atol=1e-5)
 
 
+def test_ids_have_their_mask_as_in_keras_embedding():
+    """A subclassed layer may ask for the mask of ids, as Keras's guide to masking does."""
+    for mask_zero in (False, True):
+        ours = layers.TokenEmbedding(10, WIDTH, mask_zero=mask_zero)
+        keras_own = keras.layers.Embedding(10, WIDTH, mask_zero=mask_zero)
+        masks = [layer.compute_mask(ops.convert_to_tensor(PADDED)) for layer in (ours, keras_own)]
+        assert (masks[0] is None) == (masks[1] is None) == (not mask_zero)
+        if mask_zero:
+            np.testing.assert_array_equal(*masks)
+
+
 @pytest.mark.parametrize("functional", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_padding_changes_nothing_in_training(functional):
     embedding = layers.TokenEmbedding(10, WIDTH, mask_zero=True)

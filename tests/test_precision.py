@@ -12,6 +12,7 @@ from keras_transformer.backend import processor
 from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.decoding import SearchOptions, score, search
 from keras_transformer.layers import FeedForward, TokenEmbedding
+from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.precision import PRECISIONS, in_precision
 
 SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]], "int32")
@@ -47,6 +48,54 @@ def test_bfloat16_is_another_model_near_the_first(variant):
     assert half(INPUTS).dtype == "bfloat16"
     assert 1e-4 < relative_error(logits_of(half), before) < 0.05  # from 8 bits of mantissa
     np.testing.assert_array_equal(logits_of(model), before)
+
+
+ALL_BIASES = {"attention_bias": True, "output_bias": True}
+GRADIENTS = {
+    "tied": ALL_BIASES,
+    "output of its own": {**ALL_BIASES, "tie_output": False, "pre_norm": True},
+    "swish, learned positions": {"activation": "swish", "positions": "learned"},
+    "rotary": {**ALL_BIASES, "positions": "rotary"},
+    "restricted": {**ALL_BIASES, "layer_type": "restricted", "radius": 8},
+}
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantised_model_is_not_saved_to_a_file_that_cannot_be_loaded(mode, tmp_path):
+    model = wide_model("tied")
+    model.quantize(mode)
+    with pytest.raises(ValueError, match=f"^a model in {mode} cannot be saved"):
+        model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=f"^a model in {mode} cannot be saved"):
+        model.save_weights(tmp_path / "model.weights.h5")
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("variant", GRADIENTS)
+def test_gradients_of_many_rows_are_those_of_float32(variant, policy):
+    """In bfloat16, a sum of rows that are added one by one stops growing after a few hundred."""
+    ids = np.random.default_rng(0).integers(3, 13, (3, 64, 64)).astype("int32")  # 4,096 rows
+    loss = LabelSmoothedCrossEntropy(0.1)
+
+    def gradients(dtype):
+        config = {"num_encoder_layers": 1, "num_decoder_layers": 1, "max_positions": 64}
+        model = small_model(1, dtype=dtype, **config, **GRADIENTS[variant])
+        with tf.GradientTape() as tape:
+            logits = model({"source_ids": ids[0], "target_ids": ids[1]}, training=True)
+            value = loss(ids[2], logits)
+        of = tape.gradient(value, [weight.value for weight in model.trainable_weights])
+        return {
+            weight.path.partition("/")[2]: ops.convert_to_numpy(tf.cast(gradient, "float32"))
+            for weight, gradient in zip(model.trainable_weights, of, strict=True)
+        }
+
+    expected, found = gradients("float32"), gradients(policy)
+    errors = {
+        path: np.linalg.norm(found[path] - gradient) / np.linalg.norm(gradient)
+        for path, gradient in expected.items()
+        if not path.endswith("key/bias")  # its gradient is 0, but for rounding
+    }
+    assert {path: error for path, error in errors.items() if error > 0.05} == {}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

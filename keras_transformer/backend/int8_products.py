@@ -8,13 +8,6 @@ _FEWEST_ROWS = 8  # for which XLA uses the matrix unit; six rows take it twice a
 _COLUMNS = 32  # XLA lays out matrices of a multiple of this number of columns fast
 
 
-def project(dense, rows):
-    """Computes `dense(rows)`, (number of rows, width) -> (number of rows, units)."""
-    if not dense.quantization_mode:
-        return dense(rows)
-    return dense(enough_rows(rows))[: rows.shape[0]]
-
-
 def enough_rows(rows):
     """Adds rows of zeros to a few rows, so that XLA multiplies them in the matrix unit.
 

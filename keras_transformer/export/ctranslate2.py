@@ -192,6 +192,10 @@ def _filled(dense, fill):
 
 def _set_dense(spec, dense):
     kernel = _array(dense.kernel)
+    if dense.quantization_mode not in (None, "int8"):
+        raise UserError(
+            f"{dense.path}: expected weights as trained or in int8, found {dense.quantization_mode}"
+        )
     if dense.quantization_mode == "int8":  # integers: weights times each output's scale
         kernel /= _array(dense.kernel_scale)
     spec.weight = kernel.T

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
-from keras_transformer.backend.int8_products import project
+from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.dropout import Dropout
@@ -152,16 +152,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(self, query, value, attention_mask=None, training=None):
         mask = combined_mask(attention_mask, query, value, self.num_heads)
-        keys, values = self.keys_and_values(value)
-        return self.attend(self.queries(query), keys, values, mask, training)
+        keys, values = self.keys_and_values(value, training=training)
+        return self.attend(self.queries(query, training=training), keys, values, mask, training)
 
-    def queries(self, query):
+    def queries(self, query, training=None):
         """Projects to queries (batch, num_heads, length, d_k)."""
-        return self._split_heads(self.query, query)
+        return self._split_heads(self.query, query, training)
 
-    def keys_and_values(self, value):
+    def keys_and_values(self, value, training=None):
         """Projects to keys (batch, num_heads, length, d_k) and values (..., length, d_v)."""
-        return self._split_heads(self.key, value), self._split_heads(self.value, value)
+        keys = self._split_heads(self.key, value, training)
+        return keys, self._split_heads(self.value, value, training)
 
     def attend(self, queries, keys, values, attention_mask=None, training=None):
         """Computes the output of `call` from the queries, keys and values of all heads.
@@ -179,7 +180,9 @@ class MultiHeadAttention(keras.layers.Layer):
         batch, _, length, _ = ops.shape(context)
         heads = ops.transpose(context, (0, 2, 1, 3))  # (batch, query, num_heads, d_v)
         rows = ops.reshape(heads, (-1, self.num_heads * self.d_v))  # (batch * query, ...)
-        return reshape(project(self.output_projection, rows), (batch, length, self.d_model))
+        return reshape(
+            project(self.output_projection, rows, training), (batch, length, self.d_model)
+        )
 
     def attention_weights(self, queries, keys, attention_mask=None, training=None):
         """Computes `attention_weights`; in training, by a faster function with its own gradient."""
@@ -187,14 +190,14 @@ class MultiHeadAttention(keras.layers.Layer):
         weights_of = fused_attention_weights if training else attention_weights
         return weights_of(queries, keys, attention_mask)
 
-    def _split_heads(self, projection, x):
+    def _split_heads(self, projection, x, training):
         if isinstance(x, keras.KerasTensor):
             raise ValueError(
                 "the parts of attention expect tensors: in a functional model, call the layer "
                 f"itself: found the symbolic {x}"
             )
         batch, length = ops.shape(x)[:2]
-        rows = project(projection, flat(x))  # (batch * length, num_heads * width)
+        rows = project(projection, flat(x), training)  # (batch * length, num_heads * width)
         heads = (batch, length, self.num_heads, rows.shape[-1] // self.num_heads)
         # (batch, num_heads, length, width)
         return ops.transpose(reshape(rows, heads), (0, 2, 1, 3))

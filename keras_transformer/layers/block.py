@@ -192,9 +192,10 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def build_sublayers(self, *sublayers):
-        """Builds the given layers for inputs of width `d_model`."""
+        """Builds the given layers for inputs of width `d_model`, unless a call has built them."""
         for sublayer in sublayers:
-            sublayer.build((None, None, self.d_model))
+            if not sublayer.built:
+                sublayer.build((None, None, self.d_model))
 
     def residual(self, x, sublayer, norm, training):
         """Computes `norm(x + dropout(sublayer(x)))`; pre-norm: `x + dropout(sublayer(norm(x)))`."""

@@ -7,6 +7,7 @@ from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
 from keras_transformer.backend.int8_products import enough_rows, whole_columns
+from keras_transformer.backend.projection import add_bias
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
@@ -72,9 +73,9 @@ class TokenEmbedding(keras.layers.Layer):
         if self.logits_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, ids, reverse=False):
+    def call(self, ids, reverse=False, training=None):
         if reverse:
-            return self._logits(ids)
+            return self._logits(ids, training=training)
         # Cast the rows: in mixed precision, casting the matrix would copy the whole vocabulary.
         # Cast the ids: under a strategy, Keras builds with the mean of the replicas' batches.
         rows = take_rows(self.embeddings, ops.cast(ids, "int32"))
@@ -83,6 +84,12 @@ class TokenEmbedding(keras.layers.Layer):
         if self.mask_zero:  # here, because Keras does not pass `reverse` to `compute_mask`
             set_keras_mask(rows, ops.not_equal(ids, 0))
         return rows
+
+    def compute_mask(self, ids, previous_mask=None):
+        """The padding mask of ids with `mask_zero`; else, as with `reverse`, the mask before it."""
+        is_float = keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype))
+        are_ids = len(ids.shape) == 2 and not is_float
+        return ops.not_equal(ids, 0) if self.mask_zero and are_ids else previous_mask
 
     def logits(self, x, kernel=None):
         """Projects onto the vocabulary, like a call with `reverse=True`.
@@ -103,7 +110,7 @@ class TokenEmbedding(keras.layers.Layer):
             return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
         return None
 
-    def _logits(self, x, kernel=None):
+    def _logits(self, x, kernel=None, training=None):
         shape = (*ops.shape(x)[:-1], self.vocab_size)
         x = ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
         if self._int8_matrix is None:
@@ -115,7 +122,8 @@ class TokenEmbedding(keras.layers.Layer):
             logits = ops.cast(products, self.compute_dtype)
             logits = logits / (x_scale * matrix_scale)
         if self.logits_bias:
-            logits = logits + ops.cast(self.bias, self.compute_dtype)
+            bias = ops.cast(self.bias, self.compute_dtype)
+            logits = add_bias(logits, bias) if training else ops.add(logits, bias)
         return reshape(logits, shape)
 
     def quantize(self, mode: str = "int8", **kwargs):

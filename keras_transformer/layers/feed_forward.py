@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.backend.fused_feed_forward import rectified
-from keras_transformer.backend.int8_products import project
+from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.layers.dropout import Dropout
 
@@ -59,9 +59,9 @@ class FeedForward(keras.layers.Layer):
         if training and self._is_rectified_dense():
             hidden = rectified(rows, self.hidden.kernel, self.hidden.bias)
         else:
-            hidden = project(self.hidden, rows)
+            hidden = project(self.hidden, rows, training)
         hidden = self.hidden_dropout(hidden, training=training)  # (batch * length, d_ff)
-        return reshape(project(self.output_projection, hidden), ops.shape(x))
+        return reshape(project(self.output_projection, hidden, training), ops.shape(x))
 
     def _is_rectified_dense(self):
         """Whether `hidden` is what it was made as: a user may have wrapped or quantised it."""

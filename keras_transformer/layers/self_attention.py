@@ -80,11 +80,11 @@ class SelfAttention(MultiHeadAttention):
                 default: 0, 1, 2 and so on, as always in training.
             training: whether to rotate by a faster function with its own gradient.
         """
-        return self._turn(super().queries(query), positions, training)
+        return self._turn(super().queries(query, training), positions, training)
 
     def keys_and_values(self, value, positions=None, training=None):
         """Projects to keys (batch, num_heads, length, d_k), rotated like queries, and values."""
-        keys, values = super().keys_and_values(value)
+        keys, values = super().keys_and_values(value, training)
         return self._turn(keys, positions, training), values
 
     def _turn(self, x, positions, training):
