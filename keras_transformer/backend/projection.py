@@ -17,7 +17,7 @@ def project(dense, rows, training=None):
     """Computes `dense(rows)`, (number of rows, width) -> (number of rows, units)."""
     if dense.quantization_mode:
         return dense(enough_rows(rows))[: rows.shape[0]]
-    if training and dense.use_bias and type(dense) is keras.layers.Dense:
+    if training and type(dense) is keras.layers.Dense and dense.use_bias:
         return dense.activation(add_bias(ops.matmul(rows, dense.kernel), dense.bias))
     return dense(rows)
 
