@@ -50,16 +50,6 @@ def test_bfloat16_is_another_model_near_the_first(variant):
     np.testing.assert_array_equal(logits_of(model), before)
 
 
-ALL_BIASES = {"attention_bias": True, "output_bias": True}
-GRADIENTS = {
-    "tied": ALL_BIASES,
-    "output of its own": {**ALL_BIASES, "tie_output": False, "pre_norm": True},
-    "swish, learned positions": {"activation": "swish", "positions": "learned"},
-    "rotary": {**ALL_BIASES, "positions": "rotary"},
-    "restricted": {**ALL_BIASES, "layer_type": "restricted", "radius": 8},
-}
-
-
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantised_model_is_not_saved_to_a_file_that_cannot_be_loaded(mode, tmp_path):
     model = wide_model("tied")
@@ -68,6 +58,16 @@ def test_a_quantised_model_is_not_saved_to_a_file_that_cannot_be_loaded(mode, tm
         model.save(tmp_path / "model.keras")
     with pytest.raises(ValueError, match=f"^a model in {mode} cannot be saved"):
         model.save_weights(tmp_path / "model.weights.h5")
+
+
+ALL_BIASES = {"attention_bias": True, "output_bias": True}
+GRADIENTS = {
+    "tied": ALL_BIASES,
+    "output of its own": {**ALL_BIASES, "tie_output": False, "pre_norm": True},
+    "swish, learned positions": {"activation": "swish", "positions": "learned"},
+    "rotary": {**ALL_BIASES, "positions": "rotary"},
+    "restricted": {**ALL_BIASES, "layer_type": "restricted", "radius": 8},
+}
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -106,10 +106,14 @@ def fused_sum(x, axis: int):
 
 
 def fused_sum_of_rows(x):
-    """Sums over all axes but the last, (..., width) -> (width,); for use in a `fused` function."""
-    x = ops.reshape(x, (-1, x.shape[-1]))  # (rows, width)
+    """Sums over all axes but the last, (..., width) -> (width,); for use in a `fused` function.
+
+    The sum is computed in `sum_dtype`, and has the type of `x`.
+    """
+    rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), sum_dtype(x))  # (rows, width)
     # Where XLA compiles the whole step, pieces of rows make it three times as slow.
-    return fused_sum(x, axis=0)[0] if runs_op_by_op() else ops.sum(x, axis=0)
+    total = fused_sum(rows, axis=0)[0] if runs_op_by_op() else ops.sum(rows, axis=0)
+    return ops.cast(total, x.dtype)
 
 
 def fused_max(x, axis: int):

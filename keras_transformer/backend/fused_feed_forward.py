@@ -6,7 +6,6 @@ from keras_transformer.backend.fused import (
     custom_gradient,
     fused,
     fused_sum_of_rows,
-    sum_dtype,
     value_of,
 )
 
@@ -40,5 +39,4 @@ def rectified(x, kernel, bias):
 @fused
 def _rectified_gradient(upstream, hidden):
     gradient = ops.where(hidden > 0, upstream, 0)  # (rows, hidden)
-    total = fused_sum_of_rows(ops.cast(gradient, sum_dtype(gradient)))  # (hidden,)
-    return gradient, ops.cast(total, upstream.dtype)
+    return gradient, fused_sum_of_rows(gradient)

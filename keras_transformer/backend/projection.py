@@ -37,6 +37,4 @@ def add_bias(rows, bias):
     return added(rows, value_of(bias))
 
 
-@fused
-def _sum_of_rows(x):
-    return ops.cast(fused_sum_of_rows(ops.cast(x, sum_dtype(x))), x.dtype)
+_sum_of_rows = fused(fused_sum_of_rows)

@@ -239,7 +239,7 @@ def check_combinations():
 
 
 def recorded_in(model_dir):
-    """The record of the run in a model_dir; empty if there is none."""
+    """Returns the record of the run in a model_dir, or an empty one if there is no run."""
     return model_dir.load_training() if model_dir.exists() else {}
 
 
