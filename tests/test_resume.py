@@ -24,6 +24,7 @@ from model_dirs import contents_of
 
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
+from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.training import ModelDir, parallel_parts, train
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.log import TrainingLog
@@ -69,6 +70,12 @@ def undisturbed(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "undisturbed"
     run(path)
     return ModelDir(path)
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    (tmp_path / "trees.mrg").write_text("(TOP (S (NP (NNS Dogs)) (VP (VBP bark))))\n")
+    return TreebankPairs([tmp_path / "trees.mrg"], ParsingOptions())
 
 
 def assert_same_end(found, expected, step=OPTIONS.steps):
@@ -324,6 +331,20 @@ def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturb
     assert parallel_parts(undisturbed.path, CONFIG, unsaid) == 2
     run(undisturbed.path, parallel_parts=None)
     assert undisturbed.load_training()["options"]["parallel_parts"] == 2
+
+
+@pytest.mark.slow
+def test_a_run_in_both_directions_is_not_resumed_for_a_parser(undisturbed, treebank):
+    message = f"^model_dir {undisturbed.path}: expected a model for parsing, found one for trans"
+    with pytest.raises(UserError, match=message):
+        train(undisturbed.path, CONFIG, OPTIONS, treebank)
+
+
+def test_a_new_parser_is_not_trained_in_both_directions(tmp_path, treebank):
+    message = "^bidirectional_steps is for translation: expected 0 for parsing, found 7$"
+    with pytest.raises(UserError, match=message):
+        train(tmp_path / "runs", CONFIG, OPTIONS, treebank)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

@@ -36,7 +36,6 @@ from keras_transformer.training import (
     parallel_parts,
     train,
 )
-from keras_transformer.training import vocabulary as vocabulary_module
 from keras_transformer.training.preparation import dtype_policy, prepare
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
@@ -516,7 +515,7 @@ def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
 
 
 def test_translation_has_one_vocabulary_for_both_languages(tmp_path, monkeypatch):
-    monkeypatch.delattr(vocabulary_module, "learn_vocabulary")  # the refusal comes before the work
+    monkeypatch.delattr(SubwordTokenizer, "train_from_sentences")  # refused before the work
     config = dataclasses.replace(CONFIG, target_vocab_size=100, share_embeddings=False)
     with pytest.raises(UserError, match=r"^target_vocab_size is for parsing: .*, found 100$"):
         train(tmp_path / "runs", config, OPTIONS, TRAIN)

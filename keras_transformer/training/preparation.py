@@ -141,6 +141,11 @@ def prepare(
         vocab_type = vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
     with failing_together(strategy):
         tokenizer.check_fits(config)
+        if options.bidirectional_steps and tokenizer.task == "parsing":
+            raise UserError(
+                "bidirectional_steps is for translation: expected 0 for parsing, found "
+                f"{options.bidirectional_steps}"
+            )
         corpus = usable_corpus(train_pairs, tokenizer, options.max_length, data_cache)
         valid_corpus = None
         if valid_pairs is not None:
@@ -188,18 +193,8 @@ def prepare(
 
 
 def _check(config, options, train_pairs, valid_pairs, vocab_type):
-    if config.target_vocab_size is not None and train_pairs.task == "translation":
-        raise UserError(
-            "target_vocab_size is for parsing: expected none for translation, whose languages "
-            f"share one vocabulary, found {config.target_vocab_size}"
-        )
     if vocab_type and train_pairs.task == "parsing":
         raise UserError(f"expected no vocab_type for a parser, found {vocab_type}")
-    if options.bidirectional_steps and train_pairs.task == "parsing":
-        raise UserError(
-            "bidirectional_steps is for translation: expected 0 for parsing, found "
-            f"{options.bidirectional_steps}"
-        )
     if config.positions == "learned" and options.max_length > config.max_positions:
         raise UserError(
             f"max_length must be at most the {config.max_positions} learned positions: "

@@ -62,7 +62,8 @@ def learn_vocabulary(
         exact: False for the nearest size that the sentences allow.
 
     Raises:
-        UserError: the data do not allow this size, or `lowercase` is set for a parser.
+        UserError: the data do not allow this size; `lowercase` is set for a parser, or
+            `target_vocab_size` for translation.
     """
     if isinstance(pairs, TreebankPairs):
         if lowercase:
@@ -70,6 +71,11 @@ def learn_vocabulary(
         two_a_word = pairs.options.linearization == "words"
         return ParsingTokenizer.learn(
             pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
+        )
+    if config.target_vocab_size is not None:
+        raise UserError(
+            "target_vocab_size is for parsing: expected none for translation, whose languages "
+            f"share one vocabulary, found {config.target_vocab_size}"
         )
     model_type: Any = vocab_type or "bpe"
 
