@@ -23,6 +23,17 @@ def expect_at_least(least: int, name: str, value: int) -> None:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 
+def expect_tensorflow(name: str) -> None:
+    """Raises `UserError` if Keras computes with another backend than TensorFlow."""
+    import keras  # here, because commands import this file before they choose a backend
+
+    found = keras.backend.backend()
+    if found != "tensorflow":
+        raise UserError(
+            f"{name} needs TensorFlow: expected KERAS_BACKEND=tensorflow, found {found}"
+        )
+
+
 def expect_named(flag: str, value: object) -> None:
     """Raises `UserError` if a flag that names a file, a folder or the like is empty."""
     if not value:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_transformer.analysis import attention_maps
 from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions, scoring, search
-from keras_transformer.errors import UserError, expect_at_least
+from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list, utf_8
 from keras_transformer.tokenizers import Tokenizer
@@ -63,7 +63,8 @@ class Translator:
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
-        UserError: an option is out of range, or the vocabulary does not fit the model.
+        UserError: an option is out of range, the vocabulary does not fit the model, or Keras's
+            backend is not TensorFlow.
 
     Example:
         >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
@@ -83,6 +84,7 @@ class Translator:
         constraint: Constraint | None = None,
         **search_options,
     ):
+        expect_tensorflow("Translator")
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         expect_at_least(1, "workers", workers)

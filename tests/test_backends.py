@@ -11,7 +11,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from helpers import ROOT, small_model
+from helpers import ROOT, run_python, small_model
 from keras import ops
 
 import keras_transformer as kt
@@ -217,6 +217,34 @@ def test_losses_and_gradients_are_those_of_the_formulas(backend):
     run_on(backend, GRADIENTS)
 
 
+NEEDS_TENSORFLOW = """
+import keras_transformer as kt
+from keras_transformer.training import TrainingOptions
+
+tokenizer = kt.SubwordTokenizer.train_from_sentences(["Two dogs."], 280)
+config = kt.TransformerConfig.from_preset("tiny", vocab_size=280)
+model = kt.Transformer(config)
+pairs = kt.data.BuiltinPairs("train", 100)
+for use in (
+    lambda: kt.Translator(model, tokenizer),
+    lambda: kt.evaluation.ReferenceLoss(model, []),
+    lambda: kt.training.train("run", config, TrainingOptions(steps=2, warmup_steps=1), pairs),
+):
+    try:
+        use()
+    except kt.UserError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_what_needs_tensorflow_says_so_on_another_backend():
+    output = run_python(NEEDS_TENSORFLOW, env={**os.environ, "KERAS_BACKEND": "jax"})
+    needs = "needs TensorFlow: expected KERAS_BACKEND=tensorflow, found jax"
+    names = ("Translator", "ReferenceLoss", "train")
+    assert output.splitlines() == [f"{name} {needs}" for name in names]
+
+
 SOURCES = np.array([[5, 4, 3, 3, 6, 5, 2], [4, 2, 0, 0, 0, 0, 0], [3, 9, 11, 2, 0, 0, 0]], "int32")
 TARGETS = np.array([[1, 6, 3, 7, 7], [1, 5, 0, 0, 0], [1, 9, 9, 4, 0]], "int32")
 LABELS = np.array([[6, 3, 7, 7, 2], [5, 2, 0, 0, 0], [9, 9, 4, 2, 0]], "int32")
@@ -277,3 +305,22 @@ np.savez(sys.argv[1] + "/results.npz", **test_backends.results(model))
     assert set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, atol=1e-4, rtol=1e-4, err_msg=name)
+
+
+JITTED = """
+import os, jax, keras, numpy as np, test_backends
+from keras_transformer.decoding import SearchOptions, search
+
+model = test_backends.small_model(3)
+options = SearchOptions(beam_size=4, n_best=4, extra_length=5)
+plain = search(model, test_backends.SOURCES, options)
+jitted = jax.jit(lambda ids: search(model, ids, options))(test_backends.SOURCES)
+np.testing.assert_array_equal(jitted.ids, plain.ids)
+np.testing.assert_allclose(jitted.scores, plain.scores, rtol=1e-5)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_search_within_jit_is_the_same_search():
+    assert run_on("jax", JITTED).strip().endswith("equal")

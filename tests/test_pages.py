@@ -1,11 +1,12 @@
 """The Python on the pages runs, in a folder that holds the files which the pages name."""
 
+import ast
 import re
 import shutil
 
 import numpy as np
 import pytest
-from helpers import ROOT, lively_model
+from helpers import ROOT, lively_model, run_python
 
 import keras_transformer as kt
 from keras_transformer.data.builtin import builtin_pairs
@@ -13,12 +14,14 @@ from keras_transformer.export import export_ctranslate2
 
 RUN_ELSEWHERE = {
     "beam.md": "test_beam.py runs the transforms, where apache-beam is installed",
+    "jax.md": "the test below runs it on JAX",
     "tensorflow_serving.md": "test_export_saved_model.py runs the client beside a server",
 }
 SHORTER = {
     "vocab_size=10_000": "vocab_size=340",
     'from_preset("tiny",': 'from_preset("tiny", num_encoder_layers=1, num_decoder_layers=1,',
     "epochs=10)": "epochs=1)",
+    "padded_batch(256,": "padded_batch(16,",
 }
 
 
@@ -74,6 +77,12 @@ def test_the_python_of_a_page_runs(page, files, tmp_path, monkeypatch):
         assert variables["tokenizer"].vocab_size == 340
         assert variables["rows"].shape == (1, 32)
         assert variables["model"](np.ones((2, 5), "int32")).shape == (2, 5, 280)
+
+
+@pytest.mark.slow
+def test_the_page_of_jax_runs_on_jax(files):
+    output = run_python(f"import os; os.chdir({str(files)!r})\n" + python_of(ROOT / "docs/jax.md"))
+    assert len(ast.literal_eval(output.splitlines()[-1])) == 2
 
 
 def test_the_pages_that_users_copy_from_are_among_them():

@@ -48,6 +48,8 @@ def search(
         A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
         `scores` float32 (batch, n_best).
 
+    On JAX, call it within `jax.jit`: otherwise JAX compiles the loop again for each call.
+
     Example:
         >>> search(model, [[17, 5, 2]], SearchOptions(beam_size=4)).ids.shape
         TensorShape([1, 1, 53])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_tensorflow
 from keras_transformer.model import Transformer
 
 
@@ -24,6 +24,7 @@ class ReferenceLoss:
     """
 
     def __init__(self, model: Transformer, batches: tf.data.Dataset):
+        expect_tensorflow("ReferenceLoss")
         self.model = model
         self.batches = batches
         ids = tf.TensorSpec([None, None], tf.int32)

@@ -14,7 +14,7 @@ from keras_transformer.backend.memory import keep_freed_memory
 from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_tensorflow
 from keras_transformer.model import Transformer
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training import judging
@@ -99,6 +99,7 @@ def train(
     Raises:
         UserError: the data are invalid, or the model_dir holds something else.
     """
+    expect_tensorflow("train")
     set_xla_flags()
     keep_freed_memory()
     strategy = strategy or make_strategy()
