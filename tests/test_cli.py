@@ -267,6 +267,17 @@ def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tm
 
 
 @pytest.mark.slow
+def test_garbage_is_collected_once_tensorflow_is_imported():
+    run_python(
+        "import gc\n"
+        "from keras_transformer.cli import quiet\n"
+        "quiet.import_tensorflow()\n"
+        "assert gc.isenabled()\n"
+        "assert gc.get_freeze_count() > 100_000"
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("visible", [None, "0", "", "-1"])
 def test_a_gpu_without_its_libraries_is_named_once(visible, tmp_path):
     (tmp_path / "nvidia0").touch()
