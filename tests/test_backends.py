@@ -228,6 +228,7 @@ pairs = kt.data.BuiltinPairs("train", 100)
 for use in (
     lambda: kt.Translator(model, tokenizer),
     lambda: kt.evaluation.ReferenceLoss(model, []),
+    lambda: kt.training.TrainableTransformer(config),
     lambda: kt.training.train("run", config, TrainingOptions(steps=2, warmup_steps=1), pairs),
 ):
     try:
@@ -241,7 +242,7 @@ for use in (
 def test_what_needs_tensorflow_says_so_on_another_backend():
     output = run_python(NEEDS_TENSORFLOW, env={**os.environ, "KERAS_BACKEND": "jax"})
     needs = "needs TensorFlow: expected KERAS_BACKEND=tensorflow, found jax"
-    names = ("Translator", "ReferenceLoss", "train")
+    names = ("Translator", "ReferenceLoss", "TrainableTransformer", "train")
     assert output.splitlines() == [f"{name} {needs}" for name in names]
 
 

@@ -13,6 +13,7 @@ from keras_transformer.backend.fused_losses import (
 )
 from keras_transformer.backend.replicas import sum_over_replicas
 from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import expect_tensorflow
 from keras_transformer.losses import per_token
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
@@ -87,6 +88,7 @@ class TrainableTransformer(Transformer):
         ema_decay: float = 0.0,
         **kwargs,
     ):
+        expect_tensorflow("TrainableTransformer")
         super().__init__(config, **kwargs)
         self.num_microbatches = num_microbatches
         self.parallel_parts = parallel_parts
