@@ -1,12 +1,13 @@
 """Reads text files of one sentence per line, with one definition of a line."""
 
+import glob
 import gzip
 import json
 import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from keras_transformer.errors import UserError
@@ -37,6 +38,27 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+
+
+def as_list(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Returns one path, or several, as a list of strings."""
+    return [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)]
+
+
+def matching_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Replaces each pattern among paths, such as `shard-*.en`, by its files, sorted by name.
+
+    Raises:
+        UserError: a pattern has no files.
+    """
+    paths = []
+    for path in as_list(files):
+        is_pattern = glob.has_magic(path) and not os.path.exists(path)
+        found = sorted(glob.glob(path)) if is_pattern else [path]
+        if not found:
+            raise UserError(f"{path}: expected files of this pattern, found none")
+        paths += found
+    return paths
 
 
 def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:

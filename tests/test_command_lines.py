@@ -362,6 +362,32 @@ def test_search_option_out_of_range(trained, monkeypatch, options):
     assert refused("translate", model_dir=trained[0], **options).startswith(f"{name} must be")
 
 
+@pytest.fixture
+def in_two_files(judge, tmp_path):
+    """Flags with which `evaluate` reads the same test set from two files of a pattern a side."""
+    patterns = {}
+    for name in ("source", "reference"):
+        lines = judge[name].read_text().splitlines(keepends=True)
+        for number, half in enumerate((lines[:2], lines[2:])):
+            (tmp_path / f"{name}-{number}.txt").write_text("".join(half))
+        patterns[name] = tmp_path / f"{name}-*.txt"
+    return judge | patterns
+
+
+@pytest.mark.slow
+def test_evaluate_reads_the_files_of_a_pattern(judge, in_two_files, capfd):
+    run("evaluate", **judge, beam_size=1)
+    of_one_file = capfd.readouterr().out
+    run("evaluate", **in_two_files, beam_size=1)
+    assert capfd.readouterr().out == of_one_file
+    assert "BLEU" in of_one_file
+
+
+def test_evaluate_does_not_write_over_a_file_of_a_pattern(in_two_files, tmp_path):
+    message = refused("evaluate", **in_two_files, output=tmp_path / "source-1.txt")
+    assert message.endswith("expected a file of its own, found an input or another output")
+
+
 def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):
     judge = {"source": corpus / "test.en", "reference": corpus / "train.de"}
     message = refused("evaluate", model_dir=trained[0], output=tmp_path / "out.de", **judge)

@@ -76,6 +76,18 @@ def test_training_makes_a_parser_and_says_how_good_it_is(trained):
     assert "reference    (S (NP (DT The) (NNS dogs))" in said
 
 
+def test_training_and_evaluation_read_the_files_of_a_pattern(trained, tmp_path, capfd):
+    """As in `--train_source='wsj/0[2-9]/*.mrg'`."""
+    for section, tree in zip(("02", "03"), TREES.strip().splitlines(), strict=True):
+        (tmp_path / section).mkdir()
+        (tmp_path / section / "trees.mrg").write_text(tree)
+    pattern = tmp_path / "0[2-9]" / "*.mrg"
+    run("train", **TINY_PARSER, train_source=pattern, substituted=0, model_dir=tmp_path / "runs")
+    assert "2 pairs" in capfd.readouterr().out
+    run("evaluate", task="parsing", model_dir=trained[0], source=pattern)
+    assert "2 sentences" in capfd.readouterr().out
+
+
 def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, capfd):
     files = {"output": tmp_path / "out.mrg", "json": tmp_path / "scores.json"}
     run("evaluate", task="parsing", model_dir=trained[0], source=treebank, **files)

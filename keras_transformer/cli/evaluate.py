@@ -32,8 +32,7 @@ from keras_transformer.cli.translator_flags import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
-from keras_transformer.options import SearchOptions
-from keras_transformer.text_files import read_lines
+from keras_transformer.options import ParsingOptions, SearchOptions
 
 MAX_LENGTH = 1024  # tokens of a side: attention over an endless line would not fit into memory
 
@@ -44,7 +43,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "source",
             None,
-            "text file to translate, one sentence a line; or a treebank file to parse",
+            "text file to translate, one sentence a line; or a treebank file to parse; a pattern "
+            "such as 'test-*.en' stands for its files, sorted by name",
             required=True,
         )
         flags.DEFINE_string(
@@ -85,10 +85,10 @@ def evaluate_translator():
     if FLAGS.reference is None:
         raise UserError("expected --reference, the translation to compare with, found none")
     pairs = kt.data.TextPairs(FLAGS.source, FLAGS.reference)
-    check_outputs()
-    if not pairs.check():
+    check_outputs([*pairs.source, *pairs.target])
+    sentences, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    if not sentences:
         raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
-    references = list(read_lines(FLAGS.reference))
     translator = load_translator("translation")
     language = FLAGS.target_lang
     if language is None:
@@ -96,7 +96,7 @@ def evaluate_translator():
     kt.evaluation.check_language(language)
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translator(list(read_lines(FLAGS.source)))
+    hypotheses = translator(sentences)
     write_output(hypotheses)
     scores = kt.evaluation.translation_scores(hypotheses, references, language)
     print(kt.evaluation.format_scores(scores))
@@ -111,8 +111,9 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
-    check_outputs()
-    references = list(kt.parsing.normalized_trees(FLAGS.source))
+    treebank = kt.parsing.TreebankPairs(FLAGS.source, ParsingOptions())
+    check_outputs(treebank.files)
+    references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
     parser = kt.parsing.Parser(load_translator("parsing"))
@@ -178,10 +179,9 @@ def reference_perplexity(model, corpus):
     return reference
 
 
-def check_outputs():
+def check_outputs(inputs):
     """Refuses, before any work, outputs that cannot be written or that would replace an input."""
-    others = (FLAGS.source, FLAGS.reference, "/dev/stdout", "/dev/stderr")
-    taken = {os.path.realpath(path) for path in others if path}
+    taken = {os.path.realpath(path) for path in (*inputs, "/dev/stdout", "/dev/stderr")}
     for name in ("output", "json"):
         path = FLAGS[name].value
         if path is None:

@@ -95,7 +95,8 @@ def define_flags() -> None:
             "train_source",
             None,
             "text files to train on, one sentence a line, plain or .gz; treebank files for a "
-            "parser; default: the built-in corpus",
+            "parser; patterns such as 'wsj/0[2-9]/*.mrg' stand for their files, sorted by name; "
+            "default: the built-in corpus",
         )
         flags.DEFINE_list("train_target", None, "translations of --train_source, line by line")
         flags.DEFINE_list("valid_source", None, "text or treebank files to validate on")

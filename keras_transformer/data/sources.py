@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import glob
 import hashlib
 import itertools
 import os
@@ -17,7 +16,9 @@ import tensorflow as tf
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.text_files import (
+    as_list,
     is_utf8,
+    matching_files,
     open_binary,
     read_lines,
     refuse_pipes,
@@ -122,14 +123,14 @@ class TextPairs(SentencePairs):
         source: str | os.PathLike | Sequence[str | os.PathLike],
         target: str | os.PathLike | Sequence[str | os.PathLike],
     ):
-        self.source, self.target = _paths(source), _paths(target)
+        self.source, self.target = matching_files(source), matching_files(target)
         refuse_pipes((*self.source, *self.target))
         if len(self.source) != len(self.target):
             raise UserError(
                 f"expected as many target files as source files, found {len(self.source)} source "
                 f"and {len(self.target)} target files"
             )
-        self.description = ", ".join([*_shown(source), *_shown(target)])
+        self.description = ", ".join([*as_list(source), *as_list(target)])
 
     def blocks(self) -> Iterator[Block]:
         """Yields all pairs in order.
@@ -312,21 +313,6 @@ def _folder_builder(folder: Path) -> "tfds.core.DatasetBuilder":
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _shown(files) -> list[str]:
-    return [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)]
-
-
-def _paths(files) -> list[str]:
-    paths = []
-    for path in _shown(files):
-        is_pattern = glob.has_magic(path) and not os.path.exists(path)
-        found = sorted(glob.glob(path)) if is_pattern else [path]
-        if not found:
-            raise UserError(f"{path}: expected files of this pattern, found none")
-        paths += found
-    return paths
 
 
 def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[bytes], list[bytes]]]]:

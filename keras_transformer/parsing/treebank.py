@@ -14,7 +14,7 @@ from keras_transformer.parsing.normalization import normalize
 from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
-from keras_transformer.text_files import refuse_pipes
+from keras_transformer.text_files import as_list, matching_files, refuse_pipes
 
 _BLOCK_PAIRS = 1024
 
@@ -36,7 +36,8 @@ class TreebankPairs(SentencePairs):
     """The sentences of treebank files, and their trees as symbols.
 
     Args:
-        files: files in the Penn Treebank's notation, plain or `.gz`.
+        files: file in the Penn Treebank's notation, plain or `.gz`, or a list of files. A pattern
+            such as `wsj/02/*.mrg` stands for its files, sorted by name.
         options: how trees are written and augmented.
         extra_files: additional trees, weighted by `options.extra_weight` (paper, section 6.3: the
             semi-supervised setting mixes in 17 million sentences parsed by other parsers). With a
@@ -51,14 +52,14 @@ class TreebankPairs(SentencePairs):
 
     def __init__(
         self,
-        files: Sequence[str | os.PathLike],
+        files: str | os.PathLike | Sequence[str | os.PathLike],
         options: ParsingOptions,
-        extra_files: Sequence[str | os.PathLike] = (),
+        extra_files: str | os.PathLike | Sequence[str | os.PathLike] = (),
     ):
-        self.files, self.options = [os.fspath(file) for file in files], options
-        self.extra_files = [os.fspath(file) for file in extra_files]
+        self.files, self.extra_files = matching_files(files), matching_files(extra_files)
+        self.options = options
         refuse_pipes(self.extra_files)
-        self.description = ", ".join(self.files + self.extra_files)
+        self.description = ", ".join([*as_list(files), *as_list(extra_files)])
 
     @functools.cached_property
     def trees(self) -> list[Tree]:
