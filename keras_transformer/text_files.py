@@ -40,7 +40,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
 
 
-def as_list(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+def as_paths(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """Returns one path, or several, as a list of strings."""
     return [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)]
 
@@ -52,7 +52,7 @@ def matching_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> li
         UserError: a pattern has no files.
     """
     paths = []
-    for path in as_list(files):
+    for path in as_paths(files):
         is_pattern = glob.has_magic(path) and not os.path.exists(path)
         found = sorted(glob.glob(path)) if is_pattern else [path]
         if not found:

@@ -86,9 +86,10 @@ def evaluate_translator():
         raise UserError("expected --reference, the translation to compare with, found none")
     pairs = kt.data.TextPairs(FLAGS.source, FLAGS.reference)
     check_outputs([*pairs.source, *pairs.target])
-    sentences, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    if not sentences:
+    rows = list(pairs)
+    if not rows:
         raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
+    sentences, references = map(list, zip(*rows, strict=True))
     translator = load_translator("translation")
     language = FLAGS.target_lang
     if language is None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.text_files import (
-    as_list,
+    as_paths,
     is_utf8,
     matching_files,
     open_binary,
@@ -130,7 +130,7 @@ class TextPairs(SentencePairs):
                 f"expected as many target files as source files, found {len(self.source)} source "
                 f"and {len(self.target)} target files"
             )
-        self.description = ", ".join([*as_list(source), *as_list(target)])
+        self.description = ", ".join([*as_paths(source), *as_paths(target)])
 
     def blocks(self) -> Iterator[Block]:
         """Yields all pairs in order.

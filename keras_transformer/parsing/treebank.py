@@ -14,7 +14,7 @@ from keras_transformer.parsing.normalization import normalize
 from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
-from keras_transformer.text_files import as_list, matching_files, refuse_pipes
+from keras_transformer.text_files import as_paths, matching_files, refuse_pipes
 
 _BLOCK_PAIRS = 1024
 
@@ -59,7 +59,7 @@ class TreebankPairs(SentencePairs):
         self.files, self.extra_files = matching_files(files), matching_files(extra_files)
         self.options = options
         refuse_pipes(self.extra_files)
-        self.description = ", ".join([*as_list(files), *as_list(extra_files)])
+        self.description = ", ".join([*as_paths(files), *as_paths(extra_files)])
 
     @functools.cached_property
     def trees(self) -> list[Tree]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_transformer.errors import UserError, expect_at_least, not_installed
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list, each, utf_8
-from keras_transformer.text_files import read_lines
+from keras_transformer.text_files import as_paths, read_lines
 from keras_transformer.tokenizers.base import (
     END_ID,
     PAD_ID,
@@ -156,8 +156,7 @@ class SubwordTokenizer(Tokenizer):
             UserError: a file cannot be read, or (`VocabularySizeError`) the text does not allow
                 `vocab_size`.
         """
-        files = [files] if isinstance(files, str | os.PathLike) else files
-        lines = itertools.chain.from_iterable(map(read_lines, files))
+        lines = itertools.chain.from_iterable(map(read_lines, as_paths(files)))
         return cls.train_from_sentences(
             lines, vocab_size, model_type, lowercase, seed, max_sentences
         )
