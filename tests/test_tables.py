@@ -5,6 +5,8 @@ import datetime
 import re
 
 import pytest
+from helpers import ROOT
+from test_docs import anchor
 
 from benchmarks import tables
 
@@ -112,3 +114,22 @@ def test_measurements_are_complete(path):
             float(row[name] or 0)
         for day in filter(None, row["date"].split("/")):
             datetime.date.fromisoformat(day)
+
+
+def test_figures_of_readme_stand_in_the_section_that_they_link_to():
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / "README.md").read_text(), re.M)
+    found = 0
+    for row in rows:
+        for page, wanted in re.findall(r"\]\((docs/\w+\.md)#([\w-]+)\) *$", row):
+            for figure in re.findall(r"\d[\d.,]*\d", row.split(" | ")[1]):
+                assert figure in section((ROOT / page).read_text(), wanted), row
+                found += 1
+    assert found > 10
+
+
+def section(text, wanted):
+    """A document from a heading on, up to the next one that is not below it."""
+    headings = [*re.finditer(r"^(#+) (.*)$", text, re.M)]
+    [start] = [heading for heading in headings if anchor(heading[2]) == wanted]
+    ends = [h.start() for h in headings if h.start() > start.start() and len(h[1]) <= len(start[1])]
+    return text[start.start() : min(ends, default=len(text))]
