@@ -1,4 +1,4 @@
-"""What importing a part of the package brings with it, and which part may import which."""
+"""Text, trees and descriptions of models need neither Keras nor TensorFlow."""
 
 from helpers import run_python
 
@@ -69,3 +69,15 @@ options = TrainingOptions(**kt.PRESETS["big"].training)
 print(config.d_model, options.steps, SearchOptions().beam_size)
 """
     assert run_without_backends(script) == "1024 300000 4\n"
+
+
+def test_importing_a_package_loads_no_backend_unless_it_computes():
+    script = """
+import importlib, pkgutil
+import keras_transformer as kt
+
+for module in pkgutil.iter_modules(kt.__path__):
+    if module.ispkg and module.name not in ("layers", "decoding"):
+        importlib.import_module(f"keras_transformer.{module.name}")
+"""
+    run_without_backends(script)
