@@ -2,6 +2,8 @@
 
 Each class is registered when its module is imported, and importing the package imports no module,
 because that would load a backend. A program that loads a model imports this module first.
+`TrainableTransformer` needs TensorFlow, so it is left out: `keras_transformer.training.step`
+registers it.
 
 Example:
     >>> import keras_transformer.saving
