@@ -7,15 +7,18 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-import keras_transformer as kt
+from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.export.converted import ConvertedModel
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
 from keras_transformer.sentences import as_list, utf_8
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.translation import Translation, one_line
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers import Tokenizer
 
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
@@ -69,7 +72,7 @@ class CTranslate2Translator:
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
-        self.workers = kt.backend.number_of_cores() if workers is None else workers
+        self.workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
         self.model_dir = ModelDir(model_dir)
         config = self.model_dir.load_config()
@@ -93,7 +96,7 @@ class CTranslate2Translator:
         return other
 
     @functools.cached_property
-    def tokenizer(self) -> "kt.tokenizers.Tokenizer":
+    def tokenizer(self) -> "Tokenizer":
         """The vocabulary; it imports TensorFlow, which translation does not need."""
         return self.model_dir.load_tokenizer()
 

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.records import LARGEST_FLOAT
@@ -204,10 +203,11 @@ def parameter_count(config: TransformerConfig) -> int:
 
     All layers are equal, so models of one and two layers tell how many each layer adds.
     """
+    from keras_transformer.model import Transformer  # here, since flags list SUSTAINED_FLOPS
 
     def count(encoders, decoders):
         layers = {"num_encoder_layers": encoders, "num_decoder_layers": decoders}
-        model = kt.Transformer(dataclasses.replace(config, **layers))
+        model = Transformer(dataclasses.replace(config, **layers))
         model.build()
         return model.count_params()
 

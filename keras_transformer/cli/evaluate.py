@@ -17,7 +17,7 @@ import os
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
@@ -84,7 +84,7 @@ def main():
 def evaluate_translator():
     if FLAGS.reference is None:
         raise UserError("expected --reference, the translation to compare with, found none")
-    pairs = kt.data.TextPairs(FLAGS.source, FLAGS.reference)
+    pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
     check_outputs([*pairs.source, *pairs.target])
     rows = list(pairs)
     if not rows:
@@ -93,14 +93,14 @@ def evaluate_translator():
     translator = load_translator("translation")
     language = FLAGS.target_lang
     if language is None:
-        language = kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
-    kt.evaluation.check_language(language)
+        language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    evaluation.check_language(language)
     corpus = reference_corpus(translator, pairs)
 
     hypotheses = translator(sentences)
     write_output(hypotheses)
-    scores = kt.evaluation.translation_scores(hypotheses, references, language)
-    print(kt.evaluation.format_scores(scores))
+    scores = evaluation.translation_scores(hypotheses, references, language)
+    print(evaluation.format_scores(scores))
     if "bleu_paper" not in scores:
         print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
@@ -112,16 +112,16 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
-    treebank = kt.parsing.TreebankPairs(FLAGS.source, ParsingOptions())
+    treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
-    parser = kt.parsing.Parser(load_translator("parsing"))
-    parsed = parser.parse([" ".join(kt.parsing.words(tree)) for tree in references])
-    write_output(map(kt.parsing.format_tree, parsed))
-    print(kt.evaluation.format_bracket_scores(parsed, references))
-    write_json(parser.translator, kt.evaluation.score_trees(parsed, references).figures())
+    parser = parsing.Parser(load_translator("parsing"))
+    parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
+    write_output(map(parsing.format_tree, parsed))
+    print(evaluation.format_bracket_scores(parsed, references))
+    write_json(parser.translator, evaluation.score_trees(parsed, references).figures())
 
 
 def write_output(lines):
@@ -140,7 +140,7 @@ def write_json(translator, figures):
             for name in ("model_dir", "average", "weights", "precision", "engine")
         }
         if FLAGS.weights == "mean":
-            how["average"] = kt.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
+            how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
         record = {**figures, **how, **dataclasses.asdict(translator.options)}
         # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():
@@ -152,7 +152,7 @@ def write_json(translator, figures):
 
 def reference_corpus(translator, pairs):
     """The pairs whose perplexity can be computed, as token ids."""
-    corpus = kt.data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
+    corpus = data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
     if not corpus.counts.kept:
         raise UserError(
             f"{FLAGS.reference}: expected a translation of a line of {FLAGS.source}, neither empty "
@@ -170,8 +170,8 @@ def model_of(translator):
 
 def reference_perplexity(model, corpus):
     """Computes the loss and perplexity of the references, and prints the perplexity."""
-    batches = kt.data.Batches(corpus, shuffle=False).epoch()
-    reference = kt.evaluation.ReferenceLoss(model, batches)()
+    batches = data.Batches(corpus, shuffle=False).epoch()
+    reference = evaluation.ReferenceLoss(model, batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:
         print(
@@ -198,6 +198,6 @@ def check_outputs(inputs):
         if file in taken:
             raise UserError(f"{path}: expected a file of its own, found an input or another output")
         for folder in filter(None, FLAGS.model_dir):
-            if kt.ModelDir(folder).owns(path):
+            if training.ModelDir(folder).owns(path):
                 raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
         taken.add(file)

@@ -11,7 +11,7 @@ import itertools
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import parsing
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, group
 from keras_transformer.cli.translator_flags import (
@@ -44,7 +44,7 @@ def main():
     quiet.find_devices()
     read, write = standard_streams()
     refuse_n_best("parse writes the best tree of each sentence")
-    parser = kt.parsing.Parser(load_translator("parsing"))
+    parser = parsing.Parser(load_translator("parsing"))
     while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
         # Bytes that are not UTF-8 are written as they were read.
         sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]

@@ -12,7 +12,7 @@ import math
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import backend
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -96,7 +96,7 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or (kt.backend.number_of_cores() if uses_ctranslate2() else 1),
+        workers=FLAGS.workers or (backend.number_of_cores() if uses_ctranslate2() else 1),
         poll_seconds=FLAGS.poll_seconds,
         keys=keys,
         cors_origins=FLAGS.cors_origin,

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import tensorflow as tf
-
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.text_files import (
@@ -26,6 +24,7 @@ from keras_transformer.text_files import (
 )
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
 _BLOCK_BYTES = 1 << 18
@@ -230,7 +229,7 @@ class TfdsPairs(SentencePairs):
         except (ValueError, KeyError):  # no such split, not downloaded: reading raises a UserError
             return super().count(at_most)
 
-    def _dataset(self) -> tf.data.Dataset:
+    def _dataset(self) -> "tf.data.Dataset":
         try:
             examples = self.builder.as_dataset(split=self.split)
         except AssertionError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import keras_transformer as kt
+from keras_transformer import __version__
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
@@ -147,7 +147,7 @@ class ConvertedModel:
         config = model_dir.load_config()
         checkpoints, steps = model_dir.chosen_checkpoints(self._average, self._weights)
         content = (
-            kt.__version__,
+            __version__,
             ctranslate2.__version__,
             config.to_json(),
             [path.read_bytes() for path in sorted(model_dir.path.glob("vocabulary.*"))],

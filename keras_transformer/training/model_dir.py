@@ -9,8 +9,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import (
@@ -24,6 +24,10 @@ from keras_transformer.options.training import MAY_CHANGE
 from keras_transformer.training.checkpoints import Checkpoints, average_weights
 from keras_transformer.training.record import read_record, record_of_other, recorded_run
 
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.tokenizers import Tokenizer
+
 _VOCABULARY = "vocabulary.model"
 # What a model_dir's own files and folders are called, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
@@ -36,9 +40,13 @@ def vocabulary_digest(content: bytes) -> str:
 
 
 @functools.cache
-def tokenizer_kinds() -> dict[str, type["kt.tokenizers.Tokenizer"]]:
+def tokenizer_kinds() -> dict[str, type["Tokenizer"]]:
     """The kinds of vocabulary by the name of their file; the call imports TensorFlow."""
-    kinds = (kt.MarianTokenizer, kt.parsing.ParsingTokenizer, kt.SubwordTokenizer)
+    from keras_transformer.parsing import ParsingTokenizer
+    from keras_transformer.tokenizers import SubwordTokenizer
+    from keras_transformer.tokenizers.marian import MarianTokenizer
+
+    kinds = (MarianTokenizer, ParsingTokenizer, SubwordTokenizer)
     return {kind.file_name: kind for kind in kinds}
 
 
@@ -155,9 +163,7 @@ class ModelDir:
         recover_folder(self.best.folder)
         return self.checkpoints.recover()
 
-    def create(
-        self, config: TransformerConfig, tokenizer: "kt.tokenizers.Tokenizer", training: dict
-    ) -> None:
+    def create(self, config: TransformerConfig, tokenizer: "Tokenizer", training: dict) -> None:
         """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.save_training(training)  # with the digest that tells the vocabulary from a user's file
@@ -174,8 +180,8 @@ class ModelDir:
 
     def create_trained(
         self,
-        model: "kt.Transformer",
-        tokenizer: "kt.tokenizers.Tokenizer",
+        model: "Transformer",
+        tokenizer: "Tokenizer",
         target_lang: str | None,
         command: str,
     ) -> None:
@@ -215,7 +221,7 @@ class ModelDir:
         """
         return TransformerConfig.from_json(self._read(self._config), self._config)
 
-    def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
+    def load_tokenizer(self) -> "Tokenizer":
         """The model's tokenizer.
 
         Raises:
@@ -230,7 +236,7 @@ class ModelDir:
                         "another one or a damaged one"
                     )
                 return kind.load(path)
-        return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
+        return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
 
     def load_training(self) -> dict:
         """Reads the record of `save_training`; options unknown to it get their earlier behaviour.
@@ -245,7 +251,7 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None, weights: str = "mean") -> "kt.Transformer":
+    def load_model(self, average: int | None = None, weights: str = "mean") -> "Transformer":
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
@@ -258,9 +264,11 @@ class ModelDir:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
                 do not exist.
         """
+        from keras_transformer.model import Transformer  # here: the other methods need no Keras
+
         config = self.load_config()
         checkpoints, steps = self.chosen_checkpoints(average, weights)
-        model = kt.Transformer(config, name="transformer")
+        model = Transformer(config, name="transformer")
         model.build()
         if weights == "mean":
             average_weights(model, checkpoints, steps)
