@@ -42,7 +42,7 @@ def serve(
     """
     socket = listen(host, port)
     server = Server(models, options, tokens_per_batch, workers)
-    http = HttpServer(create_app(server, keys, cors_origins), options)
+    http = HttpServer(create_app(server, keys, cors_origins), options, server.note_refused)
     failures: list[Exception] = []
 
     def fail(error):
