@@ -326,6 +326,18 @@ def test_uvicorn_and_h11_have_what_the_server_uses():
         assert not missing, f"{kind} has no {missing} any more, which serving/http.py uses"
 
 
+def test_at_the_end_only_current_requests_are_answered():
+    servable = Doing()
+    with serving(servable) as (http, port), ThreadPoolExecutor() as pool:
+        servable.hold()
+        begun = pool.submit(answers, port)
+        servable.wait_until_begun()
+        http.stop()
+        wait_until(lambda: refused(port))
+        servable.go_on()
+        assert begun.result(SOON)
+
+
 def refused(port):
     try:
         with socket.create_connection(("127.0.0.1", port), SOON):

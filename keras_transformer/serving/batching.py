@@ -57,8 +57,8 @@ class Batcher:
     """Worker threads that compute waiting requests in batches, in turns.
 
     A batch begins with one request, and holds others of the same task, the smallest first, while it
-    has at most `tokens_per_batch` tokens. A request of more tokens than the model computes in half a
-    second is computed in parts, if its task allows that: after each part, others have their turn.
+    has at most `tokens_per_batch` tokens. A request of more tokens than the model computes in half
+    a second is computed in parts, if its task allows that: after each part, others have their turn.
 
     Every second batch begins with the smallest request, so that it waits for few others, however
     many large ones there are. The batches in between begin with the oldest request of a client: of
