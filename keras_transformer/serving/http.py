@@ -196,7 +196,7 @@ class _Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.conn.receive_data(data)
         self._skip_empty_line()
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and not self._has_begun:
+        if self._unread_request() and not self._has_begun:
             self._has_begun = True
             self._start_clock()
         self.handle_events()  # stops the timer when it finds a request
@@ -230,7 +230,7 @@ class _Connection(H11Protocol):
 
     def handle_events(self) -> None:
         self._skip_empty_line()
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] == b"\r":
+        if self._unread_request() == b"\r":
             return  # it may begin an empty line, which h11 would refuse
         super().handle_events()
         self._room.note(self, is_idle=not self._is_answering())
@@ -279,11 +279,15 @@ class _Connection(H11Protocol):
 
     def _skip_empty_line(self):
         """Removes an empty line before a request, as RFC 9112, section 2.2, asks for."""
-        received, _ = self.conn.trailing_data
-        if self.conn.their_state is h11.IDLE and received.startswith(b"\r\n"):
+        received = self._unread_request()
+        if received.startswith(b"\r\n"):
             self.conn = _Requests()
             if len(received) > 2:  # none would mean the end
                 self.conn.receive_data(received[2:])
+
+    def _unread_request(self):
+        """What has arrived of the next request; empty while the current one is not complete."""
+        return self.conn.trailing_data[0] if self.conn.their_state is h11.IDLE else b""
 
     def _start_clock(self):
         self._unset_keepalive_if_required()

@@ -184,8 +184,8 @@ def warm_up(servable: Servable) -> None:
                 score = float(np.ravel(outputs[key])[0])  # of several, the best; others may miss
                 if not (math.isfinite(score) and score > _WORST_SCORE):
                     raise UnfitVersion(
-                        f"the weights are unfit: the signature {name} gives a sentence the score "
-                        f"{score:g}; a training that diverged leaves such weights"
+                        f"the signature {name} gives a sentence the score {score:g}: the training "
+                        "has diverged, or the search's options allow no translation"
                     )
 
 
