@@ -21,6 +21,7 @@ class Body:
         HTTPException: 415, the body has another coding than gzip.
 
     Example:
+        >>> import gzip
         >>> body = Body(["gzip"], limit=100)
         >>> body.takes(gzip.compress(b"[]")), body.content()
         (True, b'[]')

@@ -172,7 +172,7 @@ class _Connection(H11Protocol):
 
     def __init__(self, connections: Connections, refused: Refused, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.conn = _Requests()
+        self.conn: _Requests = _Requests()
         self._room, self._refused = connections, refused
         self._whole_app, self.app = self.app, self._app_within_limits
         self._has_begun = False  # to receive the next request
