@@ -314,7 +314,7 @@ def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
         servable.wait_until_begun()
         waiting = server.batcher.submit(Predict(servable, "serving_default"), [("b",)], 1)
         response = ask(client, instances=["c"])
-        assert error_of(response) == (429, "1 requests wait already: try again later")
+        assert error_of(response) == (429, "the queue of 1 is full: try again later")
         assert response.headers["Retry-After"] == "1"
         waiting.cancel()
         response = ask(client, instances=["d"])

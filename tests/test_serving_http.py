@@ -338,6 +338,19 @@ def test_at_the_end_only_current_requests_are_answered():
         assert begun.result(SOON)
 
 
+def test_the_end_waits_for_a_model_as_long_as_a_request_may_take():
+    servable = Doing()
+    url = f"http://127.0.0.1:%d{PATH}"
+    with serving(servable, request_timeout=0.5) as (http, port), ThreadPoolExecutor() as pool:
+        servable.hold()
+        asked = pool.submit(httpx2.post, url % port, json={"instances": ["a"]}, timeout=SOON)
+        servable.wait_until_begun()
+        http.stop()
+        assert asked.result(SOON).status_code == 504
+        wait_until(lambda: not http.server_state.connections)
+    servable.go_on()
+
+
 def refused(port):
     try:
         with socket.create_connection(("127.0.0.1", port), SOON):

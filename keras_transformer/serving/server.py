@@ -210,7 +210,7 @@ class Server:
             client = request.client.host if request.client else ""
             future = self.batcher.submit(task, rows, tokens, client)
         except QueueFull:
-            message = f"{self.options.max_queue} requests wait already: try again later"
+            message = f"the queue of {self.options.max_queue} is full: try again later"
             raise HTTPException(429, message, {"Retry-After": "1"}) from None
         result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_gone(request))
         try:
