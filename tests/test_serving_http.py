@@ -226,8 +226,9 @@ def test_a_connection_closed_in_the_middle_harms_none():
         wait_until(lambda: not http.server_state.tasks)
 
 
-def test_a_client_that_has_gone_is_computed_no_further():
+def test_a_client_that_has_gone_is_computed_no_further(caplog):
     servable = Doing()
+    caplog.set_level(logging.INFO, logger="keras_transformer.serving.access")
     with serving(servable) as (http, port):
         servable.hold()
         body = json.dumps({"instances": ["ab"]}).encode()
@@ -238,6 +239,7 @@ def test_a_client_that_has_gone_is_computed_no_further():
                 second.sendall(head(len(body)) + body)
                 wait_until(lambda: len(http.server_state.tasks) == 2)
             wait_until(lambda: len(http.server_state.tasks) == 1)  # while the first is computed
+        assert [one.fields["status"] for one in caplog.records] == [499]
         wait_until(lambda: not http.server_state.tasks)
         servable.go_on()
 
