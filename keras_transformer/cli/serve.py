@@ -54,6 +54,12 @@ def define_flags() -> None:
         flags.DEFINE_list(
             "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
         )
+        flags.DEFINE_list(
+            "allowed_hosts",
+            [],
+            "names that requests may have in the header Host, besides those of this machine; * for "
+            "any; default: none if --host is this machine alone, else any",
+        )
         flags.DEFINE_float(
             "poll_seconds",
             2.0,
@@ -100,6 +106,7 @@ def main():
         poll_seconds=FLAGS.poll_seconds,
         keys=keys,
         cors_origins=FLAGS.cors_origin,
+        allowed_hosts=FLAGS.allowed_hosts,
     )
 
 
