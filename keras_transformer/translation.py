@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from keras_transformer.plain_text import plain_text
+
 
 class Translation(NamedTuple):
     """A translated sentence and its score: log-probability / length penalty.
@@ -15,5 +17,5 @@ class Translation(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """Removes line breaks, which a model can spell in bytes."""
-    return " ".join(text.split())
+    """Removes line breaks and control characters, which a model can spell in bytes."""
+    return " ".join(plain_text(text).split())

@@ -72,16 +72,6 @@ def test_normal_form_is_nfkc_with_single_spaces(tokenizer):
     assert tokenizer.normalize("") == ""
 
 
-def test_case_is_folded_where_that_is_asked_for(tokenizer):
-    lower = SubwordTokenizer.train_from_sentences(SENTENCES, 350, lowercase=True)
-    text = "EIN Mann: Straße, GRÖSSE, Åre, ÉTÉ, Москва"
-    assert round_trip(lower, text) == text.lower()
-    assert lower.encode([text]).ids.tolist() == lower.encode([text.lower()]).ids.tolist()
-    assert lower.encode([text]).ids.tolist() == lower.tokenize([text])[0].numpy().tolist()
-    assert lower.lowercase and not tokenizer.lowercase
-    assert SubwordTokenizer.from_bytes(lower.to_bytes()).lowercase
-
-
 def test_bytes_that_are_not_utf_8_become_replacement_characters(tokenizer):
     assert round_trip(tokenizer, b"a \xff\xc3 horse") == "a \ufffd\ufffd horse"
 

@@ -15,6 +15,7 @@ from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.text_files import is_utf8
+from keras_transformer.tokenizers.in_graph import one_line
 from keras_transformer.translator import Translator
 
 
@@ -197,7 +198,7 @@ class _ServedTranslator(tf.Module):
                 constraint=self._translator.constraint,
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
-            return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
+            return [tf.reshape(one_line(texts), [-1, n_best]), scores]
 
         return self._by_length(
             compute,
@@ -285,12 +286,6 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
         [tf.debugging.assert_equal(tf.size(text), tf.size(values), message)]
     ):
         return tf.identity(values)
-
-
-def _one_line(texts: tf.Tensor) -> tf.Tensor:
-    """Reduces white space to single spaces, with none at the ends: `str.split` in a graph."""
-    spaces = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
-    return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
 
 
 def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:
