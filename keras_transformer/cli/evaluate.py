@@ -21,6 +21,7 @@ import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -97,7 +98,9 @@ def evaluate_translator():
     kt.evaluation.check_language(language)
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translator(sentences)
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(sentences) + 1)
+        hypotheses = translator(sentences)
     write_output(hypotheses)
     scores = kt.evaluation.translation_scores(hypotheses, references, language)
     print(kt.evaluation.format_scores(scores))
@@ -118,7 +121,9 @@ def evaluate_parser():
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
     parser = kt.parsing.Parser(load_translator("parsing"))
-    parsed = parser.parse([" ".join(kt.parsing.words(tree)) for tree in references])
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(references) + 1)
+        parsed = parser.parse([" ".join(kt.parsing.words(tree)) for tree in references])
     write_output(map(kt.parsing.format_tree, parsed))
     print(kt.evaluation.format_bracket_scores(parsed, references))
     write_json(parser.translator, kt.evaluation.score_trees(parsed, references).figures())

@@ -15,6 +15,7 @@ import keras_transformer as kt
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, group
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_model_flags,
     define_search_flags,
     load_translator,
@@ -45,9 +46,13 @@ def main():
     read, write = standard_streams()
     refuse_n_best("parse writes the best tree of each sentence")
     parser = kt.parsing.Parser(load_translator("parsing"))
-    while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
-        # Bytes that are not UTF-8 are written as they were read.
-        sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
-        for tree in parser(sentences):
-            write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
-        write.flush()
+    number = 0
+    with CutLines(sentences="the input") as cut_lines:
+        while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
+            # Bytes that are not UTF-8 are written as they were read.
+            sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
+            cut_lines.numbers = range(number + 1, number + 1 + len(lines))
+            for tree in parser(sentences):
+                write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
+            write.flush()
+            number += len(lines)
