@@ -4,9 +4,10 @@ r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a par
       --target_lang=de
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
-sacreBLEU computes BLEU, cased and lowercased, and gives its signature. With a target language, BLEU
-is also computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers get
-the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
+sacreBLEU computes BLEU, cased and lowercased, and gives its signature. To compare with the paper or
+with the Multi30k literature, --bleu_on_tokens also computes BLEU on Moses tokens. Parsers get the
+scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match. If lines
+are too long for the model, one line on standard error says which it cut, and where.
 """
 
 import dataclasses
@@ -58,6 +59,12 @@ def define_flags() -> None:
             "two-letter code of the target language, by which BLEU splits text into tokens; "
             "default: as in training",
         )
+        flags.DEFINE_bool(
+            "bleu_on_tokens",
+            False,
+            "also compute BLEU on Moses tokens: lowercased, as papers on Multi30k report it, and "
+            "with compounds split, as in the paper",
+        )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"
         )
@@ -96,16 +103,21 @@ def evaluate_translator():
     if language is None:
         language = kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     kt.evaluation.check_language(language)
+    if FLAGS.bleu_on_tokens and not kt.evaluation.has_moses_tokens(language):
+        found = language or "none"
+        raise UserError(
+            f"--bleu_on_tokens: expected a --target_lang that Moses knows, found {found}"
+        )
     corpus = reference_corpus(translator, pairs)
 
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
         hypotheses = translator(sentences)
     write_output(hypotheses)
-    scores = kt.evaluation.translation_scores(hypotheses, references, language)
+    scores = kt.evaluation.translation_scores(
+        hypotheses, references, language, FLAGS.bleu_on_tokens
+    )
     print(kt.evaluation.format_scores(scores))
-    if "bleu_paper" not in scores:
-        print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
@@ -114,6 +126,7 @@ def evaluate_translator():
 
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
     treebank = kt.parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)

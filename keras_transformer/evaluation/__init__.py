@@ -4,6 +4,7 @@ from keras_transformer.evaluation.bleu import (
     Score,
     check_language,
     format_scores,
+    has_moses_tokens,
     split_compounds,
     translation_scores,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "check_language",
     "format_bracket_scores",
     "format_scores",
+    "has_moses_tokens",
     "score_trees",
     "split_compounds",
     "translation_scores",

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import itertools
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,6 +101,11 @@ def without_path_of_rule(model: bytes) -> bytes:
 
 
 def _parsed(model):
+    if isinstance(model, str | os.PathLike):
+        raise UserError(
+            f"expected the content of a SentencePiece model, found {str(model)!r}: "
+            "to read a file, call SubwordTokenizer.load"
+        )
     if not model:
         raise UserError("expected a SentencePiece model, found an empty one")
     try:
