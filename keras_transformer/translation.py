@@ -2,11 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from keras_transformer.plain_text import plain_text
-
-T = TypeVar("T", bound=Sequence[Any])
 
 
 class Translation(NamedTuple):
@@ -45,7 +43,7 @@ class CutWarning(UserWarning):
         )
 
 
-def cut(tokens: Sequence[T], limit: int, what: str) -> list[T]:
+def cut(tokens: Sequence[Any], limit: int, what: str) -> list[Any]:
     """Cuts sentences to `limit` tokens, and warns (`CutWarning`) if one of them has more.
 
     Args:

@@ -4,7 +4,8 @@
 
 Separate words by spaces, as the Penn Treebank splits them: `They do n't .` Trees keep the words of
 the sentence, except that brackets within words become -LRB- and -RRB-. A line without words gives
-an empty line. The model predicts the tags of words; where it predicts none, the tag is `XX`.
+an empty line. The model predicts the tags of words; where it predicts none, the tag is `XX`. Lines
+of more than 1,023 symbols are cut there, which one line on standard error says.
 """
 
 import itertools

@@ -12,6 +12,9 @@ lines are numbered from 0. The score is the log-probability divided by the lengt
 writes only the scores of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
 
+Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
+line on standard error then names the first of them.
+
 With --runner, Apache Beam translates each file of --input to a file of --output. It uses a model
 that `export --format=saved_model` has written (docs/beam.md).
 """

@@ -236,8 +236,9 @@ class TfdsPairs(SentencePairs):
             first += len(block.source)
 
     def place(self, side: int, file: int, line: int) -> str:
-        pairs = super() if self._files is None else self._files
-        return pairs.place(side, file, line)
+        if self._files is not None:
+            return self._files.place(side, file, line)
+        return super().place(side, file, line)
 
     def count(self, at_most: int) -> int:
         if self._files is not None:

@@ -56,9 +56,10 @@ class VocabularySizeError(UserError):
 class SubwordTokenizer(Tokenizer):
     """A subword vocabulary shared by source and target (section 5.1).
 
-    Text is normalised first (NFKC, runs of white space to one space). Characters outside the
-    vocabulary are spelled in UTF-8 bytes, so nothing is unknown, and
-    `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
+    Text is read without control characters (`plain_text`), then normalised (NFKC, runs of white
+    space to one space). Characters outside the vocabulary are spelled in UTF-8 bytes, so nothing is
+    unknown, and `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become
+    U+FFFD.
 
     Special ids: 0 padding, 1 start symbol, 2 end symbol, 3 unknown (never produced).
 
@@ -106,7 +107,9 @@ class SubwordTokenizer(Tokenizer):
         """Converts the vocabulary to a keras-nlp layer, which can be part of a saved model.
 
         `SubwordTokenizer(layer.proto)` converts it back. `load` reads keras-nlp's file
-        `vocabulary.spm`. Both need the special ids of this class.
+        `vocabulary.spm`. Both need the special ids of this class. The layer gives the same ids,
+        except for text with control characters, and, in lower case, with a capital sigma that ends
+        a word.
 
         Args:
             **options: arguments of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
