@@ -54,7 +54,7 @@ def final_sigma_pattern() -> str:
     A cased letter comes before, and none after. Characters in between that are ignored, such as
     accents and apostrophes, do not count. Bytes that are not UTF-8 match nothing.
     """
-    # Of the planes of Unicode, the first two have letters, and the last ones variation selectors.
+    # Without surrogates, which stand for bytes that are not UTF-8, and without empty planes.
     known = [*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)]
     characters = list(map(chr, known))
     cased = [c for c in characters if f"{c}Σ".lower()[-1] == "ς"]

@@ -2,10 +2,13 @@
 """Vocabularies in lower case: lower case as Unicode defines it, alike in Python and in a graph."""
 
 import io
+import os
+import subprocess
 import sys
 
 import pytest
 import sentencepiece
+from helpers import ROOT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -146,3 +149,22 @@ def test_a_vocabulary_that_folds_case_goes_on_as_it_was():
     for text in TEXTS:
         assert graph_ids(tokenizer, text) == tokenizer.encode([text]).ids.tolist()
         assert graph_ids(tokenizer, text) == processor.encode(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("locale", ["tr_TR.UTF-8", "lt_LT.UTF-8", "C"])
+def test_lower_case_does_not_depend_on_the_locale(locale):
+    """ICU, in TensorFlow, has rules of its own for Turkish and Lithuanian."""
+    script = """
+import tensorflow as tf
+from keras_transformer.tokenizers import in_graph
+letters = [chr(code) for code in range(1, 0x2C00)]
+texts = letters + [f"x{letter}{mark}" for letter in letters for mark in "\u0301\u0307"]
+assert [text.decode() for text in in_graph.lower(texts).numpy()] == [t.lower() for t in texts]
+print("equal")
+"""
+    environment = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert process.stdout == "equal\n", process.stderr

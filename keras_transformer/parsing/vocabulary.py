@@ -149,7 +149,7 @@ class ParsingTokenizer(Tokenizer):
         plain = _plain(words.values)
         ids = self._word_ids.lookup(plain)
         is_known = ids != UNKNOWN_ID
-        ids = tf.where(is_known, ids, self._word_ids.lookup(tf.strings.lower(plain, "utf-8")))
+        ids = tf.where(is_known, ids, self._word_ids.lookup(in_graph.lower(plain)))
         class_ids = self._classes_of(plain)
         if self.two_a_word:
             both = tf.reshape(tf.stack([ids, class_ids], axis=1), [-1])
@@ -251,4 +251,4 @@ def _classes(plain: tf.Tensor, length: int) -> tf.Tensor:
     hyphen = tf.where(is_like(r".+-.+"), "-", "")
     first = tf.maximum(tf.strings.length(plain, unit="UTF8_CHAR") - length, 0)
     endings = tf.strings.substr(plain, first, tf.fill(tf.shape(first), length), unit="UTF8_CHAR")
-    return tf.strings.join(["<", shape, hyphen, "_", tf.strings.lower(endings, "utf-8"), ">"])
+    return tf.strings.join(["<", shape, hyphen, "_", in_graph.lower(endings), ">"])

@@ -19,3 +19,13 @@ def with_final_sigmas(texts: tf.Tensor) -> tf.Tensor:
 def one_line(texts: tf.Tensor) -> tf.Tensor:
     """Makes texts plain, with single spaces between words, as in `translation.py`."""
     return tf.strings.strip(tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " "))
+
+
+def lower(texts: tf.Tensor) -> tf.Tensor:
+    """Lower-cases texts in the same way in every locale.
+
+    In Turkish, `tf.strings.lower` makes "I" a dotless letter, and in Lithuanian it adds dots.
+    """
+    for letter in "IİJĮÌÍĨ":
+        texts = tf.strings.regex_replace(texts, letter, letter.lower())
+    return tf.strings.lower(texts, "utf-8")
