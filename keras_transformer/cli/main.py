@@ -23,7 +23,7 @@ from keras_transformer.cli.process import (
     raising_when_terminated,
 )
 from keras_transformer.errors import UserError
-from keras_transformer.translation import one_line
+from keras_transformer.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
 COMMANDS = {
@@ -201,5 +201,5 @@ def _overview():
 
 
 def _fail(program, message, status):
-    print(f"{program}: {one_line(message)}", file=sys.stderr)
+    print(f"{program}: {' '.join(plain_text(message).split())}", file=sys.stderr)
     return status

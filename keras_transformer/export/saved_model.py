@@ -15,7 +15,7 @@ from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.text_files import is_utf8
-from keras_transformer.tokenizers.in_graph import one_line
+from keras_transformer.tokenizers.in_graph import with_single_spaces
 from keras_transformer.translator import Translator
 
 
@@ -198,7 +198,7 @@ class _ServedTranslator(tf.Module):
                 constraint=self._translator.constraint,
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
-            return [tf.reshape(one_line(texts), [-1, n_best]), scores]
+            return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
 
         return self._by_length(
             compute,
@@ -286,6 +286,11 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
         [tf.debugging.assert_equal(tf.size(text), tf.size(values), message)]
     ):
         return tf.identity(values)
+
+
+def _one_line(texts: tf.Tensor) -> tf.Tensor:
+    """Makes each text one line, as `translation.one_line` does, in a graph."""
+    return with_single_spaces(texts)
 
 
 def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:

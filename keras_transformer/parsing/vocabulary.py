@@ -145,7 +145,7 @@ class ParsingTokenizer(Tokenizer):
         return cls(by_count, classes, dict(known), two_a_word, vocab_size, target_vocab_size)
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        words = tf.strings.split(in_graph.one_line(text))
+        words = tf.strings.split(in_graph.with_single_spaces(text))
         plain = _plain(words.values)
         ids = self._word_ids.lookup(plain)
         is_known = ids != UNKNOWN_ID

@@ -16,8 +16,8 @@ def with_final_sigmas(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, python.final_sigma_pattern(), python.FINAL_SIGMA)
 
 
-def one_line(texts: tf.Tensor) -> tf.Tensor:
-    """Makes texts plain, with single spaces between words, as in `translation.py`."""
+def with_single_spaces(texts: tf.Tensor) -> tf.Tensor:
+    """Makes texts plain, with one space between words: `" ".join(plain_text(text).split())`."""
     return tf.strings.strip(tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " "))
 
 
