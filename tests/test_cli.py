@@ -143,6 +143,8 @@ def test_every_field_is_a_flag_listed_once(command, records):
             "keras-transformer train: --noreport=3 does not take an argument",
         ),
         (["cost", "base"], "keras-transformer cost: expected flags only, found 'base'"),
+        # Not in colour, as a terminal would show it.
+        (["train", "--steps=\x1b[31mred"], "keras-transformer train: flag --steps= [31mred: "),
     ],
 )
 def test_a_mistyped_command_is_one_line_and_status_2(arguments, line):

@@ -4,9 +4,10 @@ r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a par
       --target_lang=de
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
-sacreBLEU computes BLEU, cased and lowercased, and gives its signature. With a target language, BLEU
-is also computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers get
-the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
+sacreBLEU computes BLEU, cased and lowercased, and gives its signature. To compare with the paper or
+with the Multi30k literature, --bleu_on_tokens also computes BLEU on Moses tokens. Parsers get the
+scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match. If lines
+are too long for the model, one line on standard error says which it cut, and where.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -56,6 +58,12 @@ def define_flags() -> None:
             None,
             "two-letter code of the target language, by which BLEU splits text into tokens; "
             "default: as in training",
+        )
+        flags.DEFINE_bool(
+            "bleu_on_tokens",
+            False,
+            "also compute BLEU on Moses tokens: lowercased, as papers on Multi30k report it, and "
+            "with compounds split, as in the paper",
         )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"
@@ -95,14 +103,21 @@ def evaluate_translator():
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     evaluation.check_language(language)
+    if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
+        found = language or "none"
+        raise UserError(
+            f"--bleu_on_tokens: expected a --target_lang that Moses knows, found {found}"
+        )
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translator(sentences)
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(sentences) + 1)
+        hypotheses = translator(sentences)
     write_output(hypotheses)
-    scores = evaluation.translation_scores(hypotheses, references, language)
+    scores = evaluation.translation_scores(
+        hypotheses, references, language, FLAGS.bleu_on_tokens
+    )
     print(evaluation.format_scores(scores))
-    if "bleu_paper" not in scores:
-        print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
@@ -111,6 +126,7 @@ def evaluate_translator():
 
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
@@ -118,7 +134,9 @@ def evaluate_parser():
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
     parser = parsing.Parser(load_translator("parsing"))
-    parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(references) + 1)
+        parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
     write_output(map(parsing.format_tree, parsed))
     print(evaluation.format_bracket_scores(parsed, references))
     write_json(parser.translator, evaluation.score_trees(parsed, references).figures())

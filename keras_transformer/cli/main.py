@@ -23,6 +23,7 @@ from keras_transformer.cli.process import (
     raising_when_terminated,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
 COMMANDS = {
@@ -200,5 +201,5 @@ def _overview():
 
 
 def _fail(program, message, status):
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{program}: {' '.join(plain_text(message).split())}", file=sys.stderr)
     return status

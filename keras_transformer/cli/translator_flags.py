@@ -1,6 +1,8 @@
 """Flags of the commands that search for translations, and the translator they describe."""
 
 import os
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.precision import PRECISIONS, in_precision
 from keras_transformer.records import LARGEST
+from keras_transformer.translation import CutWarning, first_few
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2_translator import CTranslate2Translator
@@ -219,3 +222,52 @@ def _load_ctranslate2_translator(paths):
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )
+
+
+class CutLines:
+    """Counts the lines that a translator cuts, and prints one line on them at the end of a block.
+
+    Args:
+        **files: name of the file, or files, of each argument of the translator.
+
+    Attributes:
+        numbers: line number of each sentence that the translator gets next.
+
+    Example:
+        >>> with CutLines(sentences="the input") as cut_lines:
+        ...     cut_lines.numbers = range(1025, 2049)
+    """
+
+    def __init__(self, **files: str):
+        self.numbers: Sequence[int] = ()
+        self._files = files
+        self._lines: dict[str, list[int]] = {what: [] for what in files}
+        self._limit = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> "CutLines":
+        self._filters.__enter__()
+        self._show = warnings.showwarning
+        warnings.simplefilter("always", CutWarning)
+        warnings.showwarning = self._count
+        return self
+
+    def __exit__(self, *error):
+        self._filters.__exit__(*error)
+        parts = [
+            f"{len(lines):,} line{'s' * (len(lines) > 1)} of {self._files[what]} "
+            f"({first_few(lines)})"
+            for what, lines in self._lines.items()
+            if lines
+        ]
+        if parts:
+            text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
+            print(text, file=sys.stderr)
+
+    def _count(self, message, *args, **kwargs):
+        if not isinstance(message, CutWarning):
+            return self._show(message, *args, **kwargs)
+        self._limit, lines = message.limit, self._lines[message.what]
+        for number in map(self.numbers.__getitem__, message.indices):
+            if number > (lines or [0])[-1]:  # else counted already, for another hypothesis
+                lines.append(number)

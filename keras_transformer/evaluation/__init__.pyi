@@ -2,6 +2,7 @@ from .bleu import (
     Score,
     check_language,
     format_scores,
+    has_moses_tokens,
     split_compounds,
     translation_scores,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "check_language",
     "format_bracket_scores",
     "format_scores",
+    "has_moses_tokens",
     "score_trees",
     "split_compounds",
     "translation_scores",
