@@ -114,9 +114,7 @@ def evaluate_translator():
         cut_lines.numbers = range(1, len(sentences) + 1)
         hypotheses = translator(sentences)
     write_output(hypotheses)
-    scores = evaluation.translation_scores(
-        hypotheses, references, language, FLAGS.bleu_on_tokens
-    )
+    scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
