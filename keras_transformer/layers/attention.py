@@ -101,11 +101,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Call arguments:
         query: (batch, query_length, d_model).
-        value: (batch, value_length, d_model), the sequence that keys and values come from. A
-            padding mask that Keras has attached to it applies.
-        attention_mask: boolean or integer, true where attention may look: a padding mask
-            (batch, value_length), an attention mask (batch, query_length, value_length), or one
-            for each head (batch, num_heads or 1, query_length, value_length); None: no mask.
+        value: (batch, value_length, d_model), the sequence that keys and values come from.
+        attention_mask: true where attention may look: a padding mask (batch, value_length), an
+            attention mask (batch, query_length, value_length), or one for each head
+            (batch, num_heads or 1, query_length, value_length); None: no mask.
+        query_mask: padding mask of `query`, as in `keras.layers.MultiHeadAttention`. No result at a
+            real token depends on it.
+        value_mask: padding mask of `value`, (batch, value_length), true at real tokens; default:
+            the one that Keras has attached to `value`.
 
     Returns:
         (batch, query_length, d_model).
@@ -150,8 +153,10 @@ class MultiHeadAttention(keras.layers.Layer):
             projection.build((None, None, self.d_model))
         self.output_projection.build((None, None, self.num_heads * self.d_v))
 
-    def call(self, query, value, attention_mask=None, training=None):
-        mask = combined_mask(attention_mask, query, value, self.num_heads)
+    def call(
+        self, query, value, attention_mask=None, query_mask=None, value_mask=None, training=None
+    ):
+        mask = combined_mask(attention_mask, value_mask, query, value, self.num_heads)
         keys, values = self.keys_and_values(value, training=training)
         return self.attend(self.queries(query, training=training), keys, values, mask, training)
 

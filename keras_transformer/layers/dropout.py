@@ -24,6 +24,8 @@ class Dropout(keras.layers.Layer):
         x: a float tensor of any shape.
         training: whether to drop elements at all.
         residual: tensor like `x` that is added to the result in the same pass; None for none.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         A tensor like `x`.
@@ -47,7 +49,7 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, x, training=False, residual=None):
+    def call(self, x, training=None, residual=None, mask=None):
         if not self.drops(training):
             return x if residual is None else residual + x
         if residual is None:

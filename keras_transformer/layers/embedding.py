@@ -31,6 +31,8 @@ class TokenEmbedding(keras.layers.Layer):
     Call arguments:
         ids: integer tensor (batch, length); with `reverse`, a float tensor (..., d_model).
         reverse: whether to project onto the vocabulary instead.
+        mask: padding mask of the first argument, which travels on with the output unless
+            `mask_zero` makes one; default: the one that Keras has attached to that argument.
 
     Returns:
         (batch, length, d_model); with `reverse`, logits (..., vocab_size), which carry the mask
@@ -73,7 +75,7 @@ class TokenEmbedding(keras.layers.Layer):
         if self.logits_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, ids, reverse=False, training=None):
+    def call(self, ids, reverse=False, mask=None, training=None):
         if reverse:
             return self._logits(ids, training=training)
         # Cast the rows: in mixed precision, casting the matrix would copy the whole vocabulary.
@@ -81,15 +83,18 @@ class TokenEmbedding(keras.layers.Layer):
         rows = take_rows(self.embeddings, ops.cast(ids, "int32"))
         rows = ops.cast(rows, self.compute_dtype)  # (batch, length, d_model)
         rows = rows * self.d_model**0.5 if self.scale else rows
-        if self.mask_zero:  # here, because Keras does not pass `reverse` to `compute_mask`
+        return self._with_mask(rows, ids)
+
+    def _with_mask(self, rows, ids):
+        """Attaches the mask of ids, since `compute_mask` takes ids given as floats for logits."""
+        if self.mask_zero:
             set_keras_mask(rows, ops.not_equal(ids, 0))
         return rows
 
     def compute_mask(self, ids, previous_mask=None):
         """The padding mask of ids with `mask_zero`; else, as with `reverse`, the mask before it."""
         is_float = keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype))
-        are_ids = len(ids.shape) == 2 and not is_float
-        return ops.not_equal(ids, 0) if self.mask_zero and are_ids else previous_mask
+        return ops.not_equal(ids, 0) if self.mask_zero and not is_float else previous_mask
 
     def logits(self, x, kernel=None):
         """Projects onto the vocabulary, like a call with `reverse=True`.
@@ -149,9 +154,11 @@ class TokenEmbedding(keras.layers.Layer):
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
-    def compute_output_spec(self, ids, reverse=False):
-        shape = (*ids.shape[:-1], self.vocab_size) if reverse else (*ids.shape, self.d_model)
-        return keras.KerasTensor(shape, self.compute_dtype)
+    def compute_output_spec(self, ids, reverse=False, mask=None, training=None):
+        if reverse:
+            return keras.KerasTensor((*ids.shape[:-1], self.vocab_size), self.compute_dtype)
+        rows = keras.KerasTensor((*ids.shape, self.d_model), self.compute_dtype)
+        return self._with_mask(rows, ids)
 
     def get_config(self):
         return {

@@ -24,6 +24,8 @@ class FeedForward(keras.layers.Layer):
 
     Call arguments:
         x: (batch, length, d_model).
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -53,7 +55,7 @@ class FeedForward(keras.layers.Layer):
         self.hidden.build((None, None, self.d_model))
         self.output_projection.build((None, None, self.d_ff))
 
-    def call(self, x, training=None):
+    def call(self, x, mask=None, training=None):
         # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
         rows = flat(x)  # (batch * length, d_model)
         if training and self._is_rectified_dense():

@@ -25,6 +25,8 @@ class PositionalEncoding(keras.layers.Layer):
     Call arguments:
         x: (batch, length, d_model).
         start: position of the first token: an integer, or int32 (batch,), one per row.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -47,7 +49,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.built = True
 
-    def call(self, x, start=0):
+    def call(self, x, start=0, mask=None):
         dtype = sum_dtype(x)
         positions = ops.cast(_positions(start, ops.shape(x)[1]), dtype)  # (batch or 1, length)
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)  # (d_model / 2,)
@@ -76,6 +78,8 @@ class LearnedPositions(keras.layers.Layer):
     Call arguments:
         x: (batch, length, d_model).
         start: position of the first token: an integer, or int32 (batch,), one per row.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -101,7 +105,7 @@ class LearnedPositions(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
         )
 
-    def call(self, x, start=0):
+    def call(self, x, start=0, mask=None):
         positions = _positions(start, ops.shape(x)[1])  # (batch or 1, length)
         return x + take_rows(self.table, ops.minimum(positions, self.max_length - 1))
 
