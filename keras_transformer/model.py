@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Mapping
 
 import keras
 from keras import ops
@@ -19,6 +20,7 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.block import TransformerBlock
+from keras_transformer.layers.composite import quantized_parts, set_policies
 
 
 def _without_class_weight(method):
@@ -58,6 +60,8 @@ class Transformer(keras.Model):
 
     Args:
         config: a `TransformerConfig`.
+        quantized: dtype policies of layers that `quantize` has changed, as in `get_config`.
+        **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: a dictionary of `source_ids`, integer (batch, source_length), and `target_ids`,
@@ -77,7 +81,9 @@ class Transformer(keras.Model):
         TensorShape([2, 7, 100])
     """
 
-    def __init__(self, config: TransformerConfig, **kwargs):
+    def __init__(
+        self, config: TransformerConfig, quantized: Mapping[str, str] | None = None, **kwargs
+    ):
         if not isinstance(config, TransformerConfig):
             raise TypeError(f"config must be a TransformerConfig: found {type(config).__name__}")
         super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
@@ -97,7 +103,9 @@ class Transformer(keras.Model):
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
-        self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
+        self.embedding_dropout = Dropout(
+            config.dropout, dtype=self.dtype_policy, name="embedding_dropout"
+        )
         fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
         block = {name: getattr(config, name) for name in fields}
         block.update(rotary=config.rotary, dtype=self.dtype_policy)
@@ -113,6 +121,11 @@ class Transformer(keras.Model):
                 name="output_projection",
             )
         )
+        set_policies(self, quantized or {})
+        # As a function, because Keras adds no layer to a model whose own `build` it has called.
+        with keras.name_scope(self.name):
+            Transformer.build(self)
+        self.built = type(self).build is Transformer.build
 
     def _embedding(self, name, size, logits_bias):
         config = self.config
@@ -140,8 +153,10 @@ class Transformer(keras.Model):
     train_on_batch = _without_class_weight(keras.Model.train_on_batch)
 
     def build(self, input_shape=None):
-        if self.built:
-            return
+        """Does nothing more: the constructor has built the model, whose shapes the config gives.
+
+        A subclass may create variables of its own in its `build`.
+        """
         row = (None, None, self.config.d_model)
         layers = {
             self.source_embedding: (None, None),
@@ -153,10 +168,8 @@ class Transformer(keras.Model):
             self.output_projection: row,
         }
         for layer, shape in layers.items():
-            # The projection may be None, and `encode` may have built its layers before.
             if layer is not None and not layer.built:
                 layer.build(shape)
-        self.built = True
 
     def call(self, inputs, training=None):
         _expect_ids(inputs)
@@ -211,8 +224,6 @@ class Transformer(keras.Model):
         Without an `input_signature`, inputs are int32 (batch, length), of any batch and lengths;
         Keras would assume floats. The model need not have been called before.
         """
-        if not self.built:
-            self.build()
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
@@ -244,26 +255,27 @@ class Transformer(keras.Model):
             return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
         return self.target_embedding.logits(x, kernel)
 
-    def save_own_variables(self, store):
-        """Saves the variables of the model itself, unless layers of it are quantised."""
-        for layer in self._flatten_layers(include_self=False):
-            if mode := getattr(layer, "quantization_mode", None):
-                raise ValueError(
-                    f"a model in {mode} cannot be saved: save it before `quantize`, and quantize "
-                    "it again once it is loaded"
-                )
-        super().save_own_variables(store)
-
     def load_own_variables(self, store):
         """Loads the variables of a subclass; what else a file holds is for training."""
         own = filter(str.isdecimal, store.keys())
         super().load_own_variables({key: store[key] for key in own})
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = super().get_config()
+        return {**config, **quantized_parts(self), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
         fields = TransformerConfig.from_dict(config.pop("config"))
-        return cls(fields, **config)
+        model = cls(fields, **config)
+        model._build_additions()
+        return model
+
+    def _build_additions(self):
+        """Builds what a subclass has added: Keras would load no weights of a layer without any."""
+        if not self.built:
+            self.build()
+        if not all(layer.built for layer in self._flatten_layers()):
+            ids = keras.KerasTensor((None, None), "int32")
+            self({"source_ids": ids, "target_ids": ids})

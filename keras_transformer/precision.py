@@ -12,7 +12,7 @@ def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
     """Returns the model with weights and matrix products in another precision.
 
     Args:
-        model: a built `Transformer` in float32. "int8" changes this model itself.
+        model: a `Transformer` in float32. "int8" changes this model itself.
         precision: "float32" for the model as it is; "bfloat16" for all but normalisation and
             softmax; "int8" for products with weight matrices, with activations scaled row by row
             as they are computed.
@@ -43,6 +43,5 @@ def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
     elif precision == "bfloat16":
         weights = model.get_weights()
         model = kt.Transformer(model.config, dtype="bfloat16")
-        model.build()
         model.set_weights(weights)
     return model

@@ -225,7 +225,10 @@ def test_an_embedding_makes_the_mask_of_ids_of_any_rank(shape, dtype):
     ids = np.random.default_rng(0).integers(0, 3, size=shape).astype(dtype)
     ours = layers.TokenEmbedding(10, WIDTH, mask_zero=True)
     np.testing.assert_array_equal(keras_mask(ours(ids)), ids != 0)
-    symbols = [keras.Input(shape[1:], dtype=dtype), keras.Input((None,) * len(shape[1:]), dtype=dtype)]
+    symbols = [
+        keras.Input(shape[1:], dtype=dtype),
+        keras.Input((None,) * len(shape[1:]), dtype=dtype),
+    ]
     for symbol in symbols:
         assert keras_mask(ours(symbol)).shape == symbol.shape
         logits = ours(ours(symbol), reverse=True)

@@ -23,12 +23,9 @@ def enough_rows(rows):
     return ops.pad(rows, [(0, _FEWEST_ROWS - count), (0, 0)])
 
 
-def whole_columns(matrix):
-    """Adds columns of zeros up to a multiple of 32, so that XLA lays out the matrix fast.
+def whole_columns(count: int) -> int:
+    """Rounds a number of columns up to a multiple of 32, so that XLA lays out the matrix fast.
 
     A vocabulary may have any size: 10,000 symbols become 10,016 columns.
-
-    Args:
-        matrix: (width, number of columns).
     """
-    return ops.pad(matrix, [(0, 0), (0, -matrix.shape[1] % _COLUMNS)])
+    return count + -count % _COLUMNS

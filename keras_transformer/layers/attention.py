@@ -10,6 +10,7 @@ from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_atte
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import combined_mask
 
@@ -83,7 +84,7 @@ def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(CompositeLayer):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
@@ -143,7 +144,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
         self.output_projection = self._projection(d_model, "output")
-        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy, name="weights_dropout")
 
     def _projection(self, width, name):
         return keras.layers.Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)

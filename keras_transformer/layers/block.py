@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -22,7 +23,7 @@ LAYER_TYPES = {
 }
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(CompositeLayer):
     """The base of encoder and decoder layers: hyperparameters and residual connections.
 
     Args:
@@ -115,7 +116,9 @@ class TransformerBlock(keras.layers.Layer):
 
     def add_sublayers(self):
         """Creates the sub-layers."""
-        self.residual_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
+        self.residual_dropout = Dropout(
+            self.dropout, dtype=self.dtype_policy, name="residual_dropout"
+        )
 
     def block_config(self):
         """The arguments of this class, for `get_config` and for the layers of a stack."""

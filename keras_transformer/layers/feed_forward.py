@@ -6,11 +6,12 @@ from keras import ops
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(CompositeLayer):
     """The network `max(0, x W_1 + b_1) W_2 + b_2`, applied at each position (paper, equation 2).
 
     `max(0, x)` is the paper's activation; `activation` selects another.
@@ -49,7 +50,7 @@ class FeedForward(keras.layers.Layer):
             d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )
         self.output_projection = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
-        self.hidden_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.hidden_dropout = Dropout(dropout, dtype=self.dtype_policy, name="hidden_dropout")
 
     def build(self, x_shape):
         self.hidden.build((None, None, self.d_model))
