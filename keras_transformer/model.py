@@ -2,9 +2,11 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Mapping
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.backend.projection import project
@@ -21,6 +23,24 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.block import TransformerBlock
 from keras_transformer.layers.composite import quantized_parts, set_policies
+
+
+def _with_plain_errors(method):
+    """Makes a Keras method name ids that are not in the vocabulary, where TensorFlow finds them."""
+
+    def checked(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            found = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", str(error))
+            if found is None or "_embedding" not in str(error):
+                raise
+            raise ValueError(
+                f"source_ids and target_ids must be below the size of the vocabulary, {found[2]}: "
+                f"found {found[1]}"
+            ) from None
+
+    return functools.wraps(method)(checked)
 
 
 def _without_class_weight(method):
@@ -46,12 +66,33 @@ def _expect_ids(inputs):
         found = {name: tuple(ids.shape) for name, ids in inputs.items()}
         ragged = [name for name in names if getattr(inputs.get(name), "ragged_rank", None)]
         if not ragged and all(len(found.get(name, ())) == 2 for name in names):
+            # JAX has sizes that are symbols, and cannot be compared.
+            rows = {found[name][0] for name in names if isinstance(found[name][0], int)}
+            if len(rows) == 2:
+                raise ValueError(
+                    "source_ids and target_ids must have as many rows: found shapes "
+                    f"{found['source_ids']} and {found['target_ids']}"
+                )
             return
         found.update({name: f"ragged {found[name]}" for name in ragged})
     raise ValueError(
         "inputs must be a dictionary of source_ids (batch, source_length) and target_ids "
         f"(batch, target_length): found {found}"
     )
+
+
+def _expect_in_vocabulary(name, ids, vocab_size):
+    """Refuses ids outside the vocabulary, unless they are symbols of a graph without values yet."""
+    try:
+        ids = np.asarray(ids)
+    except (TypeError, ValueError, NotImplementedError):
+        return
+    wrong = ids[(ids < 0) | (ids >= vocab_size)]
+    if wrong.size:
+        raise ValueError(
+            f"{name} must be at least 0 and below the size of the vocabulary, {vocab_size}: "
+            f"found {wrong[0]}"
+        )
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -149,8 +190,10 @@ class Transformer(keras.Model):
         interleave = config.positions != "sinusoidal_split"
         return PositionalEncoding(config.d_model, interleave, **options)
 
-    fit = _without_class_weight(keras.Model.fit)
-    train_on_batch = _without_class_weight(keras.Model.train_on_batch)
+    fit = _with_plain_errors(_without_class_weight(keras.Model.fit))
+    train_on_batch = _with_plain_errors(_without_class_weight(keras.Model.train_on_batch))
+    evaluate = _with_plain_errors(keras.Model.evaluate)
+    predict = _with_plain_errors(keras.Model.predict)
 
     def build(self, input_shape=None):
         """Does nothing more: the constructor has built the model, whose shapes the config gives.
@@ -173,6 +216,9 @@ class Transformer(keras.Model):
 
     def call(self, inputs, training=None):
         _expect_ids(inputs)
+        config = self.config
+        _expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
+        _expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
         memory, source_mask = self.encode(inputs["source_ids"], training)
         x = self._embed(
             inputs["target_ids"], self.target_embedding, self.target_positions, training

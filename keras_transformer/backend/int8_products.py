@@ -18,7 +18,8 @@ def enough_rows(rows):
         `rows`, if there are enough, if their number is unknown or if there is no matrix unit.
     """
     count = rows.shape[0]
-    if not count or count >= _FEWEST_ROWS or not processor.has_matrix_unit():
+    is_few = isinstance(count, int) and 0 < count < _FEWEST_ROWS  # JAX may have a symbol
+    if not is_few or not processor.has_matrix_unit():
         return rows
     return ops.pad(rows, [(0, _FEWEST_ROWS - count), (0, 0)])
 

@@ -9,9 +9,10 @@ from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
-from keras_transformer.errors import expect_at_least
+from keras_transformer.errors import expect_at_least, expect_rate
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask
 
 
@@ -65,15 +66,17 @@ def scaled_dot_product_attention(
     return ops.matmul(weights, values)  # (batch, heads, query, d_v)
 
 
-def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
+def head_width(d_model: int, num_heads: int, width: int | None = None, name: str = "d_k") -> int:
     """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
 
     Raises:
-        ValueError: `num_heads` is below 1; or `width` is not given, and `d_model` is not a multiple
-            of `num_heads`.
+        ValueError: a size is no integer of at least 1; or `width`, called `name`, is not given, and
+            `d_model` is not a multiple of `num_heads`.
     """
+    expect_at_least(1, "d_model", d_model)
     expect_at_least(1, "num_heads", num_heads)
     if width is not None:
+        expect_at_least(1, name, width)
         return width
     if d_model % num_heads:
         raise ValueError(
@@ -121,6 +124,14 @@ class MultiHeadAttention(CompositeLayer):
         TensorShape([2, 7, 64])
     """
 
+    def __new__(cls, *args, **kwargs):
+        if wrong := {"key_dim", "value_dim"} & set(kwargs):
+            raise TypeError(
+                f"{cls.__name__} takes d_model, num_heads, and d_k and d_v as the widths of one "
+                f"head: found {', '.join(sorted(wrong))}, an argument of Keras's layer"
+            )
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         d_model: int,
@@ -135,7 +146,8 @@ class MultiHeadAttention(CompositeLayer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = head_width(d_model, num_heads, d_k)
-        self.d_v = head_width(d_model, num_heads, d_v)
+        self.d_v = head_width(d_model, num_heads, d_v, "d_v")
+        expect_rate("dropout", dropout)
         self.dropout = dropout
         self.use_bias = use_bias
         self.supports_masking = True
@@ -157,6 +169,8 @@ class MultiHeadAttention(CompositeLayer):
     def call(
         self, query, value, attention_mask=None, query_mask=None, value_mask=None, training=None
     ):
+        expect_sequence("query", query, self.d_model)
+        expect_sequence("value", value, self.d_model, batch=query.shape[0])
         mask = combined_mask(attention_mask, value_mask, query, value, self.num_heads)
         keys, values = self.keys_and_values(value, training=training)
         return self.attend(self.queries(query, training=training), keys, values, mask, training)

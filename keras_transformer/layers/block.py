@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.errors import expect_at_least
+from keras_transformer.errors import expect_at_least, expect_rate
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.convolution import Convolution
@@ -97,7 +97,11 @@ class TransformerBlock(CompositeLayer):
         self.num_heads = num_heads
         self.d_ff = d_ff
         self.d_k = head_width(d_model, num_heads, d_k)
-        self.d_v = head_width(d_model, num_heads, d_v)
+        self.d_v = head_width(d_model, num_heads, d_v, "d_v")
+        expect_at_least(1, "d_ff", d_ff)
+        expect_rate("dropout", dropout)
+        expect_rate("attention_dropout", attention_dropout)
+        expect_rate("activation_dropout", activation_dropout)
         self.attention_bias = attention_bias
         self.activation = activation
         self.dropout = dropout

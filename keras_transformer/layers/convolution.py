@@ -3,7 +3,9 @@
 import keras
 from keras import ops
 
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
@@ -53,6 +55,9 @@ class Convolution(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_at_least(1, "kernel_size", kernel_size)
+        expect_at_least(1, "dilation_rate", dilation_rate)
         self.d_model = d_model
         self.kernel_size = kernel_size
         self.separable = separable
@@ -74,6 +79,7 @@ class Convolution(keras.layers.Layer):
         self.convolution.build((None, None, self.d_model))
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         mask = x_mask if mask is None else mask
         attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)

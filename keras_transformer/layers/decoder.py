@@ -4,6 +4,7 @@ import keras
 from keras import ops, tree
 
 from keras_transformer.layers.block import BlockStack, TransformerBlock
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask
 
 
@@ -92,6 +93,8 @@ class DecoderLayer(TransformerBlock):
         memory_mask=None,
         training=None,
     ):
+        expect_sequence("x", x, self.d_model)
+        expect_sequence("memory", memory, self.d_model, batch=x.shape[0])
         mask = x_mask if mask is None else mask
         source_mask = combined_mask(
             source_mask, memory_mask, x, memory, self.num_heads, name="source_mask"
@@ -225,6 +228,8 @@ class Decoder(BlockStack):
         memory_mask=None,
         training=None,
     ):
+        expect_sequence("x", x, self.d_model)
+        expect_sequence("memory", memory, self.d_model, batch=x.shape[0])
         masks = {
             "source_mask": source_mask,
             "mask": x_mask if mask is None else mask,

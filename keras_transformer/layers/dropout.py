@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.backend.hashed_dropout import dropped, dropped_sum, hashed
 from keras_transformer.backend.replicas import replica_id
+from keras_transformer.errors import expect_rate
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -40,8 +41,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"rate must be in [0, 1): found {rate}")
+        expect_rate("rate", rate)
         self.rate = rate
         self.seed = seed
         self.supports_masking = True

@@ -160,7 +160,7 @@ class TokenEmbedding(keras.layers.Layer):
         self.int8_kernel.assign(ops.pad(ops.transpose(matrix), [(0, 0), (0, columns)]))
         self.int8_scale.assign(scale[:, 0])
         if not self.quantization_mode:
-            self.dtype_policy = f"int8_from_{self.dtype_policy.name}"
+            self.dtype_policy = f"int8_from_{self.dtype_policy.name}"  # type: ignore[has-type]
 
     def quantized_call(self, *args, **kwargs):
         """Calls the layer, whose `call` computes logits in 8-bit integers by itself."""

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.block import BlockStack, TransformerBlock
+from keras_transformer.layers.inputs import expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -68,6 +69,7 @@ class EncoderLayer(TransformerBlock):
         )
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
 
         def self_attention(x):
@@ -131,6 +133,7 @@ class Encoder(BlockStack):
     layer_class = EncoderLayer
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
         for layer in self.layers:
             x = layer(x, **masks, training=training)

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
+from keras_transformer.errors import expect_at_least, expect_rate
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 
@@ -40,6 +41,9 @@ class FeedForward(CompositeLayer):
         self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "relu", **kwargs
     ):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_at_least(1, "d_ff", d_ff)
+        expect_rate("dropout", dropout)
         self.d_model = d_model
         self.d_ff = d_ff
         self.dropout = dropout

@@ -100,6 +100,6 @@ def _of_padding(mask, sizes):
 def _fits(mask, sizes):
     """Whether each axis of a mask has the given size, or 1, as far as they are known."""
     return all(
-        found in (None, 1) or not isinstance(size, int) or found == size
+        not isinstance(found, int) or not isinstance(size, int) or found in (size, 1)
         for found, size in zip(mask.shape, sizes, strict=True)
     )

@@ -3,7 +3,9 @@
 import keras
 from keras import ops
 
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
@@ -41,6 +43,7 @@ class Recurrence(keras.layers.Layer):
             # The networks' names, which are in weight files, are names of methods in PyTorch.
             raise NotImplementedError("expected the backend TensorFlow or JAX, found PyTorch")
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
         self.d_model = d_model
         self.causal = causal
         self.supports_masking = True
@@ -64,6 +67,7 @@ class Recurrence(keras.layers.Layer):
             self.backward.build((None, None, self.d_model))
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         mask = x_mask if mask is None else mask
         attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)

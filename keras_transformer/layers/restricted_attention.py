@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 from keras_transformer.layers.self_attention import SelfAttention
 
@@ -67,6 +68,7 @@ class RestrictedSelfAttention(SelfAttention):
         self.radius = radius
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         mask = x_mask if mask is None else mask
         attention_mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
         expect_padding_mask(attention_mask)

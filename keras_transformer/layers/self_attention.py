@@ -7,6 +7,7 @@ from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.backend.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import causal_mask, combined_mask
 from keras_transformer.layers.positional_encoding import rotated
 
@@ -68,6 +69,7 @@ class SelfAttention(MultiHeadAttention):
         super().build(x_shape)
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
         mask = x_mask if mask is None else mask
         mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
         if self.causal:
