@@ -196,7 +196,7 @@ class Transformer(keras.Model):
     predict = _with_plain_errors(keras.Model.predict)
 
     def build(self, input_shape=None):
-        """Does nothing more: the constructor has built the model, whose shapes the config gives.
+        """Builds the layers; the constructor does so, because the config gives all shapes.
 
         A subclass may create variables of its own in its `build`.
         """
@@ -270,6 +270,7 @@ class Transformer(keras.Model):
         Without an `input_signature`, inputs are int32 (batch, length), of any batch and lengths;
         Keras would assume floats. The model need not have been called before.
         """
+        self._build_additions()
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
