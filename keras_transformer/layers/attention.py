@@ -86,8 +86,20 @@ def head_width(d_model: int, num_heads: int, width: int | None = None, name: str
     return d_model // num_heads
 
 
+class _WithoutKerasArguments(CompositeLayer):
+    """Answers the arguments of Keras's attention with ours; apart, for the signature of ours."""
+
+    def __new__(cls, *args, **kwargs):
+        if wrong := {"key_dim", "value_dim"} & set(kwargs):
+            raise TypeError(
+                f"{cls.__name__} takes d_model, num_heads, and d_k and d_v as the widths of one "
+                f"head: found {', '.join(sorted(wrong))}, an argument of Keras's layer"
+            )
+        return super().__new__(cls, *args, **kwargs)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(CompositeLayer):
+class MultiHeadAttention(_WithoutKerasArguments):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
@@ -123,14 +135,6 @@ class MultiHeadAttention(CompositeLayer):
         >>> MultiHeadAttention(d_model=64, num_heads=4)(x, x, attention_mask=mask).shape
         TensorShape([2, 7, 64])
     """
-
-    def __new__(cls, *args, **kwargs):
-        if wrong := {"key_dim", "value_dim"} & set(kwargs):
-            raise TypeError(
-                f"{cls.__name__} takes d_model, num_heads, and d_k and d_v as the widths of one "
-                f"head: found {', '.join(sorted(wrong))}, an argument of Keras's layer"
-            )
-        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
