@@ -14,7 +14,7 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
     """Returns the model with weights and matrix products in another precision.
 
     Args:
-        model: a built `Transformer` in float32. "int8" changes this model itself.
+        model: a `Transformer` in float32. "int8" changes this model itself.
         precision: "float32" for the model as it is; "bfloat16" for all but normalisation and
             softmax; "int8" for products with weight matrices, with activations scaled row by row
             as they are computed.
@@ -46,7 +46,11 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
         from keras_transformer.model import Transformer  # here, since flags list PRECISIONS
 
         weights = model.get_weights()
+<<<<<<< HEAD
         model = Transformer(model.config, dtype="bfloat16")
         model.build()
+=======
+        model = kt.Transformer(model.config, dtype="bfloat16")
+>>>>>>> h-layers
         model.set_weights(weights)
     return model

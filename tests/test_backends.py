@@ -137,6 +137,15 @@ MASK_TESTS = [
     "changes_nothing_in_mixed_precision",
     "of_either_side_changes_nothing_in_a_model_of_two_inputs",
 ]
+MASK_ARGUMENT_TESTS = [
+    "padding_changes_no_result_where_activations_are_computed_twice",  # by `keras.RematScope`
+    *(
+        f"padding_changes_no_result[EncoderLayer-{way}]"
+        for way in ("given_as_an_argument", "in_documents_of_any_length")
+    ),
+    "padding_of_the_values_changes_no_result_of_attention",
+    "an_embedding_makes_the_mask_of_ids_of_any_rank",
+]
 
 
 @pytest.mark.slow
@@ -153,6 +162,7 @@ def test_layers_pass_their_own_tests(backend):
             for name in MASK_TESTS
             if "Recurrence" not in name or backend != "torch"
         ),
+        *(f"tests/test_mask_arguments.py::test_{name}" for name in MASK_ARGUMENT_TESTS),
     )
 
 
