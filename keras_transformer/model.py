@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend.projection import project
+from keras_transformer.backend.replicas import num_replicas
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
@@ -23,6 +24,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.block import TransformerBlock
 from keras_transformer.layers.composite import quantized_parts, set_policies
+from keras_transformer.losses import LabelSmoothedCrossEntropy
 
 
 def _with_plain_errors(method):
@@ -113,7 +115,8 @@ class Transformer(keras.Model):
         Logits (batch, target_length, config.output_vocab_size) of the token after each position.
 
     `fit` also takes any number of rows under `tf.distribute.MirroredStrategy`; with
-    `LabelSmoothedCrossEntropy`, its updates equal those of one device. `class_weight` is refused.
+    `LabelSmoothedCrossEntropy`, its updates equal those of one device, unless Keras clips the
+    gradient, which it does on each replica (`clipnorm`). `class_weight` is refused.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))
@@ -275,6 +278,20 @@ class Transformer(keras.Model):
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Computes the loss as Keras does, and on several replicas over the tokens of all of them.
+
+        An override that needs `self.losses` reads them before it calls this method.
+        """
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        is_ours = isinstance(self.loss, LabelSmoothedCrossEntropy) and not keras.tree.is_nested(y)
+        if num_replicas() == 1 or not is_ours:
+            return loss
+        # Of losses that layers have added, Keras reports the mean of the replicas.
+        added = sum(ops.cast(ops.sum(each), loss.dtype) for each in self.losses) / num_replicas()
+        added = ops.stop_gradient(added)
+        return self.loss.over_replicas(loss - added, y, sample_weight) + added
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds the model before training, from the data's specification instead of a batch.

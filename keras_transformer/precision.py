@@ -46,11 +46,6 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
         from keras_transformer.model import Transformer  # here, since flags list PRECISIONS
 
         weights = model.get_weights()
-<<<<<<< HEAD
         model = Transformer(model.config, dtype="bfloat16")
-        model.build()
-=======
-        model = kt.Transformer(model.config, dtype="bfloat16")
->>>>>>> h-layers
         model.set_weights(weights)
     return model

@@ -168,6 +168,7 @@ def test_layers_pass_their_own_tests(backend):
 
 GRADIENTS = """
 import keras, numpy as np
+import keras_transformer as kt
 from keras import ops
 from keras_transformer.layers import (
     Dropout, FeedForward, LayerNormalization, MultiHeadAttention, causal_mask)
@@ -217,6 +218,22 @@ for cross_entropy in (smoothed_cross_entropy, fused_smoothed_cross_entropy):
 nll = -np.take_along_axis(logs, labels[..., None], -1)[..., 0]
 np.testing.assert_allclose(token_nll(labels, logits), nll, rtol=1e-5)
 p, q = np.exp(logs)
+unknown = np.where(labels == labels[0, 0], -1, labels)
+for use in (kt.LabelSmoothedCrossEntropy(0.1), kt.Perplexity(), kt.TokenAccuracy()):
+    use = getattr(use, "update_state", use)
+    try:
+        use(unknown, logits)
+    except ValueError as error:
+        assert "labels must be ids in [0, 50)" in str(error)
+    else:
+        raise AssertionError("an unknown label is accepted")
+if keras.backend.backend() == "jax":
+    import jax
+    assert np.isnan(jax.jit(kt.LabelSmoothedCrossEntropy(0.1))(unknown, logits))
+    for metric in (kt.Perplexity(), kt.TokenAccuracy()):
+        sums = [variable.value for variable in metric.variables]
+        sums = jax.jit(metric.stateless_update_state)(sums, unknown, logits)
+        assert np.isnan(metric.stateless_result(sums))
 divergence = ((p - q) * (logs[0] - logs[1])).sum(-1)
 np.testing.assert_allclose(symmetric_divergence(logits), divergence, rtol=1e-4)
 """

@@ -207,13 +207,7 @@ def parameter_count(config: TransformerConfig) -> int:
 
     def count(encoders, decoders):
         layers = {"num_encoder_layers": encoders, "num_decoder_layers": decoders}
-<<<<<<< HEAD
-        model = Transformer(dataclasses.replace(config, **layers))
-        model.build()
-        return model.count_params()
-=======
-        return kt.Transformer(dataclasses.replace(config, **layers)).count_params()
->>>>>>> h-layers
+        return Transformer(dataclasses.replace(config, **layers)).count_params()
 
     smallest = count(1, 1)
     encoder_layer, decoder_layer = count(2, 1) - smallest, count(1, 2) - smallest

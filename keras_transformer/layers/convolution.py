@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import one_if_empty
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.inputs import expect_sequence
@@ -85,8 +86,11 @@ class Convolution(keras.layers.Layer):
         expect_padding_mask(attention_mask)
         if attention_mask is not None:
             x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)
+        batch, length, _ = ops.shape(x)
         before = self.reach if self.causal else self.reach // 2
-        return self.convolution(ops.pad(x, [(0, 0), (before, self.reach - before), (0, 0)]))
+        after = self.reach - before + one_if_empty(length)
+        x = ops.pad(x, [(0, one_if_empty(batch)), (before, after), (0, 0)])
+        return self.convolution(x)[:batch, :length]
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""

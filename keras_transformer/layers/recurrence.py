@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import one_if_empty
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.inputs import expect_sequence
@@ -71,13 +72,17 @@ class Recurrence(keras.layers.Layer):
         mask = x_mask if mask is None else mask
         attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
+        batch, length, _ = shape = ops.shape(x)
+        padding = [(0, one_if_empty(batch)), (0, one_if_empty(length)), (0, 0)]
         # A copy, because Keras would apply a mask attached to the caller's tensor.
-        states = self.forward(ops.copy(x))  # (batch, length, d_model)
+        x = ops.pad(x, padding)
+        states = self.forward(x)  # (batch, length, d_model)
         if self.backward:
-            mirrored = _mirrored(ops.shape(x), attention_mask)  # (batch, length, 1)
+            # (batch, length, 1)
+            mirrored = ops.pad(_mirrored(shape, attention_mask), padding)
             backward = self.backward(ops.take_along_axis(x, mirrored, axis=1))
             states = states + ops.take_along_axis(backward, mirrored, axis=1)
-        return states
+        return states[:batch, :length]
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`: states (batch, 0, beam_size * d_model)."""
