@@ -15,5 +15,8 @@ class Translation(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """Removes line breaks, which a model can spell in bytes."""
-    return " ".join(text.split())
+    """Makes one line of text of what a model said, possibly in bytes.
+
+    It removes line breaks, and a character at the end of which the limit of length cut some bytes.
+    """
+    return " ".join(text.rstrip("\N{REPLACEMENT CHARACTER}").split())

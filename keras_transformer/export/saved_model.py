@@ -17,6 +17,9 @@ from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.text_files import is_utf8
 from keras_transformer.translator import Translator
 
+# A server frees the graphs of a version that it unloads, unless it has registered gradients.
+_SAVE_OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
 
 def export_saved_model(translator: Translator, output: str | os.PathLike) -> Path:
     """Writes a new version of a model that TensorFlow Serving finds in `output`.
@@ -71,7 +74,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         # TensorFlow Serving ignores folders whose names are not numbers.
         with partial_folder(output / "version") as partial:
             signatures = served.signatures()
-            tf.saved_model.save(served, str(partial), signatures=signatures)
+            tf.saved_model.save(served, str(partial), signatures=signatures, options=_SAVE_OPTIONS)
             warm_up = partial / "assets.extra" / "tf_serving_warmup_requests"
             _write_warmup_requests(warm_up, signatures)
             sync_all(partial)
@@ -288,7 +291,8 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
 
 
 def _one_line(texts: tf.Tensor) -> tf.Tensor:
-    """Reduces white space to single spaces, with none at the ends: `str.split` in a graph."""
+    """Makes each text one line, as `translation.one_line` does, in a graph."""
+    texts = tf.strings.regex_replace(texts, r"\x{FFFD}+$", "")
     spaces = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
     return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
 
