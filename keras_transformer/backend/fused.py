@@ -124,10 +124,10 @@ def _registered_gradient():
     import tensorflow as tf
 
     @tf.RegisterGradient("KerasTransformerGradient")
-    def gradient_of(operation, upstream, *_):
+    def gradient_of(operation, upstream, *others):
         gradient = getattr(operation, "keras_transformer_gradient", None)
-        if gradient is None:  # in a graph that was loaded: differentiate the formula itself
-            return [upstream, *[None] * (len(operation.inputs) - 1)]
+        if gradient is None:  # saving or loading a graph: differentiate the formula itself
+            return [upstream, *[None] * len(others)]
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     return "KerasTransformerGradient"
