@@ -327,11 +327,12 @@ class Translator:
     def _prefixes(self, prefixes):
         """The ids of prefixes, which are never cut."""
         tokens = self._all_tokens(prefixes, self.tokenizer.tokenize_target)
-        for number, prefix in enumerate(tokens, start=1):
-            if len(prefix) >= self.max_source_length:
+        for prefix, ids in zip(prefixes, tokens, strict=True):
+            if len(ids) >= self.max_source_length:
+                start = utf_8(prefix)[:40].decode("utf-8", "replace")
                 raise UserError(
-                    f"prefix {number} has {len(prefix)} tokens: it may have at most "
-                    f"{self.max_source_length - 1}, as a source sentence"
+                    f"a prefix of {len(ids)} tokens, {start!r}...: it may have at most "
+                    f"{self.max_source_length - 1}, as many as a source sentence"
                 )
         return tokens
 

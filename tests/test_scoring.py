@@ -55,6 +55,10 @@ def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(mode
         SearchOptions(beam_size=1, alpha=0.0, extra_length=3),
         SearchOptions(beam_size=3, n_best=3, alpha=2.0, extra_length=3),
         SearchOptions(n_best=4, extra_length=0),
+        SearchOptions(n_best=1, max_length=1),
+        SearchOptions(n_best=4, max_length=2),
+        SearchOptions(beam_size=1, max_length=3, alpha=1.0),
+        SearchOptions(n_best=4, max_length=4, sample=True, seed=1),
         SearchOptions(n_best=4, plain_length_penalty=True, extra_length=3),
     ],
 )

@@ -47,7 +47,9 @@ class SearchOptions(Record):
         50, "maximum number of tokens that a translation has beyond those of its source"
     )
     max_length: int | None = field(
-        None, "maximum number of tokens of a translation; default: limited by extra_length only"
+        None,
+        "maximum number of tokens of a translation, with its end symbol; default: limited by "
+        "extra_length only",
     )
     min_length: int = field(
         1, "minimum number of tokens of a translation, unless extra_length allows only fewer"
