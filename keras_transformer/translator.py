@@ -241,7 +241,7 @@ class Translator:
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
         for *_, rows in self._batches(lengths):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
-            scores[rows] = self._searches.score(*ids, self.options).numpy()
+            scores[rows] = self._searches.score(self.options, *ids).numpy()
         return scores.tolist()
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:

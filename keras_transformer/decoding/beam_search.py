@@ -85,8 +85,8 @@ def beam_search(
         start_ids: int32 (batch,), the start symbol of each sentence.
         options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
             limits.
-        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, prefix and end
-            symbol included (in the paper, the length of the source plus 50).
+        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, with prefix
+            and end symbol (in the paper, the length of the source plus 50).
         buffer_length: length of the returned ids, which also caps all limits; default:
             `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
         prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,

@@ -77,7 +77,7 @@ class CompiledSearches:
             compiled = self._held[structure] = CompiledSearch(self, structure)
         return compiled
 
-    def score(self, source_ids: tf.Tensor, target_ids: tf.Tensor, options: SearchOptions):
+    def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
         """Computes `decoding.score`; ids are int32 (batch, length)."""
         return self._score[options.plain_length_penalty](source_ids, target_ids, options.alpha)
 

@@ -36,8 +36,8 @@ def search(
             row of padding alone has no translation, and takes no step.
         options: options of the search.
         prefix_ids: integer (batch, prefix_length), symbols that each translation must start with,
-            without a start symbol, padded at the right; None for no prefix. The lengths of `options`
-            count what follows it.
+            without a start symbol, padded at the right; None for no prefix. The lengths of
+            `options` count what follows it.
         seed: seed of sampling, in any form that `sample` takes; default: `options.seed`.
         num_slots: number of batch slots, that is, of sentences decoded at a time. A sentence that
             is done leaves its slot to the next. Sentences of similar length waste the least. None
