@@ -146,11 +146,19 @@ class CTranslate2Translator:
         sources = self._split(self._subwords.split_source, texts)
         targets = self._split(self._subwords.split_target, others, "translations")
         scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
+        rows = [row for row, source in enumerate(sources) if source]
+        found = self._scores([sources[row] for row in rows], [targets[row] for row in rows])
+        for row, score in zip(rows, found, strict=True):
+            scores[row] = score
+        return scores
+
+    def _scores(self, sources, targets):
+        """Scores subwords of targets for subwords of sources, both without an end symbol."""
         lengths = {
             row: max(len(source), len(target)) + 1
             for row, (source, target) in enumerate(zip(sources, targets, strict=True))
-            if source
         }
+        scores = [0.0] * len(sources)
         started = [
             (
                 rows,
@@ -211,19 +219,20 @@ class CTranslate2Translator:
     def _search(self, sources):
         """Finds the best hypotheses of each source with a token, as {index: [(subwords, score)]}.
 
-        CTranslate2 has one length limit per batch. A search that went beyond the limit of its own
-        sentence is repeated, in a batch of sentences with the same limit.
+        CTranslate2 has one length limit per batch, and cuts hypotheses there without an end symbol.
+        A search that reached the limit of its own sentence is repeated, in a batch of sentences
+        with the same limit.
         """
         options = self.options
-        candidates = 1  # finished hypotheses that end a search; 1 for greedy decoding
-        if options.beam_size > 1:
-            candidates = max(options.n_best, math.ceil(options.patience * options.beam_size))
+        # Finished hypotheses that end a search; 1 for greedy decoding.
+        candidates = options.enough_finished if options.beam_size > 1 else 1
         lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
         found = self._results(sources, self._batches(lengths), candidates)
         cut = [
             row
             for row in sorted(lengths, key=lengths.__getitem__, reverse=True)
-            if not self._is_decided(found[row], options.longest(lengths[row]))
+            # All hypotheses are returned, so the longest one tells when the search ended.
+            if max(len(pieces) for pieces, _ in found[row]) >= options.longest(lengths[row]) - 1
         ]
         batches = (
             self._batches(dict.fromkeys(rows, length))
@@ -231,12 +240,34 @@ class CTranslate2Translator:
         )
         # With this many, it still ends at the limit, and returns all hypotheses that exist.
         more = candidates + options.beam_size - 1
-        found |= self._results(sources, itertools.chain.from_iterable(batches), more)
-        return {row: self._best(result) for row, result in found.items()}
+        repeated = self._results(sources, itertools.chain.from_iterable(batches), more)
+        found |= self._ended(sources, repeated, candidates)
+        return {row: best[: options.n_best] for row, best in found.items()}
+
+    def _ended(self, sources, found, candidates):
+        """Ends the hypotheses that their limit cut, unless enough have finished without them.
+
+        Their score becomes that of the translation with its end symbol, as in our search.
+        """
+        ended, cut = {}, []
+        for row, hypotheses in found.items():
+            ended[row] = [pair for pair in hypotheses if self._is_finished(pair[0])]
+            if len(ended[row]) < candidates:
+                cut += [(row, pieces) for pieces, _ in hypotheses if not self._is_finished(pieces)]
+        scores = self._scores([sources[row] for row, _ in cut], [pieces for _, pieces in cut])
+        for (row, pieces), score in zip(cut, scores, strict=True):
+            ended[row].append(([*pieces, self._subwords.end], score))
+        return {row: sorted(best, key=lambda pair: -pair[1]) for row, best in ended.items()}
 
     def _results(self, sources, batches, candidates):
-        """Runs CTranslate2 on batches of source indices, each with its longest source first."""
+        """Runs CTranslate2 on batches of source indices, each with its longest source first.
+
+        Returns:
+            Hypotheses by index, the best first: (subwords, score).
+        """
         options = self.options
+        if options.max_length == 1:  # which is the end symbol's, and 0 means no limit
+            return {row: [([], NO_HYPOTHESIS)] for rows in batches for row in rows}
         started = [
             (
                 rows,
@@ -247,7 +278,7 @@ class CTranslate2Translator:
                     num_hypotheses=candidates,
                     length_penalty=options.alpha or _ALMOST_NO_PENALTY,
                     max_input_length=0,  # sources are cut already
-                    max_decoding_length=options.longest(len(sources[rows[0]]) + 1),
+                    max_decoding_length=options.longest(len(sources[rows[0]]) + 1) - 1,
                     min_decoding_length=0,
                     return_end_token=True,  # so that it counts, as in our |Y|
                     return_scores=True,
@@ -256,29 +287,18 @@ class CTranslate2Translator:
             )
             for rows in batches
         ]
-        return {
+        results = {
             row: result.result()
             for rows, results in started
             for row, result in zip(rows, results, strict=True)
         }
-
-    def _is_decided(self, result, limit):
-        """Whether a search with this limit would return the same `n_best`.
-
-        All hypotheses are returned, so the longest one tells when the search ended. At the limit,
-        CTranslate2 ranks unfinished hypotheses with finished ones. We prefer finished ones, of
-        which some may be missing.
-        """
-        finished = sum(map(self._is_finished, result.hypotheses))
-        return max(map(len, result.hypotheses)) <= limit and finished >= self.options.n_best
-
-    def _best(self, result):
-        ranked = zip(result.hypotheses, result.scores, strict=True)  # best first
-        finished_first = sorted(ranked, key=lambda pair: not self._is_finished(pair[0]))
-        return finished_first[: self.options.n_best]
+        return {
+            row: list(zip(result.hypotheses, result.scores, strict=True))
+            for row, result in results.items()
+        }
 
     def _is_finished(self, hypothesis):
-        return hypothesis[-1] == self._subwords.end
+        return hypothesis[-1:] == [self._subwords.end]
 
     def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
         """Yields batches of sentence indices of similar length, the longest first.

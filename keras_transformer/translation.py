@@ -19,8 +19,12 @@ class Translation(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """Removes line breaks and control characters, which a model can spell in bytes."""
-    return " ".join(plain_text(text).split())
+    """Makes one line of text of what a model said, possibly in bytes.
+
+    It removes line breaks and control characters, and a character at the end of which the limit of
+    length cut some bytes.
+    """
+    return " ".join(plain_text(text.rstrip("\N{REPLACEMENT CHARACTER}")).split())
 
 
 class CutWarning(UserWarning):

@@ -1,12 +1,13 @@
 """Translation of strings on TensorFlow: a tokenizer, a model and a search."""
 
+import copy
 import dataclasses
 import itertools
 import math
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.analysis import attention_maps
-from keras_transformer.backend.xla_flags import set_xla_flags
-from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions, scoring, search
+from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions
+from keras_transformer.decoding.compiled_search import CompiledSearches, rounded
 from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list, utf_8
@@ -95,7 +96,6 @@ class Translator:
         self.models = list(model) if isinstance(model, Sequence) else [model]
         if not self.models:
             raise UserError("expected a model, or several, found an empty list")
-        self.options = dataclasses.replace(options, **search_options)
         for model in self.models:
             tokenizer.check_fits(model.config)
             if model.config.positions == "learned":
@@ -104,29 +104,30 @@ class Translator:
         self.tokens_per_batch = tokens_per_batch
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
-        if jit_compile:
-            set_xla_flags()
         self.workers = workers
         self.constraint = constraint
         self._pad_id = self.models[0].config.pad_id
-        self._seed = self.options.seed
-        if self.options.sample and self._seed is None:
-            self._seed = random.randrange(2**31)
-        self._num_sentences, self._lock = 0, threading.Lock()
-        ids, num_slots = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
-        sentence_ids = tf.TensorSpec([None], tf.int32)
-        self._search_ids = self._compiled([ids, num_slots, sentence_ids])
-        self._search_ids_from_prefix = self._compiled([ids, num_slots, sentence_ids, ids])
-        # Threads for the first run of each compiled search, see `_run`.
-        self._compilers = ThreadPoolExecutor(workers)
-        self._have_run: set[Callable] = set()
-        # Partials, because TensorFlow counts the traces of a method over all objects: it would warn
-        # about retracing after a few translators.
-        self._score_ids = tf.function(partial(self._score), [ids, ids], autograph=False)
+        self._searches = CompiledSearches(self.models, constraint, jit_compile, workers)
+        # A partial, because TensorFlow counts the traces of a method over all objects: it would
+        # warn about retracing after a few translators.
+        ids = tf.TensorSpec([None, None], tf.int32)
         self._detokenize = tf.function(partial(tokenizer.detokenize), [ids], autograph=False)
+        self._lock = threading.Lock()
+        self._use(dataclasses.replace(options, **search_options))
+
+    def _use(self, options):
+        self.options = options
+        self._search = self._searches.of(options)
+        self._seed = options.seed
+        if options.sample and self._seed is None:
+            self._seed = random.randrange(2**31)
+        self._num_sentences = 0
 
     def with_options(self, options: SearchOptions) -> "Translator":
         """Returns a translator with the same models and vocabulary, but other options.
+
+        Both share their graphs. Other numbers, such as `alpha`, `patience` or a length, need no new
+        graph; another `beam_size`, `n_best` or `no_repeat_ngram` does.
 
         Args:
             options: options of its search.
@@ -136,16 +137,9 @@ class Translator:
             >>> greedy.models == translator.models
             True
         """
-        return Translator(
-            self.models,
-            self.tokenizer,
-            options,
-            tokens_per_batch=self.tokens_per_batch,
-            max_source_length=self.max_source_length,
-            jit_compile=self.jit_compile,
-            workers=self.workers,
-            constraint=self.constraint,
-        )
+        other = copy.copy(self)
+        other._use(options)
+        return other
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
         """Returns the translation of each sentence, in order."""
@@ -159,11 +153,12 @@ class Translator:
         Args:
             sentences: sentences to translate: any iterable of strings or UTF-8 bytes.
             prefixes: start of each translation, as the vocabulary splits it; an empty prefix
-                forces nothing. None for no prefixes.
+                forces nothing. Limits of length count what follows it. A sentence without a token
+                has an empty translation all the same. None for no prefixes.
 
         Raises:
-            UserError: the numbers of prefixes and sentences differ, or either is not an iterable
-                of strings.
+            UserError: the numbers of prefixes and sentences differ, either is not an iterable of
+                strings, or a prefix has `max_source_length` tokens or more.
         """
         return [translations[0] for translations in self.translate_n(sentences, prefixes)]
 
@@ -185,8 +180,10 @@ class Translator:
         if not texts:
             return translations
         tokens = self._tokenize(texts, self.tokenizer.tokenize)
+        longest_prefix = 0
         if forced is not None:
-            forced = self._tokenize(forced, self.tokenizer.tokenize_target)
+            forced = self._prefixes(forced)
+            longest_prefix = max(map(len, forced))
         with self._lock:
             first = self._num_sentences
             self._num_sentences += len(texts)
@@ -196,12 +193,18 @@ class Translator:
             source_ids = self._shaped(self._ids(tokens, rows), size)
             # Rows of padding need an index too.
             sentence_ids = np.resize(first + rows, len(source_ids)).astype(np.int32)
-            arguments = [tf.constant(source_ids), num_slots, tf.constant(sentence_ids)]
+            prefix_ids = None
             if forced is not None:
                 prefix_ids = self._padded([forced[row] for row in rows])
-                arguments.append(tf.constant(self._shaped(prefix_ids, size)))
-            search_ids = self._search_ids if forced is None else self._search_ids_from_prefix
-            ids, scores = self._run(search_ids, arguments)
+                prefix_ids = tf.constant(self._shaped(prefix_ids, size))
+            ids, scores = self._search(
+                self.options,
+                tf.constant(source_ids),
+                num_slots,
+                tf.constant(sentence_ids),
+                self._seed,
+                prefix_ids,
+            )
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
@@ -213,7 +216,7 @@ class Translator:
                 ] or [Translation("", NO_HYPOTHESIS)]
 
         with ThreadPoolExecutor(self.workers) as pool:
-            batches = self._batches(_lengths(tokens), in_turns=True)
+            batches = self._batches(_lengths(tokens), longest_prefix, in_turns=True)
             list(pool.map(translate_some, batches))
         return translations
 
@@ -242,7 +245,7 @@ class Translator:
         lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
         for *_, rows in self._batches(lengths):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
-            scores[rows] = self._score_ids(*ids).numpy()
+            scores[rows] = self._searches.score(self.options, *ids).numpy()
         return scores.tolist()
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
@@ -323,10 +326,24 @@ class Translator:
         )
 
     def _tokenize(self, sentences, tokenize, what="sentences"):
+        return cut(self._all_tokens(sentences, tokenize), self.max_source_length - 1, what)
+
+    def _all_tokens(self, sentences, tokenize):
         tokens = tokenize(tf.constant([utf_8(sentence) for sentence in sentences], tf.string))
         ids, splits = tokens.flat_values.numpy(), tokens.row_splits.numpy()
-        sentences = (ids[start:end] for start, end in itertools.pairwise(splits))
-        return cut(list(sentences), self.max_source_length - 1, what)
+        return [ids[start:end] for start, end in itertools.pairwise(splits)]
+
+    def _prefixes(self, prefixes):
+        """The ids of prefixes, which are never cut."""
+        tokens = self._all_tokens(prefixes, self.tokenizer.tokenize_target)
+        for prefix, ids in zip(prefixes, tokens, strict=True):
+            if len(ids) >= self.max_source_length:
+                start = utf_8(prefix)[:40].decode("utf-8", "replace")
+                raise UserError(
+                    f"a prefix of {len(ids)} tokens, {start!r}...: it may have at most "
+                    f"{self.max_source_length - 1}, as many as a source sentence"
+                )
+        return tokens
 
     def _ids(self, tokens, rows):
         """Pads the ids of some sentences, each with its end symbol."""
@@ -339,7 +356,7 @@ class Translator:
             row[: len(sentence)] = sentence
         return ids
 
-    def _batches(self, lengths: np.ndarray, in_turns: bool = False):
+    def _batches(self, lengths: np.ndarray, longest_prefix: int = 0, in_turns: bool = False):
         """Plans batches of sentences of similar length, without those that have no token.
 
         A batch has as many sentences as slots. If sentences take turns in the slots (`in_turns`),
@@ -357,7 +374,8 @@ class Translator:
             share = 1 << (share - 1).bit_length()
         while len(order):
             length = self._rounded(int(lengths[order[0]]) + 1)
-            num_slots = max(1, self.tokens_per_batch // (length + self.options.extra_length))
+            positions = length + longest_prefix + self.options.extra_length
+            num_slots = max(1, self.tokens_per_batch // positions)
             size = max(1, self.tokens_per_batch // length) if in_turns else num_slots
             if self.jit_compile:
                 num_slots, size = (1 << round(math.log2(number)) for number in (num_slots, size))
@@ -375,55 +393,7 @@ class Translator:
         return np.pad(ids, [(0, rows), (0, columns)], constant_values=self._pad_id)
 
     def _rounded(self, length: int) -> int:
-        """Rounds up the length of a batch for XLA: to 8, 16, 24, 32, 48, 64, 96, 128 and so on."""
-        if not self.jit_compile:
-            return length
-        unit = max(8, (1 << length.bit_length()) // 4)
-        return -(-length // unit) * unit
-
-    def _compiled(self, signature):
-        # For XLA each shape is another program; TensorFlow's own function takes all shapes.
-        # Autograph is off because it takes time and has nothing to convert.
-        return tf.function(
-            partial(self._search),  # see `__init__`
-            None if self.jit_compile else signature,
-            jit_compile=self.jit_compile,
-            autograph=False,
-        )
-
-    def _run(self, search_ids, arguments):
-        """Calls a search; one that XLA compiles, for the first time in a thread apart.
-
-        The compiler leaves thousands of free blocks in its thread's part of the memory (glibc's
-        arena). Each product of a search allocates memory, and would look through them. The thread
-        lives as long as the translator, because glibc gives the arena of an ended thread to
-        another.
-        """
-        if not self.jit_compile:
-            return search_ids(*arguments)
-        # TensorFlow warns about retracing, but here each shape needs its own trace.
-        search_ids = search_ids.get_concrete_function(*arguments)
-        if search_ids in self._have_run:
-            return search_ids(*arguments)
-        results = self._compilers.submit(search_ids, *arguments).result()
-        self._have_run.add(search_ids)
-        return results
-
-    def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
-        [prefix_ids] = prefixes or [None]
-        return search(
-            self.models,
-            source_ids,
-            self.options,
-            prefix_ids,
-            self._seed,
-            num_slots,
-            sentence_ids,
-            self.constraint,
-        )
-
-    def _score(self, source_ids, target_ids):
-        return scoring.score(self.models, source_ids, target_ids, self.options)
+        return rounded(length) if self.jit_compile else length
 
 
 def _lengths(tokens) -> np.ndarray:

@@ -110,9 +110,9 @@ def symbols_of(row):
     return [int(symbol) for symbol in row if symbol != PAD]
 
 
-def in_result_order(hypotheses):
-    """[(symbols, score)]: finished ones first, then by falling score."""
-    return sorted(hypotheses, key=lambda h: (h[0][-1] != END, -h[1]))
+def by_score(hypotheses):
+    """[(symbols, score)], the best first."""
+    return sorted(hypotheses, key=lambda h: -h[1])
 
 
 def assert_hypotheses(ids, scores, expected):
@@ -128,6 +128,7 @@ def reference_search(model, source, beam_size, alpha, limit, n_best, patience=No
             ([*symbols, symbol], log_prob + more)
             for symbols, log_prob in live
             for symbol, more in enumerate(model.log_probs(source, symbols))
+            if length < limit or symbol == END
         ]
         candidates = sorted(candidates, key=lambda c: -c[1])[: 2 * beam_size]
         ends = [c for c in candidates[:beam_size] if c[0][-1] == END]
@@ -137,8 +138,7 @@ def reference_search(model, source, beam_size, alpha, limit, n_best, patience=No
             break
         if patience and len(finished) >= max(n_best, patience * beam_size):
             break
-    live = [(symbols, score(log_prob, limit, alpha)) for symbols, log_prob in live]
-    return in_result_order(finished + live)[:n_best]
+    return by_score(finished)[:n_best]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -148,15 +148,15 @@ def test_wide_beam_finds_all_that_enumeration_finds(alpha):
     expected = []
     for length in range(1, limit + 1):
         for symbols in itertools.product(range(vocab_size), repeat=length):
-            if END not in symbols[:-1] and (symbols[-1] == END or length == limit):
+            if symbols[-1] == END and END not in symbols[:-1]:
                 steps = [model.log_probs(source, symbols[:i])[symbols[i]] for i in range(length)]
                 expected.append((list(symbols), score(sum(steps), length, alpha)))
-    beam_size = 3 ** (limit - 1) * vocab_size  # all continuations of the last step
+    beam_size = 3 ** (limit - 2) * vocab_size  # all continuations of the last step but one
 
     result = model.search([source], beam_size=beam_size, alpha=alpha, max_lengths=[limit])
 
-    assert len(expected) == 40 + 81  # finished, and cut off by the limit
-    assert_hypotheses(result.ids[0], result.scores[0], in_result_order(expected)[:beam_size])
+    assert len(expected) == 1 + 3 + 9 + 27
+    assert_hypotheses(result.ids[0], result.scores[0], by_score(expected)[:beam_size])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -202,8 +202,10 @@ def test_one_beam_is_argmax_decoding(alpha):
     lengths = set()
     for ids, source in zip(result.ids, sources, strict=True):
         symbols = []
-        while len(symbols) < limit and END not in symbols:
-            symbols.append(int(np.argmax(model.log_probs(source, symbols))))
+        while END not in symbols:
+            is_last = len(symbols) + 1 == limit
+            best = END if is_last else int(np.argmax(model.log_probs(source, symbols)))
+            symbols.append(best)
         assert symbols_of(ids[0]) == symbols
         lengths.add(len(symbols))
     assert {1, limit} < lengths
@@ -255,27 +257,40 @@ def test_all_beams_may_end_at_once_and_as_many_live_on():
 
 
 def test_an_end_must_be_among_the_first_beam_size_continuations():
-    transitions = {1: {3: 0.5, 4: 0.3, END: 0.2}, 3: {3: 1.0}, 4: {4: 1.0}}
-    step = chain(transitions, vocab_size=5)
+    going_on = {3: {3: 0.9, END: 0.1}, 4: {4: 0.9, END: 0.1}}
+    step = chain({1: {3: 0.5, 4: 0.3, END: 0.2}, **going_on}, vocab_size=5)
 
     narrow = run(step, {}, ops.array([START]), beam_size=2, alpha=0, max_lengths=[3])
     wide = run(step, {}, ops.array([START]), beam_size=3, alpha=0, max_lengths=[3])
 
-    np.testing.assert_array_equal(narrow.ids[0], [[3, 3, 3], [4, 4, 4]])
-    np.testing.assert_array_equal(wide.ids[0], [[END, 0, 0], [3, 3, 3], [4, 4, 4]])
+    np.testing.assert_array_equal(narrow.ids[0], [[3, 3, END], [4, 4, END]])
+    np.testing.assert_array_equal(wide.ids[0], [[END, 0, 0], [3, END, 0], [3, 3, END]])
 
 
-def test_unfinished_hypotheses_fill_the_slots_behind_finished_ones():
-    transitions = {1: {3: 0.7, 4: 0.2, END: 0.1}, 3: {3: 1.0}, 4: {4: 1.0}}
-    step = chain(transitions, vocab_size=5)
+def test_hypotheses_that_the_limit_cuts_end_there_with_the_probability_of_the_end():
+    going_on = {3: {3: 0.9, END: 0.1}, 4: {4: 0.2, END: 0.8}}
+    step = chain({1: {3: 0.7, 4: 0.2, END: 0.1}, **going_on}, vocab_size=5)
 
     result = run(step, {}, ops.array([START]), beam_size=4, alpha=1.0, max_lengths=[3])
 
-    unfinished = [score(np.log(0.7), 3, 1.0), score(np.log(0.2), 3, 1.0)]
-    np.testing.assert_array_equal(result.ids[0], [[END, 0, 0], [3, 3, 3], [4, 4, 4], [0, 0, 0]])
-    np.testing.assert_allclose(
-        result.scores[0], [np.log(0.1), *unfinished, NO_HYPOTHESIS], rtol=1e-6
-    )
+    expected = [
+        ([4, END, 0], 2, 0.2 * 0.8),
+        ([3, 3, END], 3, 0.7 * 0.9 * 0.1),
+        ([3, END, 0], 2, 0.7 * 0.1),
+        ([END, 0, 0], 1, 0.1),
+    ]
+    np.testing.assert_array_equal(result.ids[0], [ids for ids, _, _ in expected])
+    scores = [score(np.log(probability), length, 1.0) for _, length, probability in expected]
+    np.testing.assert_allclose(result.scores[0], scores, rtol=1e-6)
+
+
+def test_a_hypothesis_that_cannot_end_at_the_limit_is_missing():
+    step = chain({1: {3: 0.7, 4: 0.3}, 3: {3: 1.0}, 4: {4: 0.5, END: 0.5}}, vocab_size=5)
+
+    result = run(step, {}, ops.array([START]), beam_size=3, max_lengths=[3])
+
+    np.testing.assert_array_equal(result.ids[0], [[4, END, 0], [4, 4, END], [0, 0, 0]])
+    np.testing.assert_allclose(result.scores[0], [*np.log([0.15, 0.075]), NO_HYPOTHESIS], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ def assert_same(found, expected):
         {"beam_size": 5, "n_best": 5, "alpha": 1.0},
         {"beam_size": 4, "alpha": 0.0, "patience": 0.25},
         {"beam_size": 4, "patience": 2.5, "extra_length": 20},
-        {"beam_size": 21, "n_best": 20, "max_length": 7},
+        {"beam_size": 21, "n_best": 10, "max_length": 7},
+        {"beam_size": 2, "n_best": 2, "max_length": 2},
+        {"beam_size": 3, "max_length": 1},
     ],
     ids=str,
 )
@@ -117,8 +119,26 @@ def test_translations_and_scores_are_those_of_our_search(options, translator, mo
 
 def test_some_searches_end_by_themselves_and_some_at_their_limit(translator):
     sources = translator._split(translator._subwords.split_source, SENTENCES)
-    best = [hypotheses[0] for hypotheses in translator._search(sources).values()]
-    assert {subwords[-1] == "</s>" for subwords, _ in best} == {True, False}
+    found = translator._search(sources)
+    is_cut = [
+        len(found[row][0][0]) == translator.options.longest(len(sources[row]) + 1) for row in found
+    ]
+    assert {*is_cut} == {True, False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_length", [1, 2, 3, 5, 9])
+def test_a_translation_has_the_score_that_its_subwords_have_cut_or_not(max_length, translator):
+    options = SearchOptions(**{**LIMITED, "beam_size": 4, "n_best": 4, "max_length": max_length})
+    limited = translator.with_options(options)
+    sources = limited._split(limited._subwords.split_source, SENTENCES)
+    for row, best in limited._search(sources).items():
+        pieces = [subwords[:-1] for subwords, _ in best]
+        assert all(subwords[-1] == "</s>" for subwords, _ in best)
+        found = [score for _, score in best]
+        assert found == sorted(found, reverse=True)
+        given = limited._scores([sources[row]] * len(best), pieces)
+        np.testing.assert_allclose(found, given, rtol=1e-4, atol=1e-4)
 
 
 def test_a_translation_does_not_depend_on_its_company(translator):
@@ -138,19 +158,24 @@ def test_translations_are_those_of_a_loop_over_an_exported_folder(
     export_ctranslate2(model, tokenizer, tmp_path / "export")
     engine = ctranslate2.Translator(str(tmp_path / "export"), intra_threads=1)
     processor = tokenizer._sentencepiece.processor
-    expected = []
-    for sentence in ["The girls sleep.", "A horse!"]:
-        subwords = processor.encode(sentence, out_type=str)
+    ended = []
+    sentences = ["The girls sleep.", "A horse!", "A", "horse " * 50]
+    for sentence, found in zip(sentences, translator(sentences), strict=True):
+        subwords = processor.encode(sentence, out_type=str)[: LONGEST - 1]
+        limit = len(subwords) + 1 + LIMITED["extra_length"]
         [result] = engine.translate_batch(
             [subwords],
             beam_size=4,
             length_penalty=0.6,
             return_end_token=True,
             min_decoding_length=0,
-            max_decoding_length=len(subwords) + 1 + LIMITED["extra_length"],
+            max_decoding_length=limit,
         )
-        expected.append(processor.decode(result.hypotheses[0]))
-    assert translator(["The girls sleep.", "A horse!"]) == expected
+        [best] = result.hypotheses
+        if len(best) < limit:
+            assert " ".join(processor.decode(best).split()) == found
+            ended.append(sentence)
+    assert "The girls sleep." in ended
 
 
 def test_scores_of_given_translations_are_ours(translator, model, tokenizer):

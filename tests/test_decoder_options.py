@@ -76,6 +76,8 @@ def ngrams(symbols, n):
 
 
 def may_follow(symbols, symbol, options, limit, prefix):
+    if len(symbols) + 1 == limit:
+        return symbol == END
     if len(symbols) < len(prefix):
         return symbol == prefix[len(symbols)]
     if symbol in getattr(options, "forbidden", ()):
@@ -84,7 +86,7 @@ def may_follow(symbols, symbol, options, limit, prefix):
         return False
     if getattr(options, "no_echo", False) and symbol in [START, *symbols][-2:]:
         return False
-    if symbol == PAD or (symbol == END and len(symbols) + 1 < min(options.min_length, limit)):
+    if symbol == PAD or (symbol == END and len(symbols) + 1 < len(prefix) + options.min_length):
         return False
     *before, last = ngrams([*symbols, symbol], options.no_repeat_ngram or 999) or [None]
     return last not in before
@@ -92,7 +94,7 @@ def may_follow(symbols, symbol, options, limit, prefix):
 
 def plain_search(following, options, limit, prefix=()):
     """[(symbols, score)]: the rules in lists, without early stop (but greedy stops at its end)."""
-    live, ended = [([], 0.0)], []
+    live, ended = [([], 0.0)], []  # at the limit, all end
     for length in range(1, limit + 1):
         grown = [
             ([*symbols, symbol], total + more)
@@ -106,9 +108,7 @@ def plain_search(following, options, limit, prefix=()):
         live = [h for h in grown if h[0][-1] != END][: options.beam_size]
         if options.beam_size == 1 and ended:
             break
-    live = [(symbols, total / penalty(limit, options)) for symbols, total in live]
-    ranked = [sorted(group, key=lambda h: -h[1]) for group in (ended, live)]
-    return (ranked[0] + ranked[1])[: options.n_best]
+    return sorted(ended, key=lambda h: -h[1])[: options.n_best]
 
 
 def padded(rows, length=0):
@@ -196,7 +196,7 @@ def test_any_options_together_give_what_the_plain_search_gives(seed):
     )
     sources, limits = rng.integers(0, ROWS, 3), rng.integers(1, 11, 3).tolist()
     toy = Toy(seed, sources, int(rng.integers(4, 8)), end_bias=rng.uniform(-2, 1))
-    # A prefix may exceed the limit or repeat itself: it is what the user wants.
+    # A prefix may exceed the limit, which cuts it, or repeat itself.
     prefixes = [rng.integers(3, toy.logits.shape[1], n).tolist() for n in rng.integers(0, 5, 3)]
     result = found(toy, options, limits, prefixes)
     for row, (ids, scores) in enumerate(zip(*result, strict=True)):
@@ -543,9 +543,9 @@ def test_hypotheses_are_as_asked_and_have_the_scores_of_their_ids(model, options
         prefix = symbols_of(FORCED[row])
         for symbols in map(symbols_of, ids[row]):
             assert PAD not in symbols
-            assert symbols[: len(prefix)] == prefix[:limit]
-            assert min(options.get("min_length", 1), limit) <= len(symbols) <= limit
-            assert END not in symbols[:-1]
+            assert symbols[: len(prefix)] == prefix
+            assert min(options.get("min_length", 1), limit) <= len(symbols) - len(prefix) <= limit
+            assert symbols.index(END) == len(symbols) - 1
             # Only prefixes may repeat n-grams.
             grams = ngrams(symbols[2:], options.get("no_repeat_ngram", 99))
             assert len(set(grams)) == len(grams)

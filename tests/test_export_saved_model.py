@@ -344,7 +344,7 @@ def test_a_translator_that_samples_is_warmed_up_by_every_signature(exported_samp
 def quick(monkeypatch):
     """Skips the slow parts: these tests look only at folders."""
 
-    def save(module, path, signatures):
+    def save(module, path, signatures, options):
         tf.io.gfile.makedirs(path)
         tf.io.gfile.GFile(f"{path}/saved_model.pb", "w").write("graph")
 

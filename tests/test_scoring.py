@@ -55,6 +55,10 @@ def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(mode
         SearchOptions(beam_size=1, alpha=0.0, extra_length=3),
         SearchOptions(beam_size=3, n_best=3, alpha=2.0, extra_length=3),
         SearchOptions(n_best=4, extra_length=0),
+        SearchOptions(n_best=1, max_length=1),
+        SearchOptions(n_best=4, max_length=2),
+        SearchOptions(beam_size=1, max_length=3, alpha=1.0),
+        SearchOptions(n_best=4, max_length=4, sample=True, seed=1),
         SearchOptions(n_best=4, plain_length_penalty=True, extra_length=3),
     ],
 )
@@ -66,10 +70,10 @@ def test_what_a_search_found_has_the_score_that_it_found(model, options):
         np.testing.assert_allclose(score(model, SOURCES, ids[:, n], options), scores[:, n], 1e-4)
 
 
-def test_hypotheses_that_no_end_symbol_closed_are_among_those(model):
+def test_hypotheses_that_the_limit_cuts_are_among_those(model):
     ids = search(model, SOURCES, SearchOptions(n_best=4, extra_length=0)).ids
-    ends = (keras.ops.convert_to_numpy(ids) == 2).any(axis=-1)
-    assert ends.any() and not ends.all()
+    ends_at_limit = keras.ops.convert_to_numpy(ids)[..., -1] == 2
+    assert ends_at_limit.any() and not ends_at_limit.all()
 
 
 def test_a_target_without_a_probability_scores_as_no_hypothesis_does():

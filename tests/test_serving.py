@@ -7,6 +7,7 @@ import gzip
 import json
 import threading
 import tracemalloc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -584,19 +585,14 @@ def test_changed_options_are_those_of_the_search(model, translator):
 
 
 def test_graphs_of_the_signatures_stay_whatever_requests_choose(translator):
-    made = []
+    servable = TranslatorServable(translator)
 
-    class Counted(type(translator)):
-        def with_options(self, options):
-            made.append(options)
-            return translator.with_options(options)
+    def searches():
+        both = (servable.options, servable.options.best_only())
+        return [weakref.ref(translator.with_options(options)._search) for options in both]
 
-    counted = Counted(translator.models, translator.tokenizer, translator.options)
-    servable = TranslatorServable(counted)
-    for alpha in range(20):
-        servable.translate_n([], dataclasses.replace(servable.options, alpha=float(alpha)))
-    before = len(made)
-    assert before >= 20
-    servable.predict("serving_default", [])
-    servable.predict("nbest", [])
-    assert len(made) == before
+    before = searches()
+    for beam_size in range(servable.options.n_best, 30):
+        servable.translate_n([], dataclasses.replace(servable.options, beam_size=beam_size))
+    assert None not in [search() for search in before]
+    assert searches() == before

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, search
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, compiled_search, search
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.translator import Translator
@@ -153,7 +153,8 @@ def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer):
     piece = int(tokenizer.tokenize(tf.constant(["horse"]))[0, -1])
     translator = Translator(always(tokenizer, piece), tokenizer, beam_size=1, extra_length=3)
     source_length = len(tokenizer.tokenize(tf.constant(["A horse!"]))[0]) + 1
-    [expected] = tokenizer.detokenize(tf.fill([1, source_length + 3], piece)).numpy()
+    limit = source_length + 3  # the last token is the end symbol
+    [expected] = tokenizer.detokenize(tf.fill([1, limit - 1], piece)).numpy()
     assert translator(["A horse!"]) == [expected.decode()]
 
 
@@ -209,11 +210,14 @@ def test_the_score_of_a_missing_translation_is_finite(model, tokenizer):
     assert json.loads(json.dumps(translation.score, allow_nan=False)) == NO_HYPOTHESIS
 
 
-class Echo(Translator):
-    """A translator that returns its input, so that it compiles quickly."""
+@pytest.fixture
+def echo(monkeypatch):
+    """Lets searches return their input, so that they compile quickly."""
 
-    def _search(self, source_ids, num_slots, sentence_ids, *prefixes):
+    def echo(models, source_ids, *arguments):
         return source_ids[:, None], tf.zeros([tf.shape(source_ids)[0], 1])
+
+    monkeypatch.setattr(compiled_search, "search", echo)
 
 
 @pytest.fixture
@@ -228,37 +232,72 @@ def warnings():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_compiling_warns_of_nothing(model, tokenizer, workers, warnings):
-    echo = Echo(model, tokenizer, jit_compile=True, workers=workers, tokens_per_batch=1)
+def test_compiling_warns_of_nothing(model, tokenizer, echo, workers, warnings):
+    options = dict(jit_compile=True, workers=workers, tokens_per_batch=1)
+    translator = Translator(model, tokenizer, **options)
     sentences = ["house " * n for n in (1, 5, 10, 15, 25, 40, 60, 90)]
-    assert echo(sentences) == [sentence.strip() for sentence in sentences]
+    assert translator(sentences) == [sentence.strip() for sentence in sentences]
     assert warnings == []
 
 
-def test_a_search_is_compiled_in_a_thread_that_runs_no_other(model, tokenizer, monkeypatch):
-    echo = Echo(model, tokenizer, jit_compile=True)
-    compiled, threads = echo._search_ids, []
+def test_a_search_is_compiled_in_a_thread_that_runs_no_other(model, tokenizer, echo, monkeypatch):
+    translator = Translator(model, tokenizer, jit_compile=True)
+    compiled, threads = translator._search._without_prefix, []
 
     @functools.cache  # the same function for the same shapes
-    def recorded(search_ids):
-        return lambda *arguments: (threads.append(current_thread()), search_ids(*arguments))[1]
+    def recorded(search):
+        return lambda *arguments: (threads.append(current_thread()), search(*arguments))[1]
 
     def get_concrete_function(*arguments):
         return recorded(compiled.get_concrete_function(*arguments))
 
     functions = SimpleNamespace(get_concrete_function=get_concrete_function)
-    monkeypatch.setattr(echo, "_search_ids", functions)
+    monkeypatch.setattr(translator._search, "_without_prefix", functions)
     for count in (1, 1, 20, 20, 1):
-        echo(["house " * count])
+        translator(["house " * count])
     compiler, *runs = threads[0], threads[1], threads[3], threads[4]
     assert threads[2] is compiler and compiler.is_alive()  # another shape
     assert compiler not in runs
 
 
-def test_several_translators_warn_of_nothing(model, tokenizer, warnings):
+def test_several_translators_warn_of_nothing(model, tokenizer, echo, warnings):
     for _ in range(6):
-        assert Echo(model, tokenizer)(["house"]) == ["house"]
+        assert Translator(model, tokenizer)(["house"]) == ["house"]
     assert warnings == []
+
+
+# Prefixes.
+
+
+@pytest.mark.parametrize("limits", [{"max_length": 3}, {"max_length": 1}, {"extra_length": 0}])
+def test_a_translation_starts_with_its_whole_prefix_whatever_the_limits(model, tokenizer, limits):
+    translator = Translator(model, tokenizer, beam_size=2, **limits)
+    prefixes = ["house " * 30, "\N{VULGAR FRACTION ONE HALF}", "Die alte Männer", ""]
+    tokens = tokenizer.tokenize_target(tf.constant(prefixes))
+    found = translator.translate(["A horse!"] * 4, prefixes)
+    for (text, score), start in zip(found, tokenizer.detokenize(tokens).numpy(), strict=True):
+        start = " ".join(start.decode().split())
+        assert text.startswith(start) and not text.endswith("\N{REPLACEMENT CHARACTER}")
+        assert text == start or limits != {"max_length": 1}  # which is the end symbol
+        assert score > NO_HYPOTHESIS
+
+
+def test_a_blank_sentence_has_an_empty_translation_with_a_prefix_too(translator):
+    assert translator.translate(["", " \t"], ["Ein", ""]) == [("", 0.0)] * 2
+    assert translator.score(["", ""], ["", "Ein"]) == [0.0, NO_HYPOTHESIS]
+
+
+def test_a_prefix_that_is_too_long_is_refused(model, tokenizer):
+    translator = Translator(model, tokenizer, max_source_length=10)
+    with pytest.raises(UserError, match=r"a prefix of \d+ tokens, 'house house .*at most 9"):
+        translator.translate(["Yes", "Yes"], ["", "house " * 20])
+
+
+def test_no_limit_leaves_half_a_character(tokenizer):
+    """The model says one byte of the two that spell a character."""
+    stubborn = always(tokenizer, token=4 + 0xC2)
+    texts = Translator(stubborn, tokenizer, beam_size=1, max_length=2)(["A horse!", "Yes"])
+    assert texts == ["", ""]
 
 
 # Sentences translated together, compared with one at a time.

@@ -82,7 +82,55 @@ def custom_gradient(function: Callable) -> Callable:
 
         return output, adapted_gradient
 
-    return ops.custom_gradient(adapted)
+    def of_any_mode(*inputs):
+        return (_in_graph if _builds_graph() else ops.custom_gradient)(adapted)(*inputs)
+
+    return of_any_mode
+
+
+def _builds_graph():
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
+
+
+def _in_graph(function):
+    """Applies a custom gradient in a graph of TensorFlow, and does not outlive this graph.
+
+    `tf.custom_gradient` registers each gradient for the whole process, and a gradient refers to
+    its graph: no graph would ever be freed. Here, one registered function calls the gradient that
+    an operation of the graph has as an attribute.
+    """
+    import tensorflow as tf
+
+    def with_gradient(*inputs):
+        output, gradient = function(*inputs)
+        graph = tf.compat.v1.get_default_graph()
+        with graph.gradient_override_map({"IdentityN": _registered_gradient()}):
+            output, *_ = tf.identity_n([output, *inputs])
+        output.op.keras_transformer_gradient = gradient
+        return output
+
+    # A tape knows of overridden gradients in functions only. A partial, because TensorFlow counts
+    # the traces of all functions with the same code, and warns about many.
+    return tf.function(functools.partial(with_gradient), autograph=False)
+
+
+@functools.cache
+def _registered_gradient():
+    """Registers the gradient of `_in_graph`, and returns its name."""
+    import tensorflow as tf
+
+    @tf.RegisterGradient("KerasTransformerGradient")
+    def gradient_of(operation, upstream, *others):
+        gradient = getattr(operation, "keras_transformer_gradient", None)
+        if gradient is None:  # saving or loading a graph: differentiate the formula itself
+            return [upstream, *[None] * len(others)]
+        return [None, *tf.nest.flatten(gradient(upstream))]
+
+    return "KerasTransformerGradient"
 
 
 def value_of(variable):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, value_of
+from keras_transformer.backend.fused import value_of
 
 
 def take_rows(matrix, indices):
@@ -20,15 +20,7 @@ def take_rows(matrix, indices):
     Returns:
         (..., width).
     """
-    if keras.backend.backend() != "tensorflow":
-        return ops.take(matrix, indices, axis=0)
-
-    @custom_gradient
-    def take(matrix):
-        def gradient(upstream):
-            flat = ops.reshape(upstream, (-1, matrix.shape[1]))  # (number of indices, width)
-            return ops.segment_sum(flat, ops.reshape(indices, (-1,)), matrix.shape[0])
-
-        return ops.take(matrix, indices, axis=0), gradient
-
-    return take(value_of(matrix))
+    if keras.backend.backend() == "tensorflow":
+        # The gradient of a reshape is dense, because it adds up the rows of each index.
+        matrix = ops.reshape(value_of(matrix), matrix.shape)
+    return ops.take(matrix, indices, axis=0)

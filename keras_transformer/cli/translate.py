@@ -52,7 +52,10 @@ def define_flags() -> None:
             "alignment", False, "write the alignment of subwords, as pairs source-target"
         )
         flags.DEFINE_string(
-            "prefix", None, "file of prefixes, line by line, that the translations start with"
+            "prefix",
+            None,
+            "file of prefixes, line by line, that the translations start with; blank lines stay "
+            "blank",
         )
         flags.DEFINE_integer(
             "lines_at_once",

@@ -1,6 +1,5 @@
 """Beam search with a length penalty (paper section 6.1), in core Keras operations only."""
 
-import math
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -9,7 +8,6 @@ from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
-    first_where,
     gather_beams,
     limits_within,
     step_by_step,
@@ -24,10 +22,9 @@ TABLE_ROWS = 20  # approximate number of rows of the tables that logits are fold
 
 
 class BeamSearchResult(NamedTuple):
-    """The best hypotheses of each sentence.
+    """The best hypotheses of each sentence, sorted by falling score.
 
-    Finished hypotheses, which end in the end symbol, come first. If fewer than `n_best` finished
-    within the limit, unfinished ones follow. Each of the two groups is sorted by falling score.
+    Each ends in the end symbol, also one that the limit cuts.
 
     Attributes:
         ids: int32 (batch, n_best, buffer_length), without the start symbol, padded at the right.
@@ -71,6 +68,9 @@ def beam_search(
     Each step ranks the 2 * `beam_size` best continuations of a sentence's live beams. Among the
     first `beam_size`, those that end become finished hypotheses. The best that do not end become
     the live beams: each beam has only one continuation that ends, so `beam_size` always remain.
+    The last symbol within the limit can only be the end symbol: every live beam ends there, and its
+    score includes the end symbol's log-probability. So each hypothesis has the score that `score`
+    computes for it.
 
     A sentence is done at its limit, or once no live beam can enter its `n_best` finished
     hypotheses; a search up to the limit would return the same. With `n_best=1` this is the paper's
@@ -85,12 +85,13 @@ def beam_search(
         start_ids: int32 (batch,), the start symbol of each sentence.
         options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
             limits.
-        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, end symbol
-            included (in the paper, the length of the source plus 50).
+        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, with prefix
+            and end symbol (in the paper, the length of the source plus 50).
         buffer_length: length of the returned ids, which also caps all limits; default:
             `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
         prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,
-            padded at the right; None for no prefix.
+            padded at the right; None for no prefix. A prefix that leaves no room for the end symbol
+            is cut.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
         num_slots: number of batch slots, that is, of sentences searched at a time. A sentence that
@@ -149,9 +150,8 @@ def beam_search(
         if beam_size == 1:
             done = done | is_finished[:, 0]
         num_finished = beams.num_finished + ops.sum(ops.cast(is_finished, "int32"), axis=1)
-        if options.patience is not None:
-            enough = max(n_best, math.ceil(options.patience * beam_size))
-            done = done | (num_finished >= enough)
+        if options.enough_finished is not None:
+            done = done | (num_finished >= options.enough_finished)
 
         # Sentences that were done before are unchanged.
         return decoder_state, BeamState(
@@ -168,31 +168,20 @@ def beam_search(
     first_beam = ops.broadcast_to(
         ops.arange(beam_size, dtype="int32") == 0, (batch_size, beam_size)
     )
+    zero, is_empty = ops.zeros((), dtype="float32"), limits <= 0
     decoder_state = steps.initial_state(batch_size, beam_size)
     beams = BeamState(
         live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
-        live_log_probs=ops.where(first_beam, ops.zeros((), dtype="float32"), IMPOSSIBLE),
+        live_log_probs=ops.where(first_beam, zero, IMPOSSIBLE),
         finished_ids=empty_ids[:, :n_best],
-        finished_scores=ops.full((batch_size, n_best), IMPOSSIBLE, dtype="float32"),
+        # A sentence without room for a symbol has one hypothesis, which is empty.
+        finished_scores=ops.where(is_empty[:, None] & first_beam[:, :n_best], zero, IMPOSSIBLE),
         num_finished=ops.zeros((batch_size,), dtype="int32"),
-        done=limits <= 0,
+        done=is_empty,
     )
     beams = step_by_step(steps, search_step, decoder_state, beams, buffer_length, num_slots)
-    return _best_hypotheses(beams, limits, options, pad_id)
-
-
-def _best_hypotheses(beams, limits, options, pad_id):
-    """Selects each sentence's `n_best` hypotheses among finished ones and live beams."""
-    # Live beams fill the empty places among finished hypotheses.
-    live_scores = beams.live_log_probs / length_penalty(limits, options)[:, None]
-    is_finished = beams.finished_scores > IMPOSSIBLE  # (batch, n_best)
-    is_taken = ops.concatenate([is_finished, ops.ones_like(live_scores, dtype="bool")], axis=1)
-    best = first_where(is_taken, options.n_best)  # (batch, n_best)
-    # (batch, n_best) and (batch, n_best, buffer_length + 1)
-    scores = gather_beams(ops.concatenate([beams.finished_scores, live_scores], axis=1), best)
-    ids = gather_beams(ops.concatenate([beams.finished_ids, beams.live_ids], axis=1), best)
-    scores = finite(scores)
-    ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], ids, pad_id)
+    scores = finite(beams.finished_scores)
+    ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], beams.finished_ids, pad_id)
     return BeamSearchResult(ids[:, :, 1:], scores)
 
 
@@ -262,7 +251,17 @@ def _top_continuations(logits, beams, position, constraints):
         ops.reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, origins, tokens)
     )
     log_probs, best = ops.top_k(log_probs, 2 * beam_size)
-    return log_probs, gather_beams(origins, best), gather_beams(tokens, best)
+    origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+
+    # At the limit, each beam can only end; the other places stay empty.
+    end_log_probs = _without_nan(logits[..., constraints.end_id] + offsets)  # (batch, beam_size)
+    end_log_probs = ops.pad(end_log_probs, [(0, 0), (0, beam_size)], constant_values=IMPOSSIBLE)
+    is_last = constraints.only_end_may_follow(position)[:, None]  # (batch, 1)
+    return (
+        ops.where(is_last, end_log_probs, log_probs),
+        ops.where(is_last, ops.arange(2 * beam_size, dtype="int32") % beam_size, origins),
+        ops.where(is_last, constraints.end_id, tokens),
+    )
 
 
 def _folded(x: Tensor) -> Tensor:

@@ -21,6 +21,11 @@ fills each row before the start symbol. It returns booleans that broadcast to
 """
 
 
+def lengths_of(ids: Tensor, pad_id: int) -> Tensor:
+    """Counts the symbols of each row, int32 (batch, length) -> (batch,), without padding."""
+    return ops.sum(ops.cast(ops.not_equal(ids, pad_id), "int32"), axis=1)
+
+
 class Exclusion(NamedTuple):
     """A symbol that may not follow, whatever the hypothesis so far."""
 
@@ -38,12 +43,14 @@ class Constraints:
 
     Args:
         options: options of the search, of which `min_length` and `no_repeat_ngram` are used.
-        limits: int32 (batch,), the maximum length of the hypotheses of each sentence.
+        limits: int32 (batch,), the maximum length of the hypotheses of each sentence, prefix
+            included.
         prefix_ids: int32 (batch, prefix_length), symbols that hypotheses must start with, padded at
             the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
-        constraint: a `Constraint` that also holds, except within a prefix; None for none.
+        constraint: a `Constraint` that also holds, except within a prefix, and for the end symbol
+            at the limit; None for none.
 
     Attributes:
         exclusions: all exclusions. A search ranks that many more candidates than it needs, so that
@@ -61,8 +68,12 @@ class Constraints:
     ):
         self.constraint = constraint
         self.no_repeat_ngram = options.no_repeat_ngram
-        self.min_lengths = ops.minimum(options.min_length, limits)
+        self.limits = limits
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
+        self.min_lengths = options.min_length
+        if prefix_ids is not None:
+            self.min_lengths = self.min_lengths + lengths_of(self.prefix_ids, pad_id)
+        self.end_id = end_id
         self.pad_id = pad_id
         self.exclusions = (
             Exclusion(pad_id),
@@ -86,6 +97,10 @@ class Constraints:
                 check = check & applies(position)[:, None, None]
             checks.append(check)
         return functools.reduce(ops.logical_or, checks)
+
+    def only_end_may_follow(self, position: Tensor) -> Tensor:
+        """Checks whether the next symbol is the last within the limit: (batch,) -> (batch,)."""
+        return position + 1 >= self.limits
 
     def _is_too_short(self, position):
         return position + 1 < self.min_lengths

@@ -17,7 +17,6 @@ from keras_transformer.decoding.constraints import Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
-    first_where,
     gather_beams,
     limits_within,
     step_by_step,
@@ -59,7 +58,8 @@ def sample(
 
     Each symbol is drawn from the softmax of `logits / temperature`, limited to the `top_k`
     likeliest symbols and, among these, to the likeliest of joint probability `top_p` (Holtzman et
-    al., 2020). Scores are those that `beam_search` gives the same sequences.
+    al., 2020). The last symbol within the limit is not drawn: it is the end symbol. Scores are
+    those that `beam_search` gives the same sequences, end symbol included.
 
     The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`.
     They do not depend on the other sentences in the batch.
@@ -68,8 +68,8 @@ def sample(
         steps: the decoder, with each sequence as a beam that is never reordered.
         start_ids: int32 (batch,), the start symbol of each sentence.
         options: options of sampling; those of beam search alone are ignored.
-        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, end symbol
-            included.
+        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, prefix and end
+            symbol included.
         buffer_length: as in `beam_search`.
         prefix_ids: as in `beam_search`.
         end_id: the symbol that ends a sequence.
@@ -119,6 +119,8 @@ def sample(
         allowed = ops.logical_not(constraints.is_excluded(symbols, position))
         if (more := constraints.allowed(drawn.ids, position, vocab_size)) is not None:
             allowed = allowed & more
+        is_last = constraints.only_end_may_follow(position)[:, None, None]
+        allowed = ops.where(is_last, ops.equal(symbols, end_id), allowed)
         log_total = ops.logsumexp(logits, axis=-1)  # (batch, beam_size)
         logits = ops.where(allowed, logits, IMPOSSIBLE)
         probabilities = ops.softmax(keep_likely(logits, options))
@@ -149,21 +151,18 @@ def sample(
     )
     decoder_state = steps.initial_state(*rows)
     drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
-    return _likeliest(drawn, options, end_id, pad_id)
+    return _likeliest(drawn, options, pad_id)
 
 
-def _likeliest(drawn, options, end_id, pad_id):
-    """Selects the `n_best` sequences of each sentence by score, complete ones first."""
+def _likeliest(drawn, options, pad_id):
+    """Selects the `n_best` sequences of each sentence by score."""
     # If a sentence has no room for a symbol, keep one of its empty sequences.
     first = ops.arange(options.beam_size, dtype="int32") == 0
     log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
     scores = finite(log_probs / length_penalty(drawn.lengths, options))
-    scores, best = ops.top_k(scores, options.beam_size)  # (batch, beam_size)
-    ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, beam_size, buffer_length)
-    ids = ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id)
-    is_complete = ops.any(ops.equal(ids, end_id), axis=-1)
-    best = first_where(is_complete, options.n_best)  # (batch, n_best)
-    return BeamSearchResult(gather_beams(ids, best), gather_beams(scores, best))
+    scores, best = ops.top_k(scores, options.n_best)  # (batch, n_best)
+    ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, n_best, buffer_length)
+    return BeamSearchResult(ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id), scores)
 
 
 def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:

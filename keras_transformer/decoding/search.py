@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.beam_search import BeamSearchResult, beam_search
-from keras_transformer.decoding.constraints import Constraint
+from keras_transformer.decoding.constraints import Constraint, lengths_of
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.steps import DecoderSteps, gather_beams
 from keras_transformer.model import Transformer
@@ -22,6 +22,7 @@ def search(
     num_slots: int | None = None,
     sentence_ids=None,
     constraint: Constraint | None = None,
+    longest: int | None = None,
 ) -> BeamSearchResult:
     """Finds the translations of highest score (paper, section 6.1), or samples translations.
 
@@ -35,7 +36,8 @@ def search(
             row of padding alone has no translation, and takes no step.
         options: options of the search.
         prefix_ids: integer (batch, prefix_length), symbols that each translation must start with,
-            without a start symbol, padded at the right; None for no prefix.
+            without a start symbol, padded at the right; None for no prefix. The lengths of
+            `options` count what follows it.
         seed: seed of sampling, in any form that `sample` takes; default: `options.seed`.
         num_slots: number of batch slots, that is, of sentences decoded at a time. A sentence that
             is done leaves its slot to the next. Sentences of similar length waste the least. None
@@ -43,10 +45,12 @@ def search(
         sentence_ids: int32 (batch,), the index of each sentence in the whole input. Sampling for
             a sentence depends on this index and the seed. None counts from 0.
         constraint: mask of the symbols that may follow, see `Constraint`.
+        longest: number of positions after the prefix, which caps all lengths; default: the longest
+            possible translation. A compiler needs it if the lengths of `options` are tensors.
 
     Returns:
-        A `BeamSearchResult`: `ids` int32 (batch, n_best, longest possible translation) and
-        `scores` float32 (batch, n_best).
+        A `BeamSearchResult`: `ids` int32 (batch, n_best, prefix_length + longest) and `scores`
+        float32 (batch, n_best).
 
     On JAX, call it within `jax.jit`: otherwise JAX compiles the loop again for each call.
 
@@ -58,7 +62,14 @@ def search(
     config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     batch, source_length = ops.shape(source_ids)
-    lengths = ops.sum(ops.cast(ops.not_equal(source_ids, config.pad_id), "int32"), axis=1)
+    lengths = lengths_of(source_ids, config.pad_id)
+    max_lengths, buffer_length = options.longest(lengths), longest
+    if buffer_length is None:
+        buffer_length = options.longest(source_length)
+    if prefix_ids is not None:
+        prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")
+        max_lengths = max_lengths + lengths_of(prefix_ids, config.pad_id)
+        buffer_length = buffer_length + ops.shape(prefix_ids)[1]
     all_steps = [TransformerSteps(model, source_ids) for model in models]
     arguments = (
         all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps),
@@ -66,8 +77,8 @@ def search(
         options,
     )
     limits = {
-        "max_lengths": ops.where(lengths > 0, options.longest(lengths), 0),
-        "buffer_length": options.longest(source_length),
+        "max_lengths": ops.where(lengths > 0, max_lengths, 0),
+        "buffer_length": buffer_length,
         "prefix_ids": prefix_ids,
         "end_id": config.end_id,
         "pad_id": config.pad_id,

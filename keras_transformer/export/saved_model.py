@@ -18,6 +18,9 @@ from keras_transformer.text_files import is_utf8
 from keras_transformer.tokenizers.in_graph import with_single_spaces
 from keras_transformer.translator import Translator
 
+# A server frees the graphs of a version that it unloads, unless it has registered gradients.
+_SAVE_OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
 
 def export_saved_model(translator: Translator, output: str | os.PathLike) -> Path:
     """Writes a new version of a model that TensorFlow Serving finds in `output`.
@@ -72,7 +75,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         # TensorFlow Serving ignores folders whose names are not numbers.
         with partial_folder(output / "version") as partial:
             signatures = served.signatures()
-            tf.saved_model.save(served, str(partial), signatures=signatures)
+            tf.saved_model.save(served, str(partial), signatures=signatures, options=_SAVE_OPTIONS)
             warm_up = partial / "assets.extra" / "tf_serving_warmup_requests"
             _write_warmup_requests(warm_up, signatures)
             sync_all(partial)
@@ -290,6 +293,7 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
 
 def _one_line(texts: tf.Tensor) -> tf.Tensor:
     """Makes each text one line, as `translation.one_line` does, in a graph."""
+    texts = tf.strings.regex_replace(texts, r"\x{FFFD}+$", "")
     return with_single_spaces(texts)
 
 

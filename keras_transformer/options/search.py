@@ -1,6 +1,7 @@
 """The options of a search: one frozen, validated record."""
 
 import dataclasses
+import math
 from typing import Any
 
 from keras_transformer.records import Record, field
@@ -18,6 +19,7 @@ class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
     Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, including the end
+    symbol, and not those of a prefix. A translation ends at its limit: the last token is the end
     symbol.
 
     Raises:
@@ -45,7 +47,9 @@ class SearchOptions(Record):
         50, "maximum number of tokens that a translation has beyond those of its source"
     )
     max_length: int | None = field(
-        None, "maximum number of tokens of a translation; default: limited by extra_length only"
+        None,
+        "maximum number of tokens of a translation, with its end symbol; default: limited by "
+        "extra_length only",
     )
     min_length: int = field(
         1, "minimum number of tokens of a translation, unless extra_length allows only fewer"
@@ -104,8 +108,29 @@ class SearchOptions(Record):
         """
         return self if self.patience is not None else dataclasses.replace(self, n_best=1)
 
+    def structure(self) -> "SearchOptions":
+        """Returns the options that decide which operations a search consists of.
+
+        Their other fields have their defaults: a graph takes those as tensors, and the seed too.
+
+        Example:
+            >>> options = SearchOptions(beam_size=5, alpha=0.9, patience=1.0, max_length=30)
+            >>> options.structure() == SearchOptions(beam_size=5).structure()
+            True
+        """
+        default = SearchOptions()
+        names = ("alpha", "patience", "extra_length", "max_length", "min_length", "temperature")
+        return dataclasses.replace(self, seed=None, **{n: getattr(default, n) for n in names})
+
+    @property
+    def enough_finished(self) -> Any:
+        """The number of finished hypotheses that ends a search; None without a `patience`."""
+        if self.patience is None:
+            return None
+        return max(self.n_best, math.ceil(self.patience * self.beam_size))
+
     def longest(self, source_length):
-        """The maximum length of a translation, in tokens including the end symbol.
+        """The maximum length of a translation, in tokens including the end symbol, less a prefix.
 
         Args:
             source_length: length of the source, in tokens including the end symbol: an integer, or

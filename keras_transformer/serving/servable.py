@@ -1,6 +1,5 @@
 """The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,11 +99,8 @@ class TranslatorServable:
         self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
         self.signatures = signature_defs(self.options.n_best, names)
-        # TensorFlow traces graphs for each set of options, which takes seconds and tens of MB. The
-        # signatures' graphs are always kept; of others, only the last few used.
-        best = self.options.best_only()
-        self._kept = {best: translator.with_options(best), self.options: translator}
-        self._with_options = functools.lru_cache(maxsize=8)(translator.with_options)
+        # Holds the graph of the signature `serving_default`; `translator` holds that of `nbest`.
+        self._best_only = translator.with_options(self.options.best_only())
 
     def count_tokens(self, texts: Texts) -> list[int]:
         tokens = self.translator.tokenizer.tokenize(tf.constant([utf_8(text) for text in texts]))
@@ -138,8 +134,7 @@ class TranslatorServable:
         return self._translator(options).translate_n(texts)
 
     def _translator(self, options):
-        options = options or self.options
-        return self._kept.get(options) or self._with_options(options)
+        return self.translator.with_options(options) if options else self.translator
 
     def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
         translator = self.translator

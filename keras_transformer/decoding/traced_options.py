@@ -1,0 +1,43 @@
+"""Search options of which a graph takes the numbers as tensors, so that one graph serves all."""
+
+import dataclasses
+from typing import Any
+
+from keras_transformer.options.search import LONGEST, SearchOptions
+
+_NEVER = 2**31 - 1  # a number of finished hypotheses that no search reaches
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedOptions(SearchOptions):
+    """Options of which some fields are tensors; they are not checked.
+
+    Example:
+        >>> options = SearchOptions(alpha=0.5, max_length=20)
+        >>> traced = TracedOptions.of(options.structure(), numbers(options))
+        >>> traced.beam_size, float(traced.alpha)
+        (4, 0.5)
+    """
+
+    enough_finished: Any = None
+
+    def __post_init__(self):
+        pass
+
+    @classmethod
+    def of(cls, structure: SearchOptions, numbers: dict[str, Any]) -> "TracedOptions":
+        """Returns the options of this structure and with these numbers, or tensors of them."""
+        return cls(**{**dataclasses.asdict(structure), **numbers})
+
+
+def numbers(options: SearchOptions) -> dict[str, Any]:
+    """The values that `SearchOptions.structure` leaves out, as finite numbers, by name."""
+    enough, max_length = options.enough_finished, options.max_length
+    return {
+        "alpha": options.alpha,
+        "enough_finished": _NEVER if enough is None else enough,
+        "extra_length": options.extra_length,
+        "max_length": 2 * LONGEST if max_length is None else max_length,
+        "min_length": options.min_length,
+        "temperature": options.temperature,
+    }
