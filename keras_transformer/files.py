@@ -1,18 +1,71 @@
-"""Atomic writing of files and folders, safe against power cuts."""
+"""Files and folders: only regular files are read; writing is atomic, safe against power cuts."""
 
 import contextlib
 import errno
 import fcntl
 import glob
+import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from keras_transformer.errors import UserError
 
+LARGEST_WHOLE = 1 << 28  # bytes of a file that is read whole: a vocabulary of 2^24 subwords fits
+
 _REPLACED = ".replaced"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_regular(path: str | os.PathLike) -> BinaryIO:
+    """Opens a regular file for reading in binary.
+
+    To open a pipe waits for another program, and a device such as /dev/zero never ends.
+
+    Raises:
+        OSError: the file cannot be opened, or `strerror` is "is a pipe, not a regular file".
+    """
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path, flags):
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # so that a pipe is opened at once
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"is {kind_of(mode)}, not a regular file", os.fspath(path))
+    return descriptor
+
+
+def kind_of(mode: int) -> str:
+    """Names the kind of a file from its mode, such as "a pipe"."""
+    return _KINDS.get(stat.S_IFMT(mode), "a file")
+
+
+def read_whole(path: str | os.PathLike, largest: int = LARGEST_WHOLE) -> bytes:
+    """Reads a regular file of at most `largest` bytes; raises `OSError` for any other."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            reason = f"has {size:,} bytes, more than the {largest:,} that such a file may have"
+            raise OSError(errno.EFBIG, reason, os.fspath(path))
+        return file.read()
+
+
+def checksum(path: str | os.PathLike) -> str:
+    """The SHA-256 checksum of a regular file, in hexadecimal."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def partial_path(path: Path) -> Path:
