@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
@@ -17,11 +18,17 @@ from keras_transformer.files import (
     expect_local,
     is_partial,
     partial_folder,
+    read_whole,
     recover_folder,
     whole_file,
 )
 from keras_transformer.options.training import MAY_CHANGE
-from keras_transformer.training.checkpoints import Checkpoints, average_weights
+from keras_transformer.text_files import read_utf_8
+from keras_transformer.training.checkpoints import (
+    Checkpoints,
+    average_weights,
+    read_while_trained,
+)
 from keras_transformer.training.record import read_record, record_of_other, recorded_run
 
 _VOCABULARY = "vocabulary.model"
@@ -30,9 +37,13 @@ _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", 
 _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 
 
-def vocabulary_digest(content: bytes) -> str:
-    """A hexadecimal digest that identifies a vocabulary file."""
+def digest_of(content: bytes) -> str:
+    """A hexadecimal digest that identifies a vocabulary file or a configuration."""
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _without_waiting(path, flags):
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)  # an error for a pipe that nobody reads
 
 
 @functools.cache
@@ -111,7 +122,7 @@ class ModelDir:
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self._lock, "a") as lock:
+        with open(self._lock, "a", opener=_without_waiting) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -160,10 +171,12 @@ class ModelDir:
     ) -> None:
         """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.save_training(training)  # with the digest that tells the vocabulary from a user's file
+        content = config.to_json().encode()
+        # With the digests that tell the vocabulary from a user's file, and a damaged configuration.
+        self.save_training({**training, "config": digest_of(content)})
         tokenizer.save(self.path / tokenizer.file_name)
         with whole_file(self._config) as partial:
-            partial.write_text(config.to_json())
+            partial.write_bytes(content)
 
     def check_new(self) -> None:
         """Raises `UserError` unless the folder is new or empty."""
@@ -211,9 +224,18 @@ class ModelDir:
         """The model's configuration.
 
         Raises:
-            UserError: the file is missing, or is not a configuration.
+            UserError: the file is missing, or is not the configuration that the model was made
+                with. (Earlier versions recorded no digest of it.)
         """
-        return TransformerConfig.from_json(self._read(self._config), self._config)
+        text = self._read(self._config)
+        config = TransformerConfig.from_json(text, self._config)
+        if self._recorded("config") not in (None, digest_of(text.encode())):
+            raise UserError(
+                f"{self._config}: changed since the model was made, as its digest in "
+                f"{self._training.name} shows: restore the file, or set \"config\" to null there if "
+                "the change is meant"
+            )
+        return config
 
     def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
         """The model's tokenizer.
@@ -224,13 +246,19 @@ class ModelDir:
         for name, kind in tokenizer_kinds().items():
             path = self.path / name
             if path.exists():
-                if self._recorded_digest() not in (None, vocabulary_digest(path.read_bytes())):
+                content = _read_vocabulary(path)
+                recorded = (self._recorded("data") or {}).get("vocabulary")
+                if recorded not in (None, digest_of(content)):
                     raise UserError(
                         f"{path}: expected the vocabulary that the model was trained with, found "
                         "another one or a damaged one"
                     )
                 return kind.load(path)
         return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
+
+    def vocabularies(self) -> list[bytes]:
+        """The content of each vocabulary file, without TensorFlow."""
+        return [_read_vocabulary(path) for path in sorted(self.path.glob("vocabulary.*"))]
 
     def load_training(self) -> dict:
         """Reads the record of `save_training`; options unknown to it get their earlier behaviour.
@@ -256,19 +284,24 @@ class ModelDir:
 
         Raises:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
-                do not exist.
+                do not exist or are not finite.
         """
         config = self.load_config()
-        checkpoints, steps = self.chosen_checkpoints(average, weights)
-        model = kt.Transformer(config, name="transformer")
-        model.build()
-        if weights == "mean":
-            average_weights(model, checkpoints, steps)
-        elif weights == "ema":
-            checkpoints.restore_average(model, *steps)
-        else:
-            checkpoints.restore_weights(model, *steps)
-        return model
+
+        def read(checkpoints, steps):
+            for step in steps:
+                checkpoints.check_fits(config, step)
+            model = kt.Transformer(config, name="transformer")
+            model.build()
+            if weights == "mean":
+                average_weights(model, checkpoints, steps)
+            elif weights == "ema":
+                checkpoints.restore_average(model, *steps)
+            else:
+                checkpoints.restore_weights(model, *steps)
+            return model
+
+        return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
 
     def chosen_checkpoints(
         self, average: int | None = None, weights: str = "mean"
@@ -276,6 +309,8 @@ class ModelDir:
         """The checkpoints that `load_model` reads with the same arguments, and their steps."""
         checkpoints = self.best if weights == "best" else self.checkpoints
         steps = checkpoints.steps()
+        if not steps and weights == "best":
+            raise UserError(f"{self.path}: has no best checkpoint: {self._why_no_best()}")
         if not steps:
             raise UserError(f"{checkpoints.folder}: expected a checkpoint, found none")
         if weights == "mean":
@@ -292,6 +327,14 @@ class ModelDir:
             "weights must be mean, ema, best, or one of the steps "
             f"{', '.join(map(str, steps))}: found {weights}"
         )
+
+    def _why_no_best(self):
+        data = self.load_training()["data"]
+        if not data:
+            return "it was not trained by `train`"
+        if data.get("validation") is None:
+            return "its training had no --valid_source"
+        return "no validation of its training has had a finite score yet"
 
     def number_averaged(self, average: int | None = None) -> int:
         """The number of checkpoints that `load_model` averages.
@@ -348,10 +391,10 @@ class ModelDir:
         if different:
             raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
 
-    def _recorded_digest(self) -> str | None:
-        """The digest of the vocabulary; imported models and models made by `fit` have none."""
+    def _recorded(self, field: str) -> Any:
+        """A field of the record; None if there is none, as of a vocabulary that was imported."""
         with contextlib.suppress(UserError):
-            return self.load_training()["data"].get("vocabulary")
+            return self.load_training()[field]
         return None
 
     def _foreign_file(self) -> str | None:
@@ -362,16 +405,23 @@ class ModelDir:
             recorded = self.load_training()["data"].get("vocabulary")
             found -= {self._training.name}
             for name in found & tokenizer_kinds().keys():
-                if vocabulary_digest((self.path / name).read_bytes()) == recorded:
+                if digest_of(_read_vocabulary(self.path / name)) == recorded:
                     found -= {name}
         return min(found, default=None)
 
     def _read(self, path: Path) -> str:
         try:
-            return path.read_text(encoding="utf-8")
-        except OSError as error:
+            return read_utf_8(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
                 f"{path}: expected the folder of a trained model: {error.strerror}"
             ) from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _read_vocabulary(path):
+    try:
+        return read_whole(path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error

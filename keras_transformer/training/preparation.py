@@ -17,7 +17,7 @@ from keras_transformer.language_code import check_language_code
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.model_dir import ModelDir, vocabulary_digest
+from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
@@ -270,7 +270,7 @@ def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
         "validation": valid_corpus and valid_corpus.fingerprint,
-        "vocabulary": vocabulary_digest(tokenizer.to_bytes()),
+        "vocabulary": digest_of(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
         "start_from": start_from and os.fspath(start_from),
     }
