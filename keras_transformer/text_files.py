@@ -159,7 +159,7 @@ def open_binary(path: str | os.PathLike) -> BinaryIO:
 
     Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
     """
-    file = gzip.open(path) if os.fspath(path).endswith(".gz") else open(path, "rb")
+    file = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
     return cast(BinaryIO, io.BufferedReader(_WithLines(file, path), _BUFFER_BYTES))
 
 

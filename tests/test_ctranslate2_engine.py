@@ -386,7 +386,11 @@ def replace_by_endless_device(path):
         ("model.bin", flip_a_bit, "model.bin is damaged"),
         ("model.bin", replace_by_pipe, "model.bin: is a pipe, not a regular file"),
         ("model.bin", replace_by_endless_device, "model.bin: is a device, not a regular file"),
-        ("shared_vocabulary.json", lambda path: path.write_text("[]"), "vocabulary.json is damaged"),
+        (
+            "shared_vocabulary.json",
+            lambda path: path.write_text("[]"),
+            "vocabulary.json is damaged",
+        ),
         ("config.json", Path.unlink, "expected the files in manifest.json, found others"),
         ("manifest.json", Path.unlink, "manifest.json: No such file or directory"),
         ("manifest.json", lambda path: path.write_text("[" * 100_000), "nested too deeply"),

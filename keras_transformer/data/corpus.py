@@ -201,17 +201,24 @@ class Corpus:
         )
 
     def left_out(self) -> str:
-        """Describes in words how many pairs were left out, why, and where the first ones are."""
+        """Describes in words how many pairs were left out, why, and where the first ones are.
+
+        Kinds of which there are none are not mentioned.
+        """
         kinds = {
-            "empty": "pairs with an empty side",
+            "empty": "with an empty side",
             "too_long": f"with a side of more than {self.max_length} tokens",
         }
         parts = []
         for kind, name in kinds.items():
             count, places = getattr(self.counts, kind), list(self.examples[kind])
+            if not count:
+                continue
             if count > len(places) > 0:
                 places.append("...")
-            parts.append(f"{count:,} {name}" + (f" ({', '.join(places)})" if places else ""))
+            pairs = "" if parts else "pair " if count == 1 else "pairs "
+            where = f" ({', '.join(places)})" if places else ""
+            parts.append(f"{count:,} {pairs}{name}{where}")
         return ", ".join(parts)
 
 

@@ -232,7 +232,7 @@ class ModelDir:
         if self._recorded("config") not in (None, digest_of(text.encode())):
             raise UserError(
                 f"{self._config}: changed since the model was made, as its digest in "
-                f"{self._training.name} shows: restore the file, or set \"config\" to null there if "
+                f'{self._training.name} shows: restore the file, or set "config" to null there if '
                 "the change is meant"
             )
         return config
@@ -365,6 +365,14 @@ class ModelDir:
         here, wanted = self.load_config().to_dict(), config.to_dict()
         self._refuse_difference("model of another configuration", here, wanted)
 
+    def check_start(self, start_from: str | os.PathLike | None) -> None:
+        """Raises `UserError` if a run would start from the weights of its own folder."""
+        if start_from and os.path.realpath(start_from) == os.path.realpath(self.path):
+            raise UserError(
+                f"start_from={os.fspath(start_from)}: is model_dir {self.path} itself: a new run "
+                "needs a folder of its own; leave out start_from to resume this one"
+            )
+
     def check_same_run(
         self, options: dict, data: dict, vocab_type: str | None, linearization: str | None = None
     ) -> None:
@@ -380,16 +388,22 @@ class ModelDir:
         fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
-        self._refuse_difference("run with other options or data", here, wanted)
+        way_out = (
+            "; to train these weights further in this way, begin a new run with "
+            f"--start_from={self.path} --model_dir=NEW"
+        )
+        self._refuse_difference("run with other options or data", here, wanted, way_out)
 
-    def _refuse_difference(self, what, here, wanted):
+    def _refuse_difference(self, what, here, wanted, way_out=""):
         different = [
             f"{name}={here.get(name)} (now {value})"
             for name, value in wanted.items()
             if here.get(name) != value
         ]
         if different:
-            raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
+            raise UserError(
+                f"model_dir {self.path} holds a {what}: {', '.join(different)}{way_out}"
+            )
 
     def _recorded(self, field: str) -> Any:
         """A field of the record; None if there is none, as of a vocabulary that was imported."""

@@ -12,7 +12,7 @@ from keras_transformer.backend.product_speed import fastest_policy, slowdown
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import check_language
+from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.language_code import check_language_code
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.tokenizers import Tokenizer
@@ -103,10 +103,11 @@ def prepare(
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
     _check_cache(data_cache, model_dir)
+    model_dir.check_start(start_from)
     with failing_together(strategy):
-        if target_lang is None and model_dir.exists():
-            target_lang = model_dir.load_training()["target_lang"]
         check_language_code(target_lang)
+        if model_dir.exists():
+            target_lang = _target_lang(model_dir, target_lang)
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
                 raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
@@ -150,6 +151,12 @@ def prepare(
         valid_corpus = None
         if valid_pairs is not None:
             valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
+            if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
+                print(
+                    f"Warning: {valid_pairs.description}: the training pairs are also the "
+                    "validation set, so validations do not tell how good the model is on new text",
+                    flush=True,
+                )
         linearization = linearization_of(train_pairs)
         data = _data(tokenizer, corpus, valid_corpus, strategy, start_from)
         record = _record(model_dir, data, options, vocab_type, linearization)
@@ -212,6 +219,26 @@ def _check_cache(data_cache, model_dir):
     is_inside = data_cache and Path(os.path.realpath(data_cache)).is_relative_to(folder)
     if is_inside and not model_dir.exists():
         raise UserError(f"data_cache: expected a folder outside of {folder}, found {data_cache}")
+
+
+def _target_lang(model_dir, given):
+    """The target language of the run here; raises `UserError` if another one is given.
+
+    sacreBLEU splits text into tokens by the language, and scores of other tokens cannot be
+    compared. A run that had none may be given one, unless it was validated on other tokens.
+    """
+    record = model_dir.load_training()
+    recorded = record["target_lang"]
+    if given in (None, recorded):
+        return recorded
+    check_language(given)
+    before, now = (sacre_bleu(["a"], ["a"], language).signature for language in (recorded, given))
+    if recorded is None and (before == now or not record["data"].get("validation")):
+        return given
+    raise UserError(
+        f"model_dir {model_dir.path} holds a run of target_lang={recorded} (now {given}): leave "
+        "out target_lang to resume it; `evaluate` takes any"
+    )
 
 
 def parallel_parts(
