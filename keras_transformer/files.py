@@ -27,24 +27,35 @@ _KINDS = {
 }
 
 
-def open_regular(path: str | os.PathLike) -> BinaryIO:
+def open_regular(path: str | os.PathLike, largest: int | None = None) -> BinaryIO:
     """Opens a regular file for reading in binary.
 
     To open a pipe waits for another program, and a device such as /dev/zero never ends.
 
+    Args:
+        path: the file.
+        largest: maximum number of its bytes; default: no limit.
+
     Raises:
-        OSError: the file cannot be opened, or `strerror` is "is a pipe, not a regular file".
+        OSError: the file cannot be opened, is larger, or `strerror` is such as "is a pipe, not a
+            regular file".
     """
-    return open(path, "rb", opener=_open_regular)
 
+    def opener(path, flags):
+        descriptor = os.open(path, flags | os.O_NONBLOCK)  # so that a pipe is opened at once
+        status = os.fstat(descriptor)
+        number, reason = 0, ""
+        if not stat.S_ISREG(status.st_mode):
+            number, reason = errno.EINVAL, f"is {kind_of(status.st_mode)}, not a regular file"
+        elif largest is not None and status.st_size > largest:
+            number = errno.EFBIG
+            reason = f"has {status.st_size:,} bytes, more than the {largest:,} that it may have"
+        if reason:
+            os.close(descriptor)
+            raise OSError(number, reason, os.fspath(path))
+        return descriptor
 
-def _open_regular(path, flags):
-    descriptor = os.open(path, flags | os.O_NONBLOCK)  # so that a pipe is opened at once
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, f"is {kind_of(mode)}, not a regular file", os.fspath(path))
-    return descriptor
+    return open(path, "rb", opener=opener)
 
 
 def kind_of(mode: int) -> str:
@@ -54,17 +65,13 @@ def kind_of(mode: int) -> str:
 
 def read_whole(path: str | os.PathLike, largest: int = LARGEST_WHOLE) -> bytes:
     """Reads a regular file of at most `largest` bytes; raises `OSError` for any other."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > largest:
-            reason = f"has {size:,} bytes, more than the {largest:,} that such a file may have"
-            raise OSError(errno.EFBIG, reason, os.fspath(path))
+    with open_regular(path, largest) as file:
         return file.read()
 
 
-def checksum(path: str | os.PathLike) -> str:
-    """The SHA-256 checksum of a regular file, in hexadecimal."""
-    with open_regular(path) as file:
+def checksum(path: str | os.PathLike, largest: int | None = None) -> str:
+    """The SHA-256 checksum of a file that `open_regular` opens, in hexadecimal."""
+    with open_regular(path, largest) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -165,7 +165,10 @@ class ConvertedModel:
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
         export_ctranslate2(model, tokenizer, folder, self._quantization)
-        sums = {path.name: checksum(path) for path in sorted(folder.iterdir())}
+        sums = {
+            path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
+            for path in sorted(folder.iterdir())
+        }
         with whole_file(folder / _MANIFEST) as partial:  # a folder without it counts as damaged
             partial.write_text(json.dumps(sums, indent=2) + "\n")
         return folder
@@ -201,9 +204,13 @@ def _damage(folder: Path) -> str | None:
         names = {path.name for path in folder.iterdir()} - {_MANIFEST}
         if not isinstance(sums, dict) or names != sums.keys():
             return f"expected the files in {_MANIFEST}, found others"
-        changed = (name for name in sums if sums[name] != checksum(folder / name))
-        return next((f"{name} is damaged" for name in changed), None)
+        for name, recorded in sums.items():
+            if checksum(folder / name, recorded["bytes"]) != recorded["sha256"]:
+                return f"{name} is damaged"
+        return None
     except UserError as error:
         return str(error)
+    except (KeyError, TypeError):
+        return f"{_MANIFEST} is damaged"
     except OSError as error:
         return f"{Path(error.filename).name}: {error.strerror}"

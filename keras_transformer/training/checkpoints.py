@@ -14,6 +14,7 @@ from keras_transformer.analysis.cost import parameter_count
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.files import (
+    LARGEST_WHOLE,
     checksum,
     open_regular,
     read_whole,
@@ -240,8 +241,8 @@ class Checkpoints:
                     f"{_STATE} and {_PROGRESS}"
                 )
             headers = _headers(path / _STATE)  # fails at once for a huge file of something else
-            for name in (_STATE, _PROGRESS):
-                if manifest[name] != checksum(path / name):
+            for name, largest in ((_STATE, None), (_PROGRESS, LARGEST_WHOLE)):
+                if manifest[name] != checksum(path / name, largest):
                     raise UserError(
                         f"{path / name}: the checkpoint is damaged: its checksum is not the one it "
                         "was written with"
