@@ -386,6 +386,7 @@ def replace_by_endless_device(path):
         ("model.bin", flip_a_bit, "model.bin is damaged"),
         ("model.bin", replace_by_pipe, "model.bin: is a pipe, not a regular file"),
         ("model.bin", replace_by_endless_device, "model.bin: is a device, not a regular file"),
+        ("model.bin", lambda path: os.truncate(path, 1 << 40), "has 1,099,511,627,776 bytes, more"),
         (
             "shared_vocabulary.json",
             lambda path: path.write_text("[]"),

@@ -1,7 +1,6 @@
 """What is in the place of a file of a model_dir: one line that names it, soon, and no traceback."""
 
 import contextlib
-import functools
 import gzip
 import hashlib
 import io
@@ -14,17 +13,19 @@ import signal
 import threading
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from command_lines import FEW_STEPS, TINY_MODEL, ended, run
-from helpers import lively_model
+from helpers import small_model
 
 import keras_transformer as kt
-from keras_transformer.data import BuiltinPairs
+from keras_transformer.analysis.cost import parameter_count
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
-from keras_transformer.training import ModelDir
+from keras_transformer.training import Checkpoints, ModelDir, TrainableTransformer
+from keras_transformer.training.run_state import RunState
 
 SECONDS = 60  # until a test counts as hanging: each part needs a few on a busy machine
 READ_BY_ALL = (
@@ -103,26 +104,25 @@ ODD_FILES = {
 
 
 def serve(path):
-    """Loads a model as a server does; the state of its version says why it cannot."""
+    """Loads a model as a server does; returns 2 and the reason if it cannot."""
     from keras_transformer.serving import sources
 
+    said = []
+
+    def load(paths):
+        try:
+            model_dir = ModelDir(*paths)
+            return kt.Translator(model_dir.load_model(), model_dir.load_tokenizer())
+        except UserError as error:
+            said.append(str(error))
+            raise
+
     try:
-        model = sources.trained_model(
-            "demo", [str(path)], lambda paths: kt.Translator(load(paths[0]), tokenizer(paths[0]))
-        )
+        model = sources.trained_model("demo", [str(path)], load)
     except UserError as error:
         return 2, str(error)
     model.refresh()
-    [version] = model.status().model_version_status
-    return (0 if model.current else 2), version.status.error_message
-
-
-def load(path):
-    return ModelDir(path).load_model()
-
-
-def tokenizer(path):
-    return ModelDir(path).load_tokenizer()
+    return (0, "") if model.current else (2, *said)
 
 
 def all_commands(model_dir, corpus, monkeypatch, capfd):
@@ -187,6 +187,280 @@ def test_a_lock_that_is_a_pipe_is_refused(model_dir, corpus, monkeypatch, capfd)
     with soon():
         status, said = ended("train", training(corpus, model_dir), monkeypatch, capfd)
     assert status == 2 and "/.lock: " in said
+
+
+# Configurations and checkpoints that claim too much.
+
+CLAIMS = {
+    "learned positions": {"positions": "learned", "max_positions": 2**24},
+    "a kernel": {"layer_type": "convolutional", "kernel_size": 2**16},
+    "layers": {"num_encoder_layers": 1000, "num_decoder_layers": 1000},
+    "a vocabulary": {"vocab_size": 2**24},
+    "a width": {"d_ff": 2**20, "d_model": 2**16},
+}
+
+
+def change_config(model_dir, **fields):
+    """Changes fields of the configuration, of which the record no longer has a digest."""
+    path = model_dir / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    change_record(model_dir, config=None)
+
+
+def change_record(model_dir, **fields):
+    path = model_dir / "training.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_configuration_of_another_size_than_the_checkpoint_is_refused_before_a_model_is_made(
+    claim, model_dir, monkeypatch
+):
+    change_config(model_dir, **CLAIMS[claim])
+    monkeypatch.setattr(kt, "Transformer", None)  # not even begun
+    with pytest.raises(UserError, match=r"state\.npz: state of another model: expected .*, found "):
+        ModelDir(model_dir).load_model()
+
+
+def test_a_run_is_not_resumed_with_a_configuration_of_another_size(
+    model_dir, corpus, monkeypatch, capfd
+):
+    change_config(model_dir, **CLAIMS["learned positions"])
+    monkeypatch.setattr("keras_transformer.training.trainer.compiled_model", None)
+    options = {**training(corpus, model_dir), "steps": 3}
+    del options["preset"]
+    status, said = ended("train", options, monkeypatch, capfd)
+    assert status == 2 and "state of another model: expected 536," in said
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"positions": "learned", "pre_norm": True, "attention_bias": True},
+        {"layer_type": "restricted", "radius": 2, "d_k": 3, "d_v": 5},
+        {"layer_type": "recurrent", "output_bias": True},
+        {"layer_type": "convolutional", "kernel_size": 3, "tie_output": False},
+        {"layer_type": "separable", "kernel_size": 5, "tie_output": False, "output_bias": True},
+        {"share_embeddings": False, "target_vocab_size": 7, "output_bias": True},
+        {"share_embeddings": False, "target_vocab_size": 7, "tie_output": False},
+        {"num_encoder_layers": 3, "num_decoder_layers": 1},
+    ],
+    ids=str,
+)
+def test_the_number_of_parameters_is_that_of_the_model(fields):
+    model = small_model(**fields)
+    assert parameter_count(model.config) == model.count_params()
+
+
+def write_state(model_dir, content):
+    """Replaces the arrays of the checkpoint, with the right checksum."""
+    folder = model_dir / "checkpoints/step-00000002"
+    (folder / "state.npz").write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["state.npz"] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def arrays_of(model_dir):
+    with np.load(model_dir / "checkpoints/step-00000002/state.npz") as state:
+        return dict(state)
+
+
+def saved(arrays, save=np.savez):
+    file = io.BytesIO()
+    save(file, **arrays)
+    return file.getvalue()
+
+
+def test_an_array_larger_than_its_file_is_refused_before_it_is_read(model_dir):
+    arrays = arrays_of(model_dir)
+    name = "weights/source_embedding/embeddings"
+    bomb = saved({**arrays, name: np.zeros((1 << 24, 2), "float32")}, np.savez_compressed)
+    shape = repr(arrays[name].shape).encode()
+    huge = saved(arrays).replace(shape, f"({10**30},)".encode().ljust(len(shape)), 1)
+    for content in (bomb, huge, huge.replace(b"}" + b" " * 30, b"}" + b" " * 7)):
+        write_state(model_dir, content)
+        with pytest.raises(UserError, match=r"state\.npz: the checkpoint is damaged: expected"):
+            ModelDir(model_dir).load_model()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "complex64", "S4", "datetime64[s]"])
+def test_weights_are_numbers_with_a_fraction(dtype, model_dir):
+    arrays = arrays_of(model_dir)
+    name = "weights/source_embedding/embeddings"
+    write_state(model_dir, saved({**arrays, name: np.zeros(arrays[name].shape, dtype)}))
+    with pytest.raises(UserError, match=f"expected numbers of the kind float32 for {name}, found"):
+        ModelDir(model_dir).load_model()
+
+
+# Weights that are not finite.
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused_by_every_command(
+    value, model_dir, corpus, monkeypatch, capfd
+):
+    arrays = arrays_of(model_dir)
+    name = "weights/encoder/layer_0/self_attention/query/kernel"
+    arrays[name][0, 0] = value
+    write_state(model_dir, saved(arrays))
+    for command, status, said in all_commands(model_dir, corpus, monkeypatch, capfd):
+        assert (command, status) == (command, 2)
+        assert f"state.npz: {name} is not finite (NaN or infinity)" in said
+
+
+def test_a_training_that_has_diverged_says_so_and_writes_no_checkpoint(
+    model_dir, corpus, monkeypatch, capfd
+):
+    update = TrainableTransformer._update
+
+    def diverge(self, *arguments):
+        update(self, *arguments)
+        self.trainable_weights[0].assign(self.trainable_weights[0] * np.inf)
+
+    monkeypatch.setattr(TrainableTransformer, "_update", diverge)
+    status, said = ended("train", {**training(corpus, model_dir), "steps": 3}, monkeypatch, capfd)
+    assert status == 2 and "step 3: the training has diverged: weights/source_embedding" in said
+    assert ModelDir(model_dir).checkpoints.steps() == [2]
+
+
+# A model that is read while it is trained.
+
+
+@pytest.mark.parametrize("weights", ["mean", "best"])
+def test_checkpoints_that_are_replaced_while_they_are_read_are_read_anew(
+    weights, model_dir, monkeypatch
+):
+    model = ModelDir(model_dir).load_model()
+    checkpoints = getattr(ModelDir(model_dir), "best" if weights == "best" else "checkpoints")
+    checkpoints.save(model, 2)
+    replaced, read = [], Checkpoints._read
+
+    def replace_and_read(self, step, variables):
+        if len(replaced) < 3:  # the training is faster three times
+            replaced.append(step)
+            checkpoints.save(model, step + 1)
+            checkpoints.remove(step)
+        read(self, step, variables)
+
+    monkeypatch.setattr(Checkpoints, "_read", replace_and_read)
+    loaded = ModelDir(model_dir).load_model(weights=weights)
+    assert replaced == [2, 3, 4]
+    np.testing.assert_array_equal(loaded.weights[0], model.weights[0])
+
+
+def test_a_checkpoint_that_a_training_always_removes_first_is_reported(model_dir, monkeypatch):
+    model = ModelDir(model_dir).load_model()
+    checkpoints = ModelDir(model_dir).checkpoints
+
+    def replace(self, step, variables):
+        checkpoints.save(model, step + 1)
+        checkpoints.remove(step)
+        raise UserError("it has gone")
+
+    monkeypatch.setattr(Checkpoints, "_read", replace)
+    with pytest.raises(UserError, match=r"checkpoints: a training replaced these checkpoints 10 t"):
+        ModelDir(model_dir).load_model()
+
+
+# Damage.
+
+
+def test_a_changed_configuration_is_noticed(model_dir):
+    path = model_dir / "config.json"
+    fields = json.loads(path.read_text())
+    for changed in ({"activation": "gelu"}, {"scale_embeddings": False}, {"dropout": 0.5}):
+        path.write_text(json.dumps({**fields, **changed}))
+        with pytest.raises(UserError, match=f"^{path}: changed since the model was made"):
+            ModelDir(model_dir).load_config()
+    change_record(model_dir, config=None)  # as of an earlier version, which recorded no digest
+    assert ModelDir(model_dir).load_config().dropout == 0.5
+
+
+def test_a_name_that_a_configuration_has_twice_is_refused(model_dir):
+    path = model_dir / "config.json"
+    path.write_text(path.read_text().replace("{", '{"dropout": 0.5,', 1))
+    with pytest.raises(UserError, match=f'^{path}: "dropout" is there more than once$'):
+        ModelDir(model_dir).load_config()
+
+
+def damaged(content, seed):
+    """Copies of a file with bytes cut off, changed, added, and with JSON of other types."""
+    draw = random.Random(seed)
+    for _ in range(12):
+        place = draw.randrange(len(content))
+        yield content[:place]
+        yield content[:place] + bytes([draw.randrange(256)]) + content[place + 1 :]
+        yield content[:place] + content[place + draw.randrange(1, 9) :]
+    yield from (b"", b"\xff\xfe", b"null", b"[]", b'""', b"[" * 100_000, b"9" * 5000, b"{" * 999)
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return
+    for change in changes_of(value):
+        yield json.dumps(change).encode()
+
+
+def changes_of(value, depth=2):
+    """A JSON value with another type in the place of each part of it."""
+    yield from (None, [], {}, "x", -1, 0.5, True, 10**400, float("nan"), [[None]], {"x": {}})
+    if isinstance(value, dict) and depth:
+        for name in value:
+            yield {key: part for key, part in value.items() if key != name}
+            for change in changes_of(value[name], depth - 1):
+                yield {**value, name: change}
+
+
+def reads(path, name):
+    """What commands read of this file of a model_dir before they compute."""
+    model_dir = ModelDir(path)
+    variables = {"weights/source_embedding/embeddings": keras.Variable(np.zeros((340, 16)))}
+    return {
+        "config.json": [
+            model_dir.load_config,
+            lambda: model_dir.checkpoints.check_fits(model_dir.load_config(), 2),
+        ],
+        "training.json": [
+            model_dir.load_training,
+            model_dir.load_config,
+            lambda: model_dir.chosen_checkpoints(weights="best"),
+            lambda: kt.report.read_history(model_dir),
+        ],
+        "vocabulary.model": [model_dir.load_tokenizer],
+        "state.npz": [
+            lambda: model_dir.checkpoints.check_fits(model_dir.load_config(), 2),
+            lambda: model_dir.checkpoints._read(2, variables),
+        ],
+        "log.jsonl": [lambda: kt.report.read_history(model_dir)],
+    }.get(name, [lambda: RunState.load(model_dir.checkpoints, 2)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_right_checksum", [False, True])
+@pytest.mark.parametrize("name", [*READ_BY_ALL, *READ_BY_TRAIN])
+def test_no_damage_to_a_file_is_a_traceback(name, has_right_checksum, model_dir):
+    path = model_dir / name
+    manifest = path.with_name("manifest.json")
+    if has_right_checksum:
+        data = ModelDir(model_dir).load_training()["data"]
+        change_record(model_dir, config=None, data={**data, "vocabulary": None})
+    refused = 0
+    for content in damaged(path.read_bytes(), seed=name):
+        path.write_bytes(content)
+        if has_right_checksum and name.startswith("checkpoints") and path != manifest:
+            sums = json.loads(manifest.read_text())
+            sums[path.name] = hashlib.sha256(content).hexdigest()
+            manifest.write_text(json.dumps(sums))
+        for read in reads(model_dir, path.name):
+            try:
+                read()
+            except UserError as error:
+                refused += 1
+                said = str(error)
+                assert "\n" not in said and str(model_dir) in said, said
+                assert not re.search(r"Error\(|Traceback|object at|0x|set_int_max", said), said
+    assert refused
 
 
 # Corpora and flags.
