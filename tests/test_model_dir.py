@@ -293,7 +293,8 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
     with pytest.raises(UserError) as error:
         model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
     assert str(error.value) == (
-        f"model_dir {tmp_path} holds a run with other options or data: {message}"
+        f"model_dir {tmp_path} holds a run with other options or data: {message}; "
+        f"a new run may start from its weights: --start_from={tmp_path} --model_dir=NEW"
     )
 
 
@@ -303,7 +304,7 @@ def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path)
     del options["clip_norm"]
     model_dir.save_training({**TRAINING, "options": options})
     model_dir.check_same_run(TRAINING["options"], TRAINING["data"], "bpe")
-    with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\)$"):
+    with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\);"):
         model_dir.check_same_run({**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
 
 

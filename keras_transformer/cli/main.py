@@ -113,9 +113,9 @@ def _check_flag_files(arguments):
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
         path = os.path.expanduser(value if equals else following)
-        if name in ("-flagfile", "--flagfile") and os.path.exists(path):
-            if not Path(path).is_fifo():  # `<(...)` is read once
-                read_whole(path)
+        is_given = name in ("-flagfile", "--flagfile") and os.path.exists(path)
+        if is_given and not Path(path).is_fifo():  # as `<(...)` is, which ends
+            read_whole(path)
 
 
 def _with_home(argument):

@@ -389,8 +389,7 @@ class ModelDir:
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
         way_out = (
-            "; to train these weights further in this way, begin a new run with "
-            f"--start_from={self.path} --model_dir=NEW"
+            f"; a new run may start from its weights: --start_from={self.path} --model_dir=NEW"
         )
         self._refuse_difference("run with other options or data", here, wanted, way_out)
 

@@ -105,9 +105,9 @@ def prepare(
     _check_cache(data_cache, model_dir)
     model_dir.check_start(start_from)
     with failing_together(strategy):
-        check_language_code(target_lang)
         if model_dir.exists():
             target_lang = _target_lang(model_dir, target_lang)
+        check_language_code(target_lang)
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
                 raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
