@@ -5,13 +5,13 @@ import errno
 import fcntl
 import glob
 import hashlib
+import io
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from keras_transformer.errors import UserError
 
@@ -27,7 +27,7 @@ _KINDS = {
 }
 
 
-def open_regular(path: str | os.PathLike, largest: int | None = None) -> BinaryIO:
+def open_regular(path: str | os.PathLike, largest: int | None = None) -> io.BufferedReader:
     """Opens a regular file for reading in binary.
 
     To open a pipe waits for another program, and a device such as /dev/zero never ends.

@@ -205,7 +205,7 @@ def parameter_count(config: TransformerConfig) -> int:
         '63,045,632'
     """
     d, size = config.d_model, config.output_vocab_size
-    d_k, d_v = config.d_k, config.d_v
+    d_k, d_v, kernel_size = config.d_k, config.d_v, config.kernel_size or 0
     assert d_k and d_v  # `TransformerConfig` fills them in
 
     def dense(inputs, outputs, bias=True):
@@ -220,9 +220,9 @@ def parameter_count(config: TransformerConfig) -> int:
             in_decoder = 3 * d * (d + d + 2)
             in_encoder = 2 * in_decoder
         case "convolutional":
-            in_encoder = in_decoder = dense(config.kernel_size * d, d)
+            in_encoder = in_decoder = dense(kernel_size * d, d)
         case "separable":
-            in_encoder = in_decoder = config.kernel_size * d + dense(d, d)
+            in_encoder = in_decoder = kernel_size * d + dense(d, d)
     feed_forward = dense(d, config.d_ff) + dense(config.d_ff, d)
     encoder_layer = in_encoder + feed_forward + 2 * norm
     decoder_layer = in_decoder + attention + feed_forward + 3 * norm

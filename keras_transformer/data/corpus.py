@@ -209,7 +209,7 @@ class Corpus:
             "empty": "with an empty side",
             "too_long": f"with a side of more than {self.max_length} tokens",
         }
-        parts = []
+        parts: list[str] = []
         for kind, name in kinds.items():
             count, places = getattr(self.counts, kind), list(self.examples[kind])
             if not count:
