@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from command_lines import FEW_STEPS, TINY_MODEL, ended, run
 from helpers import small_model
+from marian_folder import sentencepiece_model, vocabulary_of
 
 import keras_transformer as kt
 from keras_transformer.analysis.cost import parameter_count
@@ -461,6 +462,26 @@ def test_no_damage_to_a_file_is_a_traceback(name, has_right_checksum, model_dir)
                 assert "\n" not in said and str(model_dir) in said, said
                 assert not re.search(r"Error\(|Traceback|object at|0x|set_int_max", said), said
     assert refused
+
+
+def vocabularies():
+    pairs = [("Dogs bark", "(S (NP XX NP) (VP XX VP) S)"), ("Dogs", "(S XX S)")]
+    yield kt.parsing.ParsingTokenizer.learn(pairs, vocab_size=100)
+    model = sentencepiece_model(["A man rides a horse.", "Ein Mann reitet."], 60)
+    yield kt.MarianTokenizer(model, model, vocabulary_of(model, model))
+
+
+@pytest.mark.slow
+def test_no_damage_to_a_vocabulary_of_another_kind_is_a_traceback(tmp_path):
+    for tokenizer in vocabularies():
+        path = tmp_path / tokenizer.file_name
+        for content in damaged(tokenizer.to_bytes(), seed=path.name):
+            path.write_bytes(content)
+            try:
+                tokenizer.load(path)
+            except UserError as error:
+                assert str(error).startswith(f"{path}: expected ") or "more than once" in str(error)
+                assert "\n" not in str(error)
 
 
 # Corpora and flags.
