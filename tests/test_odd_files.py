@@ -141,7 +141,13 @@ def all_commands(model_dir, corpus, monkeypatch, capfd):
         yield "serve", *serve(model_dir)
 
 
-@pytest.mark.parametrize("kind", ODD_FILES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "a pipe" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ODD_FILES
+    ],
+)
 @pytest.mark.parametrize("name", READ_BY_ALL)
 def test_no_command_waits_for_or_reads_without_end_what_is_no_file_of_a_model_dir(
     name, kind, model_dir, corpus, monkeypatch, capfd
@@ -311,6 +317,7 @@ def test_weights_that_are_not_finite_are_refused_by_every_command(
         assert f"state.npz: {name} is not finite (NaN or infinity)" in said
 
 
+@pytest.mark.slow
 def test_a_training_that_has_diverged_says_so_and_writes_no_checkpoint(
     model_dir, corpus, monkeypatch, capfd
 ):

@@ -34,13 +34,11 @@ def find_saved_model(path: str | os.PathLike) -> str:
         name = os.path.join(folder, _FILE)
         with tf.io.gfile.GFile(name, "rb") if "://" in name else open_regular(name) as file:
             [graph] = SavedModel.FromString(file.read()).meta_graphs
-    except (tf.errors.OpError, DecodeError, ValueError) as error:
+    except (tf.errors.OpError, DecodeError, ValueError, OSError) as error:
+        reason = getattr(error, "message", None) or getattr(error, "strerror", None) or error
         raise UserError(
-            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: "
-            f"{getattr(error, 'message', error)}"
+            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: {reason}"
         ) from error
-    except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
     signature = graph.signature_def["serving_default"]
     if {*signature.inputs} != {"text"} or "translation" not in signature.outputs:
         raise UserError(

@@ -15,7 +15,13 @@ import keras_transformer as kt
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
-from keras_transformer.files import checksum, recover_folder, remove_folder, whole_file
+from keras_transformer.files import (
+    checksum,
+    open_regular,
+    recover_folder,
+    remove_folder,
+    whole_file,
+)
 from keras_transformer.text_files import read_json
 from keras_transformer.training.checkpoints import read_while_trained
 
@@ -69,8 +75,8 @@ class ConvertedModel:
         self.path = self._path()
 
     def exists(self) -> bool:
-        """Whether the converted model exists."""
-        return self.path.is_dir()
+        """Whether the converted model exists, with files of the right size; reads no weights."""
+        return _damage(self.path, has_sums=False) is None
 
     def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
         """Loads the model and its vocabulary; converts the model first if needed.
@@ -137,7 +143,7 @@ class ConvertedModel:
             damage = _damage(self.path)
             if damage is None:
                 return self.path
-            if self.exists():
+            if self.path.exists():
                 print(f"{self.path}: converting the model again: {damage}", file=sys.stderr)
             tokenizer, model = self._load()
             if self._path() == self.path:
@@ -197,15 +203,22 @@ class ConvertedModel:
         return model_dir.path / "ctranslate2" / name
 
 
-def _damage(folder: Path) -> str | None:
-    """Describes the damage to a converted model, or its absence; None if it is whole."""
+def _damage(folder: Path, has_sums: bool = True) -> str | None:
+    """Describes the damage to a converted model, or its absence; None if it is whole.
+
+    Args:
+        folder: the converted model.
+        has_sums: whether to check the checksums too, not only the sizes.
+    """
     try:
         sums = read_json(folder / _MANIFEST)
         names = {path.name for path in folder.iterdir()} - {_MANIFEST}
         if not isinstance(sums, dict) or names != sums.keys():
             return f"expected the files in {_MANIFEST}, found others"
         for name, recorded in sums.items():
-            if checksum(folder / name, recorded["bytes"]) != recorded["sha256"]:
+            with open_regular(folder / name, recorded["bytes"]) as file:
+                has_size = os.fstat(file.fileno()).st_size == recorded["bytes"]
+            if not has_size or (has_sums and checksum(folder / name) != recorded["sha256"]):
                 return f"{name} is damaged"
         return None
     except UserError as error:
