@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from keras_transformer.errors import UserError
 
@@ -56,6 +57,15 @@ def open_regular(path: str | os.PathLike, largest: int | None = None) -> io.Buff
         return descriptor
 
     return open(path, "rb", opener=opener)
+
+
+def open_lock(path: str | os.PathLike) -> IO[str]:
+    """Opens a file to lock, and makes it if it is missing; a pipe that nobody reads is an error."""
+
+    def opener(path, flags):
+        return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+    return open(path, "a", opener=opener)
 
 
 def kind_of(mode: int) -> str:

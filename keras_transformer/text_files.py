@@ -116,7 +116,7 @@ def parse_json(text: str, where: str | os.PathLike) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_without_repetition)
     except json.JSONDecodeError as error:
-        message = error.msg.removesuffix(" at")  # which the place follows in the text of `error`
+        message = error.msg.removesuffix(" at")  # the column, which only `str(error)` gives
         raise UserError(f"{where}:{error.lineno}: not JSON: {message}") from None
     except RecursionError:
         raise UserError(f"{where}: not JSON that can be read: nested too deeply") from None

@@ -18,7 +18,8 @@ import numpy as np
 
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.files import partial_folder
+from keras_transformer.files import open_regular, partial_folder
+from keras_transformer.text_files import read_json
 from keras_transformer.tokenizers import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
@@ -361,9 +362,9 @@ def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
 def _damage(folder: Path) -> str | None:
     """Describes the damage to a corpus in the cache, if any."""
     try:
-        meta = json.loads((folder / _META).read_text())
+        meta = read_json(folder / _META)
         for name in _FILES:
-            with open(folder / name, "rb") as file:
+            with open_regular(folder / name) as file:
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
             if digest.hexdigest() != meta["files"][name]["checksum"]:
                 return f"{name} is damaged"

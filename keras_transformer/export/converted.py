@@ -17,6 +17,7 @@ from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
 from keras_transformer.files import (
     checksum,
+    open_lock,
     open_regular,
     recover_folder,
     remove_folder,
@@ -124,13 +125,9 @@ class ConvertedModel:
 
     def _open_lock(self):
         """Opens the file to lock; None if the model_dir is read-only."""
-
-        def open_now(path, flags):
-            return os.open(path, flags | os.O_NONBLOCK, 0o666)  # an error for a pipe
-
         try:
             self.path.parent.mkdir(exist_ok=True)
-            return open(self.path.parent / ".lock", "a", opener=open_now)
+            return open_lock(self.path.parent / ".lock")
         except OSError:
             return None
 

@@ -17,6 +17,7 @@ from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import (
     expect_local,
     is_partial,
+    open_lock,
     partial_folder,
     read_whole,
     recover_folder,
@@ -40,10 +41,6 @@ _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 def digest_of(content: bytes) -> str:
     """A hexadecimal digest that identifies a vocabulary file or a configuration."""
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _without_waiting(path, flags):
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)  # an error for a pipe that nobody reads
 
 
 @functools.cache
@@ -122,7 +119,7 @@ class ModelDir:
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self._lock, "a", opener=_without_waiting) as lock:
+        with open_lock(self._lock) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
