@@ -506,8 +506,8 @@ check(found.scores[0, 0], best_score)
 # %% [markdown]
 # ## Saving
 #
-# `model.save` works as for any Keras model, and the vocabulary is one file beside it. Loading needs
-# `import keras_transformer`, so that Keras knows the classes.
+# `model.save` works as for any Keras model, and the vocabulary is one file beside it. A program
+# that only loads a model imports `keras_transformer.saving` first, so that Keras knows its classes.
 
 # %%
 folder = Path(tempfile.mkdtemp())

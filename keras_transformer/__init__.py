@@ -2,12 +2,8 @@
 
 import lazy_loader
 
-from keras_transformer.registration import register_with_keras
-
 __version__ = "0.2.0"
 
 # __init__.pyi lists the public names. Each is imported at its first use, so importing the package
 # takes no time and loads no backend.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-register_with_keras()

@@ -24,6 +24,7 @@ from .schedules import InverseSquareRootSchedule
 from .tokenizers.marian import MarianTokenizer
 from .tokenizers.subword import SubwordTokenizer
 from .training.model_dir import ModelDir
+from .translation import CutWarning
 from .translator import Translator
 
 __version__: str
@@ -31,6 +32,7 @@ __version__: str
 __all__ = [
     "PRESETS",
     "CTranslate2Translator",
+    "CutWarning",
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",

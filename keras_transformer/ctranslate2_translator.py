@@ -7,15 +7,18 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-import keras_transformer as kt
+from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.export.converted import ConvertedModel
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
-from keras_transformer.sentences import as_list, utf_8
+from keras_transformer.sentences import as_list
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.translation import Translation, one_line
+from keras_transformer.translation import Translation, cut, one_line
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers import Tokenizer
 
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
@@ -40,8 +43,8 @@ class CTranslate2Translator:
         precision: "float32", "int8", or "bfloat16" where the processor has it.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
-        max_source_length: maximum source tokens, end symbol included; longer sentences are cut. At
-            least 2.
+        max_source_length: maximum source tokens, end symbol included; longer sentences are cut,
+            with a `CutWarning`. At least 2. With learned positions, at most `max_positions`.
         workers: number of batches translated at the same time, each by its share of the cores;
             default: one per core.
         **search_options: fields of `SearchOptions` that differ from `options`.
@@ -69,7 +72,7 @@ class CTranslate2Translator:
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
-        self.workers = kt.backend.number_of_cores() if workers is None else workers
+        self.workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
         self.model_dir = ModelDir(model_dir)
         config = self.model_dir.load_config()
@@ -93,7 +96,7 @@ class CTranslate2Translator:
         return other
 
     @functools.cached_property
-    def tokenizer(self) -> "kt.tokenizers.Tokenizer":
+    def tokenizer(self) -> "Tokenizer":
         """The vocabulary; it imports TensorFlow, which translation does not need."""
         return self.model_dir.load_tokenizer()
 
@@ -141,7 +144,7 @@ class CTranslate2Translator:
                 f"expected as many translations as sentences, {len(texts)}, found {len(others)}"
             )
         sources = self._split(self._subwords.split_source, texts)
-        targets = self._split(self._subwords.split_target, others)
+        targets = self._split(self._subwords.split_target, others, "translations")
         scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
         lengths = {
             row: max(len(source), len(target)) + 1
@@ -202,9 +205,8 @@ class CTranslate2Translator:
         options.expect(name, longest <= _POSITIONS, expected)
         return options
 
-    def _split(self, split, texts):
-        subwords = split([utf_8(text) for text in texts])
-        return [pieces[: self.max_source_length - 1] for pieces in subwords]
+    def _split(self, split, texts, what="sentences"):
+        return cut(split(texts), self.max_source_length - 1, what)
 
     def _search(self, sources):
         """Finds the best hypotheses of each source with a token, as {index: [(subwords, score)]}.

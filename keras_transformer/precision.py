@@ -2,13 +2,15 @@
 
 import gc
 import warnings
+from typing import TYPE_CHECKING
 
-import keras_transformer as kt
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
-def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
+def in_precision(model: "Transformer", precision: str) -> "Transformer":
     """Returns the model with weights and matrix products in another precision.
 
     Args:
@@ -41,8 +43,10 @@ def in_precision(model: "kt.Transformer", precision: str) -> "kt.Transformer":
             finally:
                 gc.unfreeze()
     elif precision == "bfloat16":
+        from keras_transformer.model import Transformer  # here, since flags list PRECISIONS
+
         weights = model.get_weights()
-        model = kt.Transformer(model.config, dtype="bfloat16")
+        model = Transformer(model.config, dtype="bfloat16")
         model.build()
         model.set_weights(weights)
     return model

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.options import TrainingOptions
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -42,6 +44,13 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     ) -> "InverseSquareRootSchedule":
         """Makes the schedule that peaks at `learning_rate`, after `warmup_steps` updates."""
         return cls(d_model, warmup_steps, learning_rate * (d_model * warmup_steps) ** 0.5)
+
+    @classmethod
+    def from_options(cls, options: TrainingOptions, d_model: int) -> "InverseSquareRootSchedule":
+        """Makes the schedule of a training with these options."""
+        if options.learning_rate is None:
+            return cls(d_model, options.warmup_steps)
+        return cls.with_peak(options.learning_rate, d_model, options.warmup_steps)
 
     def __call__(self, step):
         n = ops.cast(step, "float32") + 1.0

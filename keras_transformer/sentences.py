@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_transformer.errors import UserError
+from keras_transformer.plain_text import plain_text, with_final_sigmas
 
 
 def as_list(sentences: Iterable[str | bytes], what: str = "sentences") -> list[Any]:
@@ -41,13 +42,23 @@ def each(sentences: Iterable[str | bytes], what: str = "sentences") -> Iterator[
 def as_text(
     sentences: Iterable[str | bytes], what: str = "sentences", errors: str = "replace"
 ) -> list[str]:
-    """Lists sentences like `as_list`, with bytes decoded from UTF-8."""
+    """Lists sentences like `as_list`, as plain text (`plain_text`), with bytes decoded."""
     return [
-        sentence.decode("utf-8", errors) if isinstance(sentence, bytes) else sentence
+        plain_text(sentence.decode("utf-8", errors) if isinstance(sentence, bytes) else sentence)
         for sentence in as_list(sentences, what)
     ]
 
 
-def utf_8(sentence: str | bytes) -> bytes:
-    """Encodes a sentence in UTF-8; a lone surrogate becomes a question mark."""
-    return sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
+def utf_8(sentence: str | bytes, for_lowercase: bool = False) -> bytes:
+    """Encodes a sentence in UTF-8, as plain text (`plain_text`).
+
+    Args:
+        sentence: a string, in which a lone surrogate becomes a question mark, or bytes, of which
+            those that are not UTF-8 stay.
+        for_lowercase: whether a vocabulary will lower-case it (`with_final_sigmas`).
+    """
+    encoded = sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
+    text = plain_text(encoded.decode("utf-8", "surrogateescape"))
+    if for_lowercase:
+        text = with_final_sigmas(text)
+    return text.encode("utf-8", "surrogateescape")

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import kind_of, read_whole
+from keras_transformer.sentences import utf_8
 
 LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
 _BUFFER_BYTES = 1 << 16
@@ -21,9 +22,8 @@ _BUFFER_BYTES = 1 << 16
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, without their ends.
 
-    A line ends only at `\n`, and every `\r` is dropped, as in `tf.data.TextLineDataset`.
-    `str.splitlines` and universal newlines also split at other characters, so parallel files would
-    fall out of step.
+    A line ends only at `\n`, or `\r\n`, and is read as plain text (`plain_text`). `str.splitlines`
+    and universal newlines also split at other characters, so parallel files would fall out of step.
 
     Args:
         path: path of the file, which is decompressed if it ends in `.gz`.
@@ -193,8 +193,8 @@ class _WithLines(io.RawIOBase):
 
 
 def without_end(line: bytes) -> bytes:
-    """Strips a binary line of its end and, like TensorFlow, of every `\\r`."""
-    return line.replace(b"\r", b"").removesuffix(b"\n")
+    r"""Strips a binary line of its end, `\n` or `\r\n`, and makes it plain text (`plain_text`)."""
+    return utf_8(line.removesuffix(b"\n").rstrip(b"\r"))
 
 
 def is_utf8(lines: list[bytes]) -> bool:

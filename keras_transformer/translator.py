@@ -22,7 +22,11 @@ from keras_transformer.errors import UserError, expect_at_least, expect_tensorfl
 from keras_transformer.model import Transformer
 from keras_transformer.sentences import as_list, utf_8
 from keras_transformer.tokenizers import Tokenizer
-from keras_transformer.translation import Translation, one_line
+from keras_transformer.translation import Translation, cut, one_line
+
+# Maximum size of the attention maps of sentences that are aligned together, for one head. All
+# layers' maps are in memory at once.
+_WEIGHTS_AT_ONCE = 1 << 18
 
 
 class Alignment(NamedTuple):
@@ -53,8 +57,8 @@ class Translator:
         options: options of the search.
         tokens_per_batch: number of source tokens that are encoded together. The batch slots have
             room for as many positions, counting the maximum length of each translation.
-        max_source_length: maximum source tokens, end symbol included; longer sentences are cut. At
-            least 2.
+        max_source_length: maximum source tokens, end symbol included; longer sentences are cut,
+            with a `CutWarning`. At least 2. With learned positions, at most `max_positions`.
         jit_compile: whether to compile the search with XLA, once for each of a few batch shapes.
             Each takes seconds; it pays off from a few thousand sentences on.
         workers: number of batches translated at the same time, each in a thread.
@@ -261,27 +265,33 @@ class Translator:
             [(..., 0), (..., 1), ...]
         """
         source, target = self._token_pairs(sentences, translations)
-        alignments = []
-        for source_ids, target_ids in zip(source, target, strict=True):
-            both = len(source_ids) and len(target_ids)
-            links = self._links(source_ids, target_ids) if both else []
-            source_pieces, target_pieces = (
-                [self.tokenizer.pieces[id_] for id_ in ids] for ids in (source_ids, target_ids)
-            )
-            alignments.append(Alignment(source_pieces, target_pieces, links))
-        return alignments
+        source_lengths, target_lengths = _lengths(source), _lengths(target)
+        longest = np.maximum(source_lengths, target_lengths) + 1
+        order = np.argsort(-longest, kind="stable")
+        order = order[(source_lengths[order] > 0) & (target_lengths[order] > 0)]
+        links: list[list[tuple[int, int]]] = [[] for _ in source]
+        while len(order):
+            size = max(1, _WEIGHTS_AT_ONCE // int(longest[order[0]]) ** 2)
+            rows, order = order[:size], order[size:]
+            weights = self._attention([source[row] for row in rows], [target[row] for row in rows])
+            for row, row_weights in zip(rows, weights, strict=True):
+                # Each position predicts the next subword; the end symbol is aligned with nothing.
+                best = row_weights[: target_lengths[row], : source_lengths[row]].argmax(axis=1)
+                links[row] = [(index, number) for number, index in enumerate(best.tolist())]
+        pieces = self.tokenizer.pieces
+        return [
+            Alignment([pieces[id_] for id_ in of_source], [pieces[id_] for id_ in of_target], both)
+            for of_source, of_target, both in zip(source, target, links, strict=True)
+        ]
 
-    def _links(self, source_ids, target_ids):
+    def _attention(self, source, target):
+        """The mean attention of heads to the source, as (sentences, target, source)."""
         model = self.models[0]
-        config = model.config
-        source = tf.constant([[*source_ids, config.end_id]])
-        target = tf.constant([[config.start_id, *target_ids]])
-        weights = attention_maps(model, source, target).memory
-        weights = weights[max(0, len(weights) - 2)][0]
-        # Each position predicts the next subword; the end symbol is aligned with nothing.
-        weights = tf.reduce_mean(tf.cast(weights, tf.float32), axis=0)[:-1, :-1]
-        best = tf.argmax(weights, axis=1).numpy().tolist()
-        return [(source_index, target_index) for target_index, source_index in enumerate(best)]
+        source_ids = self._padded([[*ids, model.config.end_id] for ids in source])
+        target_ids = self._padded([[model.config.start_id, *ids] for ids in target])
+        weights = attention_maps(model, source_ids, target_ids).memory
+        weights = weights[max(0, len(weights) - 2)]  # (sentences, heads, target, source)
+        return tf.reduce_mean(tf.cast(weights, tf.float32), axis=1).numpy()
 
     def export(self, output: str | os.PathLike) -> Path:
         """Writes the next version for TensorFlow Serving, starting with `output/1`.
@@ -309,14 +319,14 @@ class Translator:
             )
         return (
             self._tokenize(sentences, self.tokenizer.tokenize),
-            self._tokenize(translations, self.tokenizer.tokenize_target),
+            self._tokenize(translations, self.tokenizer.tokenize_target, "translations"),
         )
 
-    def _tokenize(self, sentences, tokenize):
+    def _tokenize(self, sentences, tokenize, what="sentences"):
         tokens = tokenize(tf.constant([utf_8(sentence) for sentence in sentences], tf.string))
         ids, splits = tokens.flat_values.numpy(), tokens.row_splits.numpy()
         sentences = (ids[start:end] for start, end in itertools.pairwise(splits))
-        return [sentence[: self.max_source_length - 1] for sentence in sentences]
+        return cut(list(sentences), self.max_source_length - 1, what)
 
     def _ids(self, tokens, rows):
         """Pads the ids of some sentences, each with its end symbol."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import keras
@@ -64,3 +65,15 @@ def run_python(script: str, *arguments, stdin: str = "", env: dict | None = None
     )
     assert process.returncode == 0, process.stderr
     return process.stdout
+
+
+def as_read(line: str) -> str:
+    """A line of a file as it should be read: characters that nobody sees, by their categories."""
+    characters = []
+    for character in line.removesuffix("\r"):
+        category = unicodedata.category(character)
+        if category in ("Cc", "Zl", "Zp") or character == "\u200b":  # zero-width space
+            characters.append(" ")
+        elif character not in "\u2060\ufeff":  # word joiner, byte order mark
+            characters.append(character)
+    return "".join(characters)

@@ -83,7 +83,7 @@ class Doing:
 def running(server: Server, options: ServingOptions, **app_options):
     """Runs the server on a free port of this machine; gives its `HttpServer` and port."""
     sock = listen("127.0.0.1", 0)
-    http = HttpServer(create_app(server, **app_options), options)
+    http = HttpServer(create_app(server, **app_options), options, server.note_refused)
     thread = threading.Thread(target=http.run, kwargs={"sockets": [sock]})
     thread.start()
     try:

@@ -79,9 +79,14 @@ def test_each_label_says_what_the_figure_is():
         "bleu": "sacreBLEU",
         "bleu_lowercased": "sacreBLEU, lowercased",
         "chrf": "chrF",
-        "bleu_tokenized_lowercased": "tokenised BLEU, lowercased, as in the Multi30k literature",
-        "bleu_paper": "tokenised BLEU, compounds split, as in the paper",
+        "bleu_tokenized_lowercased": "BLEU on Moses tokens, lowercased",
+        "bleu_paper": "BLEU on Moses tokens, compounds split",
     }
+
+
+def test_scores_on_tokens_can_be_left_out():
+    scores = translation_scores(["Ein Hund."], ["Ein Hund."], "de", on_tokens=False)
+    assert list(scores) == ["bleu", "bleu_lowercased", "chrf"]
 
 
 def test_tokens_are_scored_without_a_warning(caplog):

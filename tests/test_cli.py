@@ -143,6 +143,8 @@ def test_every_field_is_a_flag_listed_once(command, records):
             "keras-transformer train: --noreport=3 does not take an argument",
         ),
         (["cost", "base"], "keras-transformer cost: expected flags only, found 'base'"),
+        # Not in colour, as a terminal would show it.
+        (["train", "--steps=\x1b[31mred"], "keras-transformer train: flag --steps= [31mred: "),
     ],
 )
 def test_a_mistyped_command_is_one_line_and_status_2(arguments, line):
@@ -326,15 +328,3 @@ def test_every_public_name_is_there():
     for name in kt.__all__:
         assert getattr(kt, name) is not None
     assert set(kt.__all__) <= set(dir(kt))
-
-
-@pytest.mark.slow
-def test_saved_models_load_where_keras_was_imported_first(tmp_path):
-    model = kt.Transformer(kt.TransformerConfig(vocab_size=9, d_model=8, num_heads=2, d_ff=8))
-    model.build()
-    model.save(tmp_path / "model.keras")
-    script = (
-        "import sys, keras, keras_transformer\n"
-        "print(type(keras.models.load_model(sys.argv[1])).__name__)"
-    )
-    assert run_python(script, tmp_path / "model.keras").splitlines()[-1] == "Transformer"

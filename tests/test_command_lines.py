@@ -109,13 +109,14 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         reference=corpus / "test.de",
         output=tmp_path / "out.de",
         json=tmp_path / "scores.json",
+        bleu_on_tokens=True,
     )
     assert process.returncode == 0
     assert process.stderr == b""
     assert len((tmp_path / "out.de").read_bytes().split(b"\n")) == 6
     figures = json.loads((tmp_path / "scores.json").read_text())
     printed = process.stdout.decode()
-    # On tokens too: the target language is known from training.
+    # The target language is known from training.
     for name in ("bleu", "bleu_lowercased", "bleu_tokenized_lowercased", "bleu_paper", "chrf"):
         assert f"{figures[name]['value']:6.2f}  {figures[name]['label']}" in printed
         assert figures[name]["signature"] in printed
@@ -143,7 +144,7 @@ STRANGE_INPUT = b"\n".join(
 def test_translate_writes_as_many_lines_as_it_reads(lively):
     process = run_process("translate", model_dir=lively, average=2, stdin=STRANGE_INPUT)
     assert process.returncode == 0
-    assert process.stderr == b""
+    assert process.stderr == b"Read only the first 1,023 tokens of 1 line of the input (5)\n"
     assert process.stdout.endswith(b"\n")
     lines = process.stdout.decode().split("\n")[:-1]
     assert len(lines) == 9
@@ -181,7 +182,8 @@ def test_evaluate_judges_a_source_with_empty_lines(trained, tmp_path, capsys):
         (tmp_path / name).write_text("\nYes.\n \n")
     files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
     run("evaluate", model_dir=trained[0], beam_size=1, output=tmp_path / "output.gz", **files)
-    assert "perplexity" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "perplexity" in printed and "Moses" not in printed
     lines = gzip.decompress((tmp_path / "output.gz").read_bytes()).decode().split("\n")
     assert (len(lines), lines[0], lines[2]) == (4, "", "")
 
@@ -666,6 +668,11 @@ def test_evaluate_refuses_a_blank_reference(judge, tmp_path, without_translating
 def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, without_translating):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     assert refused("evaluate", **judge, target_lang="ja").startswith("cannot score 'ja': ")
+
+
+def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_translating):
+    message = refused("evaluate", **judge, target_lang="zz", bleu_on_tokens=True)
+    assert message == "--bleu_on_tokens: expected a --target_lang that Moses knows, found zz"
 
 
 @pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])

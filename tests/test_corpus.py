@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import ROOT
+from helpers import ROOT, as_read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -182,7 +182,7 @@ def test_thousands_of_hostile_lines_are_handled_or_reported(tokenizer, tmp_path)
     lines[0][7::500] = lines[1][9::500] = ["abc" * 33_333] * 6
     files = write(tmp_path, en=lines[0], de=lines[1])
     corpus = Corpus.build(TextPairs(*files), tokenizer, max_length=2000)
-    of_line = {line: ids(tokenizer, line.replace("\r", ""))[0] for line in {*lines[0], *lines[1]}}
+    of_line = {line: ids(tokenizer, as_read(line))[0] for line in {*lines[0], *lines[1]}}
     sides = [[of_line[line] for line in side] for side in lines]
     expected = [pair for pair in zip(*sides, strict=True) if all(0 < len(s) < 2000 for s in pair)]
     assert kept(corpus) == expected
@@ -222,7 +222,7 @@ def test_the_pairs_kept_are_those_at_equal_numbers_of_lines(
         assert wrong and str(error).startswith(wrong[0]), (str(error), wrong)
         return
     assert not wrong
-    texts = [[line.decode().replace("\r", "") for line in side] for side in sides]
+    texts = [[as_read(line.decode()) for line in side] for side in sides]
     tokens = [ids(tokenizer, *side) if side else [] for side in texts]
     expected = [pair for pair in zip(*tokens, strict=True) if all(0 < len(s) < 9 for s in pair)]
     assert kept(corpus) == expected

@@ -8,6 +8,7 @@ from helpers import ROOT
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks/results/README.md",
 ]
 CODE = re.compile(r"^```.*?^```|^(?:    .*\n)+|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
@@ -15,8 +16,11 @@ CODE = re.compile(r"^```.*?^```|^(?:    .*\n)+|`[^`\n]*`", re.DOTALL | re.MULTIL
 def anchors(text):
     """The anchors that GitHub makes for a document's headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)}
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def broken_links(document, text):

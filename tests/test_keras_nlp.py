@@ -81,7 +81,7 @@ def test_a_model_of_text_is_saved_with_its_vocabulary(tokenizer, tmp_path):
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "expected.npy", expected)
     script = """
-import sys, numpy as np, keras, keras_nlp, keras_transformer
+import sys, numpy as np, keras, keras_nlp, keras_transformer.saving
 import tensorflow as tf
 folder, *sentences = sys.argv[1:]
 model = keras.saving.load_model(folder + "/model.keras")

@@ -223,7 +223,7 @@ def test_rows_are_ragged_int32(tokenizer):
 def test_a_language_at_the_start_is_one_symbol(tokenizer, folder, language):
     vocabulary = json.loads((folder / "vocab.json").read_text())
     expected = [vocabulary[language], *ids_by_hand(folder, "source", "A horse.")]
-    for text in (f"{language} A horse.", f"{language}A horse."):
+    for text in (f"{language} A horse.", f"{language}A horse.", f"\ufeff{language}\rA horse."):
         assert tokenizer.tokenize([text])[0].numpy().tolist() == expected
 
 

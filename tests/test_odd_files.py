@@ -21,10 +21,10 @@ from helpers import small_model
 from marian_folder import sentencepiece_model, vocabulary_of
 
 import keras_transformer as kt
-from keras_transformer.analysis.cost import parameter_count
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
+from keras_transformer.parameter_count import parameter_count
 from keras_transformer.training import Checkpoints, ModelDir, TrainableTransformer
 from keras_transformer.training.run_state import RunState
 

@@ -22,7 +22,7 @@ def lines_of(name):
 
 
 def names(requirements):
-    return {re.split(r"[=<[]", requirement)[0] for requirement in requirements}
+    return {re.split(r"[=<>[]", requirement)[0] for requirement in requirements}
 
 
 def imported():

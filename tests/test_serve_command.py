@@ -43,6 +43,11 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert "--sample" in refused("serve", model_dir=en_de, sample=True)
     assert "max_queue" in refused("serve", model_dir=en_de, max_queue=0)
     assert "found nan" in refused("serve", model_dir=en_de, poll_seconds="nan")
+    assert "max_connections_per_address" in refused(
+        "serve", model_dir=en_de, max_connections_per_address=0
+    )
+    message = refused("serve", model_dir=en_de, port=0, allowed_hosts="https://a.org")
+    assert message.startswith("--allowed_hosts: expected names such as translate.example")
     assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
     for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
         message = refused("serve", model_dir=export, **flag)

@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import dataclasses
+import gzip
 import json
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,7 +20,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
 from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
-from keras_transformer.serving.middleware import read_keys
+from keras_transformer.serving.body import Body
+from keras_transformer.serving.middleware import host_names, read_keys
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.tensor_json import parse_predict
@@ -222,12 +225,48 @@ def test_limits_are_answered_by_their_status():
     server.batcher.close()
 
 
-def test_a_compressed_body_is_refused_as_such():
-    client, server = serving(Doing())
+def test_a_body_may_be_compressed_by_gzip_like_for_tensorflow_serving():
+    client, server = serving(Doing(), max_body_bytes=1000)
+    whole = gzip.compress(b'{"instances": ["ab"]}')
+
+    def post(content, *codings):
+        headers = [("Content-Encoding", coding) for coding in codings]
+        return client.post(f"{EN_DE}:predict", content=content, headers=headers)
+
+    for codings in (["gzip"], ["GZIP"], ["x-gzip"], ["identity", "gzip"], ["identity, gzip"]):
+        assert post(whole, *codings).json()["predictions"][0]["translation"] == "ba"
+    assert post((bytes([byte]) for byte in whole), "gzip").status_code == 200
+    for broken, message in {
+        whole[:-1]: "the body is cut off",
+        whole + b"x": "the body goes on after its end",
+        b"": "the body is cut off",
+        b"{}": "the body is not gzip",
+    }.items():
+        status, error = error_of(post(broken, "gzip"))
+        assert status == 400 and error.startswith(message)
+    for codings in (["br"], ["deflate"], ["gzip", "gzip"], ["identity", "br"], ["gzip, br"]):
+        response = post(whole, *codings)
+        assert error_of(response)[0] == 415 and response.headers["Accept-Encoding"] == "gzip"
+    server.batcher.close()
+
+
+def test_a_compressed_body_is_expanded_up_to_its_limit_and_no_further():
+    limit = 100_000
+    body, size = Body(["gzip"], limit), 0
+    bomb = gzip.compress(bytes(10**8))
+    assert len(bomb) < limit
+    tracemalloc.start()
+    for start in range(0, len(bomb), 1000):
+        if not body.takes(bomb[start : start + 1000]):
+            size = start + 1000
+            break
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0 < size < 2000 and most < 5 * limit
+    client, server = serving(Doing(), max_body_bytes=limit)
     headers = {"Content-Encoding": "gzip"}
-    response = client.post(f"{EN_DE}:predict", content=b"\x1f\x8b", headers=headers)
-    message = "expected a body without Content-Encoding, found gzip"
-    assert error_of(response) == (415, message)
+    response = client.post(f"{EN_DE}:predict", content=bomb, headers=headers)
+    assert error_of(response)[0] == 413
     server.batcher.close()
 
 
@@ -266,16 +305,20 @@ def test_a_full_queue_and_too_little_time_are_answered_by_their_status():
     servable = Doing()
     client, server = serving(servable, max_queue=1, request_timeout=0.2)
     servable.hold()
-    timed_out = 504, "expected to be done within 0.2 seconds"
+    timed_out = (
+        504,
+        "timed out after 0.2 seconds: send fewer sentences in a request, or try again later",
+    )
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, client, instances=["a"])
         servable.wait_until_begun()
         waiting = server.batcher.submit(Predict(servable, "serving_default"), [("b",)], 1)
         response = ask(client, instances=["c"])
-        assert error_of(response) == (429, "expected fewer requests: 1 wait already")
+        assert error_of(response) == (429, "the queue of 1 is full: try again later")
         assert response.headers["Retry-After"] == "1"
         waiting.cancel()
-        assert error_of(ask(client, instances=["d"])) == timed_out
+        response = ask(client, instances=["d"])
+        assert error_of(response) == timed_out and response.headers["Retry-After"] == "10"
         assert len(server.batcher) == 0  # requests that timed out have left the queue
         assert error_of(first.result(SOON)) == timed_out
     servable.go_on()
@@ -449,6 +492,65 @@ def test_pages_of_other_hosts_may_ask_only_if_they_are_named():
     assert opened.options(EN_DE, headers=origin).headers[name] == "https://a.org"
     assert name not in opened.options(EN_DE, headers={**origin, "Origin": "https://b.org"}).headers
     assert opened.get(EN_DE, headers=origin).status_code == 401  # with a key all the same
+    server.batcher.close()
+
+
+def test_a_server_for_one_machine_has_only_the_names_of_this_machine():
+    server = Server([only_version("en-de", Doing())])
+    hosts = host_names([], "127.0.0.1", "127.0.0.1")
+    client = TestClient(create_app(server, hosts=hosts))
+
+    def status(host, path=EN_DE):
+        return client.get(path, headers={"Host": host}).status_code
+
+    for host in ("localhost", "LOCALHOST:8501", "127.0.0.1", "127.0.0.1:8501", "[::1]:8501"):
+        assert status(host) == 200
+    for host in (
+        "evil.example",
+        "evil.example:8501",
+        "localhost.evil.example",
+        "",
+        "<script>",
+        ":",
+    ):
+        for path in (EN_DE, "/", "/metrics", "/api/models"):
+            assert status(host, path) == 421
+        assert status(host, "/healthz") == status(host, "/readyz") == 200
+    message = "Host 'evil.example' is not a name of this server: --allowed_hosts adds names"
+    assert error_of(client.get("/", headers={"Host": "evil.example"})) == (421, message)
+    server.batcher.close()
+
+
+def test_the_names_of_a_server_may_be_chosen():
+    assert host_names([], "0.0.0.0", "0.0.0.0") == host_names(["*"], "localhost", "::1") == set()
+    assert "a.example" in host_names(["A.example"], "localhost", "127.0.0.1")
+    assert "localhost" in host_names(["a.example"], "0.0.0.0", "0.0.0.0")
+    assert "[::1]" in host_names(["[::1]"], "::1", "::1")
+    for name in ("https://a.example", "a.example:80", "a b", "", "a/b", "::1"):
+        with pytest.raises(UserError, match="--allowed_hosts: expected names such as"):
+            host_names([name], "localhost", "127.0.0.1")
+
+
+def test_a_page_of_another_site_makes_the_server_compute_nothing():
+    server = Server([only_version("en-de", Doing())])
+    body = json.dumps({"instances": ["ab"]})
+
+    def status(origin, kind, origins=()):
+        client = TestClient(create_app(server, cors_origins=origins))
+        headers = {"Content-Type": kind, "Origin": origin, "Host": "a.org:80"}
+        headers = {name: value for name, value in headers.items() if value is not None}
+        return client.post(f"{EN_DE}:predict", content=body, headers=headers).status_code
+
+    simple = ("text/plain", "text/plain;application/json", "application/x-www-form-urlencoded", "")
+    for kind in simple:
+        for other in ("https://b.org", "null", "http://a.org:8080", "http://a.org:80.b.org"):
+            assert status(other, kind) == 415
+        assert status(None, kind) == 200  # not a browser, such as curl
+        assert status("http://a.org:80", kind) == 200  # the server's own page
+        assert status("https://b.org", kind, ["https://b.org"]) == 200
+        assert status("https://b.org", kind, ["*"]) == 200
+    # A browser asks first, see above, and is told no.
+    assert status("https://b.org", "application/json; charset=utf-8") == 200
     server.batcher.close()
 
 

@@ -135,11 +135,26 @@ def test_json_is_strict():
     assert "NaN" in not_json(b'{"inputs": [NaN]}')
     assert "Infinity" in not_json(b'{"inputs": [-Infinity]}')
     assert "The document is empty" in not_json(b"")
-    assert "at offset: 1" in not_json(b"{")
+    assert not_json(b"{").endswith("property name enclosed in double quotes at offset: 1")
+    assert not_json(b'["a').endswith("Unterminated string starting at offset: 1")
     for body in (b"{}x", b"\x00", b"{'a': 1}", b"[1,]", b'"a\nb"', b"1" * 5000, b"\xff\xfe{\0"):
         not_json(body)
     with pytest.raises(ValueError):
         write_json({"score": float("-inf")})
+
+
+@pytest.mark.parametrize(
+    "number", ["1e999", "-1e999", "9" * 5000, "-" + "9" * 400, "1e" + "9" * 30]
+)
+@pytest.mark.parametrize("body", ['{"instances": ["a"], "x": %s}', "[[%s]]", "%s"])
+def test_a_number_beyond_double_precision_is_refused_wherever_it_stands(body, number):
+    message = not_json((body % number).encode())
+    assert message == "JSON Parse error: Number too big to be stored in double."
+
+
+def test_numbers_within_double_precision_are_read():
+    whole = "9" * 308
+    assert parse_json(f"[{whole}, -1e308, 1e-999, 0]".encode()) == [int(whole), -1e308, 0.0, 0]
 
 
 def test_text_is_utf_8_without_halves_of_characters():

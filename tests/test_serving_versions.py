@@ -1,10 +1,12 @@
 """New versions replace old ones under load, broken ones are reported, no request is lost."""
 
+import os
 import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from serving_world import SOON, Doing, tiny_translator
 from starlette.testclient import TestClient
@@ -12,8 +14,11 @@ from starlette.testclient import TestClient
 from keras_transformer.errors import UserError
 from keras_transformer.serving import sources
 from keras_transformer.serving.app import create_app
+from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model, Watcher, saved_model_versions
+
+NOT_LOADED = "this version cannot be loaded: the server's log says why"
 
 
 class Shelf:
@@ -63,23 +68,35 @@ def test_an_old_version_is_let_go_when_its_last_request_is_answered():
     assert shelf.states() == {2: ("AVAILABLE", ""), 1: ("END", "")}
 
 
-def test_a_broken_version_is_reported_and_the_old_one_stays():
+def test_a_broken_version_is_reported_and_the_old_one_stays(caplog):
     shelf = Shelf()
     shelf.loads = {1: Doing}
     shelf.model.refresh()
-    shelf.loads[2] = UserError("no model\nhere")
+    shelf.loads[2] = UserError("/srv/export: no model\nhere")
     shelf.model.refresh()
     shelf.model.refresh()
     assert shelf.loaded == [1, 2]  # version 2 is not tried again
     assert shelf.model.current[0] == 1
-    assert shelf.states() == {2: ("END", "no model here"), 1: ("AVAILABLE", "")}
+    assert shelf.states() == {2: ("END", NOT_LOADED), 1: ("AVAILABLE", "")}
+    details = "version 2 of model m: /srv/export: no model here"  # for no client
+    assert [one.message for one in caplog.records] == [details]
+
+
+def test_a_version_that_is_broken_from_the_start_is_logged_once_another_is_loaded(caplog):
+    shelf = Shelf()
+    shelf.loads = {2: OSError("half copied")}
+    shelf.model.refresh()
+    assert not caplog.records and shelf.model.errors() == ["OSError: half copied"]
+    shelf.loads[1] = Doing
+    shelf.model.refresh()
+    assert [one.message for one in caplog.records] == ["version 2 of model m: OSError: half copied"]
 
 
 def test_a_broken_version_is_tried_again_when_its_files_change():
     shelf = Shelf()
     shelf.loads = {1: OSError("half copied")}
     shelf.model.refresh()
-    assert shelf.states() == {1: ("END", "OSError: half copied")}
+    assert shelf.states() == {1: ("END", NOT_LOADED)}
     shelf.loads = {1: Doing}
     shelf.model.refresh()
     assert shelf.states() == {1: ("AVAILABLE", "")}
@@ -94,7 +111,53 @@ def test_a_version_that_cannot_answer_is_broken():
     shelf.loads = {1: Doing, 2: Failing}
     shelf.model.refresh()
     assert shelf.model.current[0] == 1
-    assert shelf.states()[2] == ("END", "RuntimeError: no answer")
+    assert shelf.states()[2] == ("END", NOT_LOADED)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e9])
+@pytest.mark.parametrize("name", ["score", "scores"])
+def test_a_version_whose_scores_are_no_log_probabilities_is_broken(name, score):
+    class Diverged(Doing):
+        def predict(self, signature, rows):
+            found = super().predict(signature, rows)
+            return [{**row, name: [score] if name == "scores" else score} for row in found]
+
+    shelf = Shelf()
+    shelf.loads = {1: Doing, 2: Diverged}
+    shelf.model.refresh()
+    assert shelf.model.current[0] == 1
+    state, error = shelf.states()[2]
+    assert state == "END" and error.startswith("the signature ")
+
+
+@pytest.mark.slow
+def test_a_model_whose_weights_are_not_numbers_is_not_served():
+    """With the search and the scores of a real model."""
+    translator = tiny_translator(n_best=2)
+    kernel = translator.models[0].output_projection.kernel
+    model = Model("m", lambda: {1: None}, lambda version: TranslatorServable(translator))
+    model.refresh()
+    assert model.current
+    kernel.assign(np.nan * kernel.numpy())
+    model = Model("m", lambda: {1: None}, lambda version: TranslatorServable(translator))
+    model.refresh()
+    assert not model.current and "the training has diverged" in model.errors()[0]
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
+def test_a_version_with_a_pipe_in_it_is_broken_and_does_not_stop_the_watcher(tmp_path, name):
+    pipe = tmp_path / "2" / name
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "saved_model.pb").symlink_to("/dev/zero")
+    model = sources.saved_model("m", str(tmp_path))
+    model.refresh()
+    found = model.status().model_version_status
+    assert [one.status.error_message for one in found] == [
+        "saved_model.pb is not a regular file",
+        f"{name} is not a regular file",
+    ]
 
 
 def test_the_version_before_comes_back_when_the_new_one_is_taken_away():

@@ -163,6 +163,16 @@ def test_tfds_folder_gives_the_pairs_of_its_split(folder):
     assert read(TfdsPairs(folder, "test", "de", "en")) == [("vier", "four")]
 
 
+def test_a_folder_has_the_lines_that_its_files_have(folder):
+    """TFDS would also split them elsewhere."""
+    (folder / "en.train.txt").write_text("one\x0bmore\u2028and more\r\ntwo\rtoo\nthree\x85")
+    pairs = TfdsPairs(folder, "train", "en", "de")
+    assert [source for source, _ in read(pairs)] == ["one more and more", "two too", "three "]
+    assert pairs.place(1, 0, 3) == f"{folder / 'de.train.txt'}:3"
+    with pytest.raises(UserError, match="a folder needs no download"):
+        TfdsPairs(folder, "train", "en", "de", download=True)
+
+
 def test_tfds_builder_is_taken_as_it_is(folder):
     builder = tfds.folder_dataset.TranslateFolder(str(folder))
     assert TfdsPairs(builder, "test", "en", "de").check() == 1
@@ -193,12 +203,12 @@ def test_a_data_set_that_is_not_downloaded_is_not_counted(tmp_path):
         TfdsPairs(builder, "train", "en", "de").count(at_most=1000)
 
 
-def test_without_tfds_the_error_names_the_extra(folder, monkeypatch):
+def test_without_tfds_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(
         UserError, match=r"pip install '\.\[datasets\]' in a checkout of keras-transformer$"
     ):
-        TfdsPairs(folder, "train", "en", "de")
+        TfdsPairs("wmt14_translate/de-en", "train", "en", "de")
 
 
 def test_unknown_data_set_language_or_split_is_refused(folder):
@@ -220,13 +230,13 @@ def test_unknown_data_set_language_or_split_is_refused(folder):
 def test_a_file_that_a_folder_must_not_have_is_named(folder, name, content, message):
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
-        TfdsPairs(folder, "train", "en", "de")
+        TfdsPairs(folder, "train", "en", "de").check()
 
 
 def test_folder_of_unequal_files_is_refused(folder):
     (folder / "en.train.txt").write_text("one")
-    with pytest.raises(UserError, match="do not match"):
-        TfdsPairs(folder, "train", "en", "de")
+    with pytest.raises(UserError, match=r"found 1 in .*en\.train\.txt and 3 in .*de\.train\.txt"):
+        TfdsPairs(folder, "train", "en", "de").check()
 
 
 def test_built_in_pairs_are_those_of_the_grammar():

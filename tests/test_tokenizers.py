@@ -3,6 +3,7 @@
 import copy
 import gzip
 import pickle
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -72,16 +73,6 @@ def test_normal_form_is_nfkc_with_single_spaces(tokenizer):
     assert tokenizer.normalize("") == ""
 
 
-def test_case_is_folded_where_that_is_asked_for(tokenizer):
-    lower = SubwordTokenizer.train_from_sentences(SENTENCES, 350, lowercase=True)
-    text = "EIN Mann: Straße, GRÖSSE, Åre, ÉTÉ, Москва"
-    assert round_trip(lower, text) == text.lower()
-    assert lower.encode([text]).ids.tolist() == lower.encode([text.lower()]).ids.tolist()
-    assert lower.encode([text]).ids.tolist() == lower.tokenize([text])[0].numpy().tolist()
-    assert lower.lowercase and not tokenizer.lowercase
-    assert SubwordTokenizer.from_bytes(lower.to_bytes()).lowercase
-
-
 def test_bytes_that_are_not_utf_8_become_replacement_characters(tokenizer):
     assert round_trip(tokenizer, b"a \xff\xc3 horse") == "a \ufffd\ufffd horse"
 
@@ -99,6 +90,24 @@ def test_text_ends_at_the_first_end_symbol_and_special_symbols_are_left_out(toke
     ragged = tf.ragged.constant(rows, dtype=tf.int32)
     assert tokenizer.detokenize(ragged).numpy().tolist() == expected
     assert tokenizer.detokenize(ragged.to_tensor(PAD_ID)).numpy().tolist() == expected
+
+
+def test_text_is_made_of_any_kind_of_ids(tokenizer):
+    ids = tokenizer.tokenize(SENTENCES[:2])
+    expected = [text.encode() for text in SENTENCES[:2]]
+    assert len(ids[0]) != len(ids[1])
+    for both in (
+        ids,
+        ids.to_list(),
+        ids.to_tensor(),
+        ids.to_tensor().numpy(),
+        tuple(ids.to_list()),
+    ):
+        assert tokenizer.detokenize(both).numpy().tolist() == expected
+    for one in (ids[0], ids[0].numpy(), ids[0].numpy().tolist()):
+        assert tokenizer.detokenize(one).numpy() == expected[0]
+    rows = [ids[0], ids[0]]
+    assert tokenizer.detokenize(rows).numpy().tolist() == [expected[0]] * 2
 
 
 def test_no_sentences_give_no_sentences(tokenizer):
@@ -228,6 +237,12 @@ def test_training_names_the_file_and_line_that_cannot_be_read(tmp_path):
         SubwordTokenizer.train([path], 300)
     with pytest.raises(UserError, match=r"missing\.en: "):
         SubwordTokenizer.train([tmp_path / "missing.en", path], 300)
+
+
+@pytest.mark.parametrize("path", ["ours.model", Path("ours.model")])
+def test_a_path_in_place_of_a_model_is_told_how_to_be_read(path):
+    with pytest.raises(UserError, match=r"found 'ours\.model': to read a file, call Sub.*\.load$"):
+        SubwordTokenizer(path)
 
 
 def test_missing_damaged_or_foreign_vocabulary_is_refused(tokenizer, tmp_path):

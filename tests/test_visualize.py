@@ -282,8 +282,9 @@ def test_a_schedule_may_have_any_name():
 
 
 def test_the_options_of_training_have_the_schedule():
-    assert float(TrainingOptions(warmup_steps=10).schedule(16)(9)) == pytest.approx(160**-0.5)
-    given = TrainingOptions(warmup_steps=10, learning_rate=0.5).schedule(16)
+    schedule_of = InverseSquareRootSchedule.from_options
+    assert float(schedule_of(TrainingOptions(warmup_steps=10), 16)(9)) == pytest.approx(160**-0.5)
+    given = schedule_of(TrainingOptions(warmup_steps=10, learning_rate=0.5), 16)
     assert float(given(9)) == pytest.approx(0.5)
 
 

@@ -36,8 +36,8 @@ class TranslateFiles(beam.PTransform):
     failed line: `file`, `line` (from 1), `text` and `reason`. Without failures, this file does not
     exist.
 
-    As everywhere in this package, a line ends only at `\\n`, `\\r` is dropped, and bytes that are
-    not UTF-8 are read as U+FFFD.
+    As everywhere in this package, a line ends only at `\\n` or `\\r\\n`, control characters inside
+    it are read as spaces, and bytes that are not UTF-8 as U+FFFD.
 
     Args:
         saved_model: as for `TranslateText`.

@@ -12,7 +12,7 @@ sustained rate.
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import training
 from keras_transformer.analysis import table2
 from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
 from keras_transformer.cli import quiet
@@ -90,9 +90,9 @@ def main():
         )
     else:
         refuse(present(("preset", *fields())), "found with --model_dir, which has its own")
-        model_dir = kt.ModelDir(FLAGS.model_dir)
-        config, training = model_dir.load_config(), model_dir.load_training()
-        options, lengths = TrainingOptions(**training["options"]), mean_lengths(training["data"])
+        model_dir = training.ModelDir(FLAGS.model_dir)
+        config, record = model_dir.load_config(), model_dir.load_training()
+        options, lengths = TrainingOptions(**record["options"]), mean_lengths(record["data"])
     print(
         cost_report(
             config,

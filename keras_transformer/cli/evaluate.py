@@ -4,9 +4,10 @@ r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a par
       --target_lang=de
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
-sacreBLEU computes BLEU, cased and lowercased, and gives its signature. With a target language, BLEU
-is also computed on Moses tokens, as the paper and the Multi30k literature report it. Parsers get
-the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match.
+sacreBLEU computes BLEU, cased and lowercased, and gives its signature. To compare with the paper or
+with the Multi30k literature, --bleu_on_tokens also computes BLEU on Moses tokens. Parsers get the
+scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match. If lines
+are too long for the model, one line on standard error says which it cut, and where.
 """
 
 import dataclasses
@@ -17,10 +18,11 @@ import os
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -57,6 +59,12 @@ def define_flags() -> None:
             "two-letter code of the target language, by which BLEU splits text into tokens; "
             "default: as in training",
         )
+        flags.DEFINE_bool(
+            "bleu_on_tokens",
+            False,
+            "also compute BLEU on Moses tokens: lowercased, as papers on Multi30k report it, and "
+            "with compounds split, as in the paper",
+        )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"
         )
@@ -84,7 +92,7 @@ def main():
 def evaluate_translator():
     if FLAGS.reference is None:
         raise UserError("expected --reference, the translation to compare with, found none")
-    pairs = kt.data.TextPairs(FLAGS.source, FLAGS.reference)
+    pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
     check_outputs([*pairs.source, *pairs.target])
     rows = list(pairs)
     if not rows:
@@ -93,16 +101,21 @@ def evaluate_translator():
     translator = load_translator("translation")
     language = FLAGS.target_lang
     if language is None:
-        language = kt.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
-    kt.evaluation.check_language(language)
+        language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    evaluation.check_language(language)
+    if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
+        found = language or "none"
+        raise UserError(
+            f"--bleu_on_tokens: expected a --target_lang that Moses knows, found {found}"
+        )
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translator(sentences)
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(sentences) + 1)
+        hypotheses = translator(sentences)
     write_output(hypotheses)
-    scores = kt.evaluation.translation_scores(hypotheses, references, language)
-    print(kt.evaluation.format_scores(scores))
-    if "bleu_paper" not in scores:
-        print("        (BLEU on tokens needs --target_lang, a language that Moses knows)")
+    scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
+    print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
@@ -111,17 +124,20 @@ def evaluate_translator():
 
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
-    treebank = kt.parsing.TreebankPairs(FLAGS.source, ParsingOptions())
+    treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source}: expected trees, found none")
-    parser = kt.parsing.Parser(load_translator("parsing"))
-    parsed = parser.parse([" ".join(kt.parsing.words(tree)) for tree in references])
-    write_output(map(kt.parsing.format_tree, parsed))
-    print(kt.evaluation.format_bracket_scores(parsed, references))
-    write_json(parser.translator, kt.evaluation.score_trees(parsed, references).figures())
+    parser = parsing.Parser(load_translator("parsing"))
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(references) + 1)
+        parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
+    write_output(map(parsing.format_tree, parsed))
+    print(evaluation.format_bracket_scores(parsed, references))
+    write_json(parser.translator, evaluation.score_trees(parsed, references).figures())
 
 
 def write_output(lines):
@@ -140,7 +156,7 @@ def write_json(translator, figures):
             for name in ("model_dir", "average", "weights", "precision", "engine")
         }
         if FLAGS.weights == "mean":
-            how["average"] = kt.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
+            how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
         record = {**figures, **how, **dataclasses.asdict(translator.options)}
         # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():
@@ -152,7 +168,7 @@ def write_json(translator, figures):
 
 def reference_corpus(translator, pairs):
     """The pairs whose perplexity can be computed, as token ids."""
-    corpus = kt.data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
+    corpus = data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
     if not corpus.counts.kept:
         raise UserError(
             f"{FLAGS.reference}: expected a translation of a line of {FLAGS.source}, neither empty "
@@ -170,8 +186,8 @@ def model_of(translator):
 
 def reference_perplexity(model, corpus):
     """Computes the loss and perplexity of the references, and prints the perplexity."""
-    batches = kt.data.Batches(corpus, shuffle=False).epoch()
-    reference = kt.evaluation.ReferenceLoss(model, batches)()
+    batches = data.Batches(corpus, shuffle=False).epoch()
+    reference = evaluation.ReferenceLoss(model, batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:
         print(
@@ -198,6 +214,6 @@ def check_outputs(inputs):
         if file in taken:
             raise UserError(f"{path}: expected a file of its own, found an input or another output")
         for folder in filter(None, FLAGS.model_dir):
-            if kt.ModelDir(folder).owns(path):
+            if training.ModelDir(folder).owns(path):
                 raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
         taken.add(file)

@@ -9,7 +9,7 @@ CTranslate2.
 
 from absl import flags, logging
 
-import keras_transformer as kt
+from keras_transformer import export, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
 from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
@@ -40,15 +40,17 @@ def main():
         logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
     expect_named("output", FLAGS.output)
     write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]
-    print(write(kt.ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
+    print(write(training.ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
 
 
 def saved_model(model_dir, search_options):
     if FLAGS.quantization is not None:
         raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
+    from keras_transformer.translator import Translator
+
     options = SearchOptions(**search_options)
-    translator = kt.Translator(*load(model_dir), options)
-    return kt.export.export_saved_model(translator, FLAGS.output)
+    translator = Translator(*load(model_dir), options)
+    return export.export_saved_model(translator, FLAGS.output)
 
 
 def ctranslate2(model_dir, search_options):
@@ -58,7 +60,7 @@ def ctranslate2(model_dir, search_options):
             "given search options when it translates"
         )
     model, tokenizer = load(model_dir)
-    kt.export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
+    export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
     return FLAGS.output
 
 

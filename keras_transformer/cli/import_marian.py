@@ -12,7 +12,7 @@ import sys
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, group
 
@@ -30,9 +30,11 @@ def define_flags() -> None:
 
 
 def main():
+    from keras_transformer.importers.marian import import_marian
+
     quiet.find_devices()
-    model_dir = kt.ModelDir(FLAGS.model_dir)
+    model_dir = training.ModelDir(FLAGS.model_dir)
     model_dir.check_new()
-    model, tokenizer = kt.import_marian(FLAGS.source)
+    model, tokenizer = import_marian(FLAGS.source)
     model_dir.create_trained(model, tokenizer, FLAGS.target_lang, shlex.join(sys.argv))
     print(f"{model.count_params():,} parameters, {tokenizer.vocab_size:,} pieces: {model_dir.path}")

@@ -25,6 +25,7 @@ from keras_transformer.cli.process import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_whole
+from keras_transformer.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
 COMMANDS = {
@@ -215,5 +216,5 @@ def _overview():
 
 
 def _fail(program, message, status):
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{program}: {' '.join(plain_text(message).split())}", file=sys.stderr)
     return status

@@ -4,17 +4,19 @@
 
 Separate words by spaces, as the Penn Treebank splits them: `They do n't .` Trees keep the words of
 the sentence, except that brackets within words become -LRB- and -RRB-. A line without words gives
-an empty line. The model predicts the tags of words; where it predicts none, the tag is `XX`.
+an empty line. The model predicts the tags of words; where it predicts none, the tag is `XX`. Lines
+of more than 1,023 symbols are cut there, which one line on standard error says.
 """
 
 import itertools
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import parsing
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, group
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_model_flags,
     define_search_flags,
     load_translator,
@@ -44,10 +46,14 @@ def main():
     quiet.find_devices()
     read, write = standard_streams()
     refuse_n_best("parse writes the best tree of each sentence")
-    parser = kt.parsing.Parser(load_translator("parsing"))
-    while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
-        # Bytes that are not UTF-8 are written as they were read.
-        sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
-        for tree in parser(sentences):
-            write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
-        write.flush()
+    parser = parsing.Parser(load_translator("parsing"))
+    number = 0
+    with CutLines(sentences="the input") as cut_lines:
+        while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
+            # Bytes that are not UTF-8 are written as they were read.
+            sentences = [without_end(line).decode("utf-8", "surrogateescape") for line in lines]
+            cut_lines.numbers = range(number + 1, number + 1 + len(lines))
+            for tree in parser(sentences):
+                write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
+            write.flush()
+            number += len(lines)

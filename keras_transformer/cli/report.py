@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import report, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, check_output_folder, define_model_dirs, group
 from keras_transformer.errors import UserError, expect_named
@@ -35,5 +35,5 @@ def main():
         page = Path(FLAGS.output) / "index.html"
         check_output_folder(FLAGS.output, [page], FLAGS.overwrite)
     quiet.find_devices()
-    model_dirs = [kt.ModelDir(path) for path in FLAGS.model_dir]
-    print(kt.report.write_report(model_dirs, FLAGS.output, FLAGS.overwrite))
+    model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
+    print(report.write_report(model_dirs, FLAGS.output, FLAGS.overwrite))

@@ -12,7 +12,7 @@ import math
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import backend
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -53,6 +53,12 @@ def define_flags() -> None:
         )
         flags.DEFINE_list(
             "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
+        )
+        flags.DEFINE_list(
+            "allowed_hosts",
+            [],
+            "names that requests may have in the header Host, besides those of this machine; * for "
+            "any; default: none if --host is this machine alone, else any",
         )
         flags.DEFINE_float(
             "poll_seconds",
@@ -96,10 +102,11 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or (kt.backend.number_of_cores() if uses_ctranslate2() else 1),
+        workers=FLAGS.workers or (backend.number_of_cores() if uses_ctranslate2() else 1),
         poll_seconds=FLAGS.poll_seconds,
         keys=keys,
         cors_origins=FLAGS.cors_origin,
+        allowed_hosts=FLAGS.allowed_hosts,
     )
 
 

@@ -22,7 +22,7 @@ import sys
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import backend, data, parsing, report, tokenizers, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -174,17 +174,17 @@ def define_flags() -> None:
 
 
 def before_tensorflow():
-    kt.backend.keep_freed_memory()
+    backend.keep_freed_memory()
 
 
 def main():
     take_renamed_flags()
     check_combinations()
     is_parser = FLAGS.task == "parsing"
-    recorded = recorded_in(kt.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
+    recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
     train_pairs, valid_pairs, test_pairs = treebank_pairs(preset) if is_parser else sentence_pairs()
-    is_builtin = isinstance(train_pairs, kt.data.BuiltinPairs)
+    is_builtin = isinstance(train_pairs, data.BuiltinPairs)
     vocab_size = None
     if FLAGS.start_from:
         preset = FLAGS.preset
@@ -194,10 +194,10 @@ def main():
         preset, vocab_size = chosen_preset(train_pairs)
         if not (FLAGS.vocabulary or FLAGS.vocab_size):
             print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
-    model_dir = kt.ModelDir(FLAGS.model_dir or f"runs/{preset}")
+    model_dir = training.ModelDir(FLAGS.model_dir or f"runs/{preset}")
     config, options = model_and_options(model_dir, preset, vocab_size)
     strategy = make_strategy(model_dir, config, options)
-    kt.training.train(
+    training.train(
         model_dir.path,
         config,
         options,
@@ -214,8 +214,8 @@ def main():
         preset=preset,
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
     )
-    if FLAGS.report and kt.training.is_chief(strategy):
-        print(f"\nReport: {kt.report.write_report([model_dir])}")
+    if FLAGS.report and training.is_chief(strategy):
+        print(f"\nReport: {report.write_report([model_dir])}")
 
 
 def check_combinations():
@@ -234,7 +234,7 @@ def check_combinations():
         refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
-        kt.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
+        training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
         refuse(present(["vocab_type"]), "found with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
@@ -270,9 +270,9 @@ def make_strategy(model_dir, config, options):
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # a worker must not compute anything before it has joined the others
         if not options.jit_compile:
-            kt.backend.share_cores(kt.training.parallel_parts(model_dir.path, config, options))
+            backend.share_cores(training.parallel_parts(model_dir.path, config, options))
         quiet.find_devices()
-    return kt.training.make_strategy(FLAGS.strategy, tf_config)
+    return training.make_strategy(FLAGS.strategy, tf_config)
 
 
 def model_and_options(model_dir, preset, vocab_size):
@@ -298,14 +298,14 @@ def model_and_options(model_dir, preset, vocab_size):
             )
         return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
     if FLAGS.vocabulary:
-        vocab_size = kt.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
+        vocab_size = tokenizers.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
     if vocab_size:
         given = {"vocab_size": vocab_size, **given}
     if not preset:
-        config = dataclasses.replace(kt.ModelDir(FLAGS.start_from).load_config(), **given)
+        config = dataclasses.replace(training.ModelDir(FLAGS.start_from).load_config(), **given)
         return config, TrainingOptions(**{"dtype_policy": "auto", **given_options})
-    training = _with_steps(find_preset(preset).training, given_options)
-    options = TrainingOptions(**{**training, **given_options})
+    recipe = _with_steps(find_preset(preset).training, given_options)
+    options = TrainingOptions(**{**recipe, **given_options})
     return TransformerConfig.from_preset(preset, **given), options
 
 
@@ -352,9 +352,7 @@ def sentence_pairs():
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
-            kt.data.TfdsPairs(
-                FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download
-            )
+            data.TfdsPairs(FLAGS.tfds, split, FLAGS.source_lang, FLAGS.target_lang, FLAGS.download)
             if split
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
@@ -363,9 +361,9 @@ def sentence_pairs():
     if not files:
         refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
         return (
-            kt.data.BuiltinPairs("train", BUILTIN_PAIRS),
-            kt.data.BuiltinPairs("validation", 500),
-            kt.data.BuiltinPairs("test", 1000),
+            data.BuiltinPairs("train", BUILTIN_PAIRS),
+            data.BuiltinPairs("validation", 500),
+            data.BuiltinPairs("test", 1000),
         )
     for name, other in (FILES[:2], FILES[2:]):
         if (name in files) != (other in files):
@@ -377,10 +375,8 @@ def sentence_pairs():
             "No --valid_source and --valid_target: nothing is validated. To see BLEU, give some "
             "hundred pairs that are not in the training files"
         )
-    valid = (
-        kt.data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
-    )
-    return kt.data.TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+    valid = data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
+    return data.TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
 
 
 def treebank_pairs(preset):
@@ -394,11 +390,9 @@ def treebank_pairs(preset):
     if "substituted_share" in given and not options.substituted:
         raise UserError("expected no --substituted_share, found without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)
-    valid = (
-        kt.parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
-    )
+    valid = parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
     return (
-        kt.parsing.TreebankPairs(FLAGS.train_source, options, FLAGS.extra_source or ()),
+        parsing.TreebankPairs(FLAGS.train_source, options, FLAGS.extra_source or ()),
         valid,
         None,
     )

@@ -12,6 +12,9 @@ lines are numbered from 0. The score is the log-probability divided by the lengt
 writes only the scores of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
 
+Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
+line on standard error then names the first of them.
+
 With --runner, Apache Beam translates each file of --input to a file of --output. It uses a model
 that `export --format=saved_model` has written (docs/beam.md).
 """
@@ -24,6 +27,7 @@ from keras_transformer.cli import cluster, quiet
 from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
+    CutLines,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -92,16 +96,18 @@ def main():
     others = None if beside is None else _opened(beside)
     translator = load_translator("translation")
     number = 0
-    while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
-        lines = [without_end(line) for line in lines]
-        given = None if others is None else list(itertools.islice(others, len(lines)))
-        if given is not None and len(given) < len(lines):
-            raise UserError(
-                f"{beside}: expected a line for each line of input, found {number + len(given)}"
-            )
-        write.writelines(f"{line}\n".encode() for line in output(translator, lines, given, number))
-        write.flush()
-        number += len(lines)
+    with CutLines(sentences="the input", translations=FLAGS.score or "the output") as cut_lines:
+        while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
+            lines = [without_end(line) for line in lines]
+            given = None if others is None else list(itertools.islice(others, len(lines)))
+            if given is not None and len(given) < len(lines):
+                raise UserError(
+                    f"{beside}: expected a line for each line of input, found {number + len(given)}"
+                )
+            results = output(translator, lines, given, number, cut_lines)
+            write.writelines(f"{line}\n".encode() for line in results)
+            write.flush()
+            number += len(lines)
     if others is not None and next(others, None) is not None:
         raise UserError(f"{beside}: expected {number} lines, as many as the input has, found more")
 
@@ -112,19 +118,27 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, lines, given, number):
-    """The output lines for input lines, the first of which has this number."""
+def output(translator, lines, given, number, cut_lines):
+    """The output lines for input lines, the first of which has this number, from 0."""
+    cut_lines.numbers = range(number + 1, number + 1 + len(lines))
     if FLAGS.score is not None:
         yield from (f"{score:.6f}" for score in translator.score(lines, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    for line, translations in zip(lines, translator.translate_n(lines, given), strict=True):
-        for text, score in translations if with_scores else translations[:1]:
-            links = alignment(translator, line, text) if FLAGS.alignment else ""
-            yield f"{number} ||| {text} ||| {score:.6f}{links}" if with_scores else text + links
-        number += 1
+    rows = [
+        (index, text, score)
+        for index, translations in enumerate(translator.translate_n(lines, given))
+        for text, score in (translations if with_scores else translations[:1])
+    ]
+    links = [""] * len(rows)
+    if FLAGS.alignment:
+        cut_lines.numbers = [number + 1 + index for index, *_ in rows]
+        sources, texts = [lines[index] for index, *_ in rows], [text for _, text, _ in rows]
+        links = [alignment(found.links) for found in translator.align(sources, texts)]
+    for (index, text, score), aligned in zip(rows, links, strict=True):
+        scored = f"{number + index} ||| {text} ||| {score:.6f}" if with_scores else text
+        yield scored + aligned
 
 
-def alignment(translator, line, text):
-    [found] = translator.align([line], [text])
-    return " ||| " + " ".join(f"{source}-{target}" for source, target in found.links)
+def alignment(links):
+    return " ||| " + " ".join(f"{source}-{target}" for source, target in links)

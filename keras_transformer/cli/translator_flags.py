@@ -1,11 +1,14 @@
 """Flags of the commands that search for translations, and the translator they describe."""
 
 import os
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import backend, parsing, tokenizers, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -21,6 +24,11 @@ from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.precision import PRECISIONS, in_precision
 from keras_transformer.records import LARGEST
+from keras_transformer.translation import CutWarning, first_few
+
+if TYPE_CHECKING:
+    from keras_transformer.ctranslate2_translator import CTranslate2Translator
+    from keras_transformer.translator import Translator
 
 _COMMANDS_OF = {
     "translation": "use `keras-transformer translate`, or `evaluate` without --task=parsing",
@@ -129,10 +137,10 @@ def refuse_n_best(why: str) -> None:
 
 def share_cores_among_workers() -> None:
     """Gives each of `--workers` its share of the cores; with XLA, all workers share all threads."""
-    kt.backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
+    backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
 
 
-def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.PathLike) -> None:
+def expect_task(tokenizer: "tokenizers.Tokenizer", task: str, path: str | os.PathLike) -> None:
     """Refuses a model that was trained for another task.
 
     Args:
@@ -152,7 +160,7 @@ def expect_task(tokenizer: "kt.tokenizers.Tokenizer", task: str, path: str | os.
 
 def load_translator(
     task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
-) -> "kt.Translator | kt.CTranslate2Translator":
+) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
     Args:
@@ -169,21 +177,23 @@ def load_translator(
     if FLAGS.precision == "int8" and not FLAGS.jit_compile:
         raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     expect_named("model_dir", paths)
-    first, *others = model_dirs = [kt.ModelDir(path) for path in paths]
+    first, *others = model_dirs = [training.ModelDir(path) for path in paths]
     first.load_config()  # fails if the folder holds no model
     tokenizer = first.load_tokenizer()
     if task is not None:
         expect_task(tokenizer, task, first.path)
-    defaults = kt.parsing.search_defaults(tokenizer)
+    defaults = parsing.search_defaults(tokenizer)
     options = SearchOptions(**{**defaults, **given_fields(SearchOptions)})
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
             raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
+    from keras_transformer.translator import Translator  # here, since it imports TensorFlow
+
     chosen = FLAGS.average, FLAGS.weights
     models = [
         in_precision(model_dir.load_model(*chosen), FLAGS.precision) for model_dir in model_dirs
     ]
-    return kt.Translator(
+    return Translator(
         models,
         tokenizer,
         options,
@@ -204,15 +214,65 @@ def _load_ctranslate2_translator(paths):
     if given.get("sample"):  # so that the error names --sample
         del defaults["patience"]
     # Imported here: CTranslate2 is an extra.
+    from keras_transformer.ctranslate2_translator import CTranslate2Translator
     from keras_transformer.export.converted import ConvertedModel
 
     chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
-    if not ConvertedModel(kt.ModelDir(paths[0]), **chosen).exists():
+    if not ConvertedModel(training.ModelDir(paths[0]), **chosen).exists():
         quiet.import_tensorflow()
-    return kt.CTranslate2Translator(
+    return CTranslate2Translator(
         paths[0],
         SearchOptions(**{**defaults, **given}),
         **chosen,
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )
+
+
+class CutLines:
+    """Counts the lines that a translator cuts, and prints one line on them at the end of a block.
+
+    Args:
+        **files: name of the file, or files, of each argument of the translator.
+
+    Attributes:
+        numbers: line number of each sentence that the translator gets next.
+
+    Example:
+        >>> with CutLines(sentences="the input") as cut_lines:
+        ...     cut_lines.numbers = range(1025, 2049)
+    """
+
+    def __init__(self, **files: str):
+        self.numbers: Sequence[int] = ()
+        self._files = files
+        self._lines: dict[str, list[int]] = {what: [] for what in files}
+        self._limit = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> "CutLines":
+        self._filters.__enter__()
+        self._show = warnings.showwarning
+        warnings.simplefilter("always", CutWarning)
+        warnings.showwarning = self._count
+        return self
+
+    def __exit__(self, *error):
+        self._filters.__exit__(*error)
+        parts = [
+            f"{len(lines):,} line{'s' * (len(lines) > 1)} of {self._files[what]} "
+            f"({first_few(lines)})"
+            for what, lines in self._lines.items()
+            if lines
+        ]
+        if parts:
+            text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
+            print(text, file=sys.stderr)
+
+    def _count(self, message, *args, **kwargs):
+        if not isinstance(message, CutWarning):
+            return self._show(message, *args, **kwargs)
+        self._limit, lines = message.limit, self._lines[message.what]
+        for number in map(self.numbers.__getitem__, message.indices):
+            if number > (lines or [0])[-1]:  # else counted already, for another hypothesis
+                lines.append(number)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
-import keras_transformer as kt
+from keras_transformer import analysis, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
 from keras_transformer.cli.translator_flags import define_weights_flags
@@ -83,6 +83,7 @@ def define_flags() -> None:
 def main():
     # Imported here, not at the top: it needs Keras.
     from keras_transformer.analysis.attention_page import attention_page
+    from keras_transformer.schedules import InverseSquareRootSchedule
 
     quiet.find_devices()
     kinds = chosen_kinds()
@@ -95,7 +96,7 @@ def main():
         if FLAGS.target is None and not target and FLAGS.source.strip():
             raise UserError("the model translates --source to nothing: give its --target")
         print(f"source  {FLAGS.source}\ntarget  {target}")
-        maps = kt.analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
+        maps = analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
         wanted = [
             (kind, name) for kind in kinds for name in FLAGS.attention if (kind, name) in names
         ]
@@ -111,12 +112,11 @@ def main():
     if "positions" in kinds:
         if model.source_positions is None:
             raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
-        figures["positions"] = kt.analysis.positions_figure(model.source_positions)
+        figures["positions"] = analysis.positions_figure(model.source_positions)
     if "schedule" in kinds:
-        name = FLAGS.preset or kt.ModelDir(FLAGS.model_dir).name
-        figures["schedule"] = kt.analysis.schedule_figure(
-            {name: options.schedule(model.config.d_model)}, options.steps
-        )
+        name = FLAGS.preset or training.ModelDir(FLAGS.model_dir).name
+        schedule = InverseSquareRootSchedule.from_options(options, model.config.d_model)
+        figures["schedule"] = analysis.schedule_figure({name: schedule}, options.steps)
     Path(FLAGS.output).mkdir(parents=True, exist_ok=True)
     for key, path in names.items():
         save(figures[key], path)
@@ -153,18 +153,22 @@ def expect_each(name, values, possible):
 
 def what_to_draw(kinds):
     """The model, its training options, and for attention a translator."""
+    from keras_transformer.model import Transformer
+
     if FLAGS.preset is not None:
-        model = kt.Transformer(TransformerConfig.from_preset(FLAGS.preset))
+        model = Transformer(TransformerConfig.from_preset(FLAGS.preset))
         return model, TrainingOptions(**PRESETS[FLAGS.preset].training), None
-    model_dir = kt.ModelDir(FLAGS.model_dir)
+    model_dir = training.ModelDir(FLAGS.model_dir)
     model = model_dir.load_model(FLAGS.average, FLAGS.weights)
     options = TrainingOptions(**model_dir.load_training()["options"])
     is_of_attention = set(OF_ATTENTION) & set(kinds)
     if not is_of_attention:
         return model, options, None
+    from keras_transformer.translator import Translator
+
     tokenizer = model_dir.load_tokenizer()
-    defaults = kt.parsing.search_defaults(tokenizer)
-    return model, options, kt.Translator(model, tokenizer, **defaults)
+    defaults = parsing.search_defaults(tokenizer)
+    return model, options, Translator(model, tokenizer, **defaults)
 
 
 def file_names(kinds):
@@ -183,16 +187,16 @@ def file_names(kinds):
 
 def drawn(kind, attention):
     if kind == "grid":
-        return kt.analysis.grid_figure(attention)
+        return analysis.grid_figure(attention)
     layers, num_heads = attention.weights.shape[:2]
     default = max(1, layers - 1)
     layer = number("layer", default if FLAGS.layer is None else FLAGS.layer, layers, attention)
     heads = range(1, num_heads + 1) if FLAGS.heads is None else FLAGS.heads or [""]
     heads = [number("heads", head, num_heads, attention) for head in heads]
     if kind == "heatmap":
-        return kt.analysis.heat_figure(attention, layer, heads)
+        return analysis.heat_figure(attention, layer, heads)
     words = None if FLAGS.word is None else attention.find(FLAGS.word)
-    return kt.analysis.line_figure(attention, layer, heads, words)
+    return analysis.line_figure(attention, layer, heads, words)
 
 
 def number(name, value, largest, attention):

@@ -1,35 +1,5 @@
 """Sentence pairs: sources, corpora of ids, and batches."""
 
-from keras_transformer.data.batch_plan import bucket_boundaries
-from keras_transformer.data.batches import (
-    Batch,
-    BatchCount,
-    Batches,
-    padding_share,
-    translation_dataset,
-)
-from keras_transformer.data.corpus import Corpus, PairCounts, usable_corpus
-from keras_transformer.data.sources import (
-    Block,
-    BuiltinPairs,
-    SentencePairs,
-    TextPairs,
-    TfdsPairs,
-)
+import lazy_loader
 
-__all__ = [
-    "Batch",
-    "BatchCount",
-    "Batches",
-    "Block",
-    "BuiltinPairs",
-    "Corpus",
-    "PairCounts",
-    "SentencePairs",
-    "TextPairs",
-    "TfdsPairs",
-    "bucket_boundaries",
-    "padding_share",
-    "translation_dataset",
-    "usable_corpus",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

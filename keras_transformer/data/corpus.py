@@ -24,7 +24,7 @@ from keras_transformer.tokenizers import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
 
-_FORMAT = 1  # raise it when the same corpus gives other ids or other files
+_FORMAT = 2  # raise it when the same corpus gives other ids or other files
 _FILES = {"ids": None, "offsets": np.int64, "source_lengths": np.int32}
 _META = "corpus.json"
 _EXAMPLES = 3

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import tensorflow as tf
-
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.files import open_regular
+from keras_transformer.sentences import utf_8
 from keras_transformer.text_files import (
     as_paths,
     is_utf8,
@@ -27,6 +26,7 @@ from keras_transformer.text_files import (
 )
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
 _BLOCK_BYTES = 1 << 18
@@ -169,7 +169,8 @@ class TfdsPairs(SentencePairs):
 
     Args:
         builder: a name ("wmt14_translate/de-en"), a folder of files `en.train.txt` and
-            `de.train.txt` (see `tfds.folder_dataset.TranslateFolder`), or a builder.
+            `de.train.txt` (as for `tfds.folder_dataset.TranslateFolder`; here lines end only at
+            `\\n`, as in other files), or a builder.
         split: "train", "validation", "test", or part of one ("train[:1%]").
         source_lang: key of the data set's feature to translate from, such as "en".
         target_lang: key of the feature to translate into, such as "de".
@@ -192,8 +193,17 @@ class TfdsPairs(SentencePairs):
         target_lang: str,
         download: bool = False,
     ):
-        self.builder = _builder(builder) if isinstance(builder, str | os.PathLike) else builder
         self.split, self.languages = split, (source_lang, target_lang)
+        self._files = None
+        if isinstance(builder, str | os.PathLike):
+            if os.path.isdir(builder):
+                if download:
+                    raise UserError(f"{builder}: a folder needs no download")
+                self._files = _files_of_folder(Path(builder), split, self.languages)
+                self.description = f"{builder} ({split}, {source_lang} to {target_lang})"
+                return
+            builder = _builder(builder)
+        self.builder = builder
         for language in self.languages:
             if language not in self.builder.info.features:
                 raise UserError(
@@ -201,10 +211,7 @@ class TfdsPairs(SentencePairs):
                     f"{', '.join(self.builder.info.features)}, found {language}"
                 )
         if download:
-            try:
-                self.builder.download_and_prepare()
-            except NotImplementedError as error:
-                raise UserError(f"{builder}: a folder needs no download") from error
+            self.builder.download_and_prepare()
         self.description = (
             f"{self.builder.info.full_name} ({split}, {source_lang} to {target_lang})"
         )
@@ -215,9 +222,12 @@ class TfdsPairs(SentencePairs):
         Raises:
             UserError: the data set is not downloaded, has no such split, or is not UTF-8 text.
         """
+        if self._files is not None:
+            yield from self._files.blocks()
+            return
         first = 1
         for sides in self._dataset().batch(_BLOCK_PAIRS).as_numpy_iterator():
-            source, target = (side.tolist() for side in sides)
+            source, target = (list(map(utf_8, side.tolist())) for side in sides)
             block = Block(source, target, first=first)
             for row, pair in enumerate(zip(block.source, block.target, strict=True)):
                 if not is_utf8(list(pair)):
@@ -225,13 +235,20 @@ class TfdsPairs(SentencePairs):
             yield block
             first += len(block.source)
 
+    def place(self, side: int, file: int, line: int) -> str:
+        if self._files is not None:
+            return self._files.place(side, file, line)
+        return super().place(side, file, line)
+
     def count(self, at_most: int) -> int:
+        if self._files is not None:
+            return self._files.count(at_most)
         try:
             return min(at_most, self.builder.info.splits[self.split].num_examples)
         except (ValueError, KeyError):  # no such split, not downloaded: reading raises a UserError
             return super().count(at_most)
 
-    def _dataset(self) -> tf.data.Dataset:
+    def _dataset(self) -> "tf.data.Dataset":
         try:
             examples = self.builder.as_dataset(split=self.split)
         except AssertionError as error:
@@ -288,28 +305,27 @@ def _builder(name: str | os.PathLike) -> "tfds.core.DatasetBuilder":
     except ImportError as error:
         raise not_installed("TFDS", "datasets", error) from error
     try:
-        if os.path.isdir(name):
-            return _folder_builder(Path(name))
         return tfds.builder(os.fspath(name))
     except ValueError as error:
         raise UserError(f"{name}: {_first_line(error)}") from error
 
 
-def _folder_builder(folder: Path) -> "tfds.core.DatasetBuilder":
-    """Makes TFDS's builder; names the file that it fails on, which TFDS does not."""
-    import tensorflow_datasets as tfds
-
-    files = sorted(folder.iterdir())
-    for path in files:
+def _files_of_folder(folder: Path, split: str, languages: tuple[str, str]) -> TextPairs:
+    """The files of a split, in a folder of files such as `en.train.txt` and `de.train.txt`."""
+    found: dict[str, set[str]] = {}  # languages of each split
+    for path in sorted(folder.iterdir()):
         if not re.fullmatch(r"[^.]+\.[^.]+\.txt", path.name):
             raise UserError(f"{path}: expected only files named LANGUAGE.SPLIT.txt in this folder")
-    try:
-        return tfds.folder_dataset.TranslateFolder(os.fspath(folder))
-    except UnicodeDecodeError:
-        for path in files:
-            for _ in read_lines(path):  # raises
-                pass
-        raise
+        language, name, _ = path.name.split(".")
+        found.setdefault(name, set()).add(language)
+    if split not in found:
+        splits = ", ".join(sorted(found)) or "no file"
+        raise UserError(f"{folder}: expected a split of {splits}, found {split}")
+    for language in languages:
+        if language not in found[split]:
+            expected = ", ".join(sorted(found[split]))
+            raise UserError(f"{folder}: expected a language of {expected}, found {language}")
+    return TextPairs(*(folder / f"{language}.{split}.txt" for language in languages))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,22 +1,5 @@
 """The field's quality metrics, each with a label that says how it was computed."""
 
-from keras_transformer.evaluation.bleu import (
-    Score,
-    check_language,
-    format_scores,
-    split_compounds,
-    translation_scores,
-)
-from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
-from keras_transformer.evaluation.perplexity import ReferenceLoss
+import lazy_loader
 
-__all__ = [
-    "ReferenceLoss",
-    "Score",
-    "check_language",
-    "format_bracket_scores",
-    "format_scores",
-    "score_trees",
-    "split_compounds",
-    "translation_scores",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -29,7 +29,10 @@ class Score:
 
 
 def translation_scores(
-    hypotheses: Iterable[str], references: Iterable[str], target_lang: str | None = None
+    hypotheses: Iterable[str],
+    references: Iterable[str],
+    target_lang: str | None = None,
+    on_tokens: bool = True,
 ) -> dict[str, Score]:
     """Scores a corpus of translations against one reference each.
 
@@ -38,13 +41,14 @@ def translation_scores(
             strings.
         references: the reference translations as plain text, in the same order.
         target_lang: two-letter code of the target language, such as `"de"`.
+        on_tokens: whether to compute BLEU on Moses tokens too, to compare with older papers.
 
     Returns:
-        A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU). If the Moses tokenizer
-        knows `target_lang`, it also has `bleu_tokenized_lowercased` (comparable with the Multi30k
-        literature) and `bleu_paper` (comparable with Table 2). The latter is cased, on text
-        prepared as in the authors' `get_ende_bleu.sh`: Unicode punctuation replaced, tokenised,
-        hyphenated compounds split.
+        A dictionary with `bleu`, `bleu_lowercased` and `chrf` (sacreBLEU). With `on_tokens`, if the
+        Moses tokenizer knows `target_lang`, it also has `bleu_tokenized_lowercased` (comparable
+        with the Multi30k literature) and `bleu_paper` (comparable with Table 2). The latter is
+        cased, on text prepared as in the authors' `get_ende_bleu.sh`: Unicode punctuation replaced,
+        tokenised, hyphenated compounds split.
 
     Raises:
         UserError: the counts differ, there is nothing to score, `target_lang` is not the code of
@@ -70,7 +74,7 @@ def translation_scores(
         "bleu_lowercased": sacre_bleu(hypotheses, references, target_lang, lowercase=True),
         "chrf": _score("chrF", CHRF(), hypotheses, references),
     }
-    if target_lang:
+    if target_lang and on_tokens:
         scores.update(_scores_on_tokens(hypotheses, references, target_lang))
     return scores
 
@@ -105,6 +109,14 @@ def check_language(target_lang: str | None) -> None:
     except RuntimeError as error:
         message = " ".join(str(error).split())
         raise UserError(f"cannot score {target_lang!r}: {message}") from error
+
+
+def has_moses_tokens(language: str | None) -> bool:
+    """Whether the Moses tokenizer knows a language, given by its two-letter code."""
+    # Imported here: it takes up to a second, which would delay every command.
+    from keras_transformer.evaluation import moses
+
+    return language in moses.LANGUAGES
 
 
 def split_compounds(tokens: str) -> str:
@@ -144,11 +156,9 @@ def format_scores(scores: Mapping[str, Score]) -> str:
 def _scores_on_tokens(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, Score]:
-    # Imported here: it takes up to a second, which would delay every command.
-    from keras_transformer.evaluation import moses
-
-    if language not in moses.LANGUAGES:
+    if not has_moses_tokens(language):
         return {}
+    from keras_transformer.evaluation import moses  # see `has_moses_tokens`
 
     def lowercased_tokens(sentences):
         # Lowercased first, as in Multi30k's own preparation: case matters for abbreviations.
@@ -163,14 +173,14 @@ def _scores_on_tokens(
 
     return {
         "bleu_tokenized_lowercased": _score(
-            "tokenised BLEU, lowercased, as in the Multi30k literature",
+            "BLEU on Moses tokens, lowercased",
             BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
             lowercased_tokens(hypotheses),
             lowercased_tokens(references),
             tokenizer=f"{moses.NAME}-{language}-normalized",
         ),
         "bleu_paper": _score(
-            "tokenised BLEU, compounds split, as in the paper",
+            "BLEU on Moses tokens, compounds split",
             BLEU(tokenize="none", force=True, smooth_method="none"),
             tokens_of_paper(hypotheses),
             tokens_of_paper(references),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import keras_transformer as kt
+from keras_transformer import __version__
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
@@ -185,7 +185,7 @@ class ConvertedModel:
     def _path(self):
         model_dir = self._model_dir
         content = (
-            kt.__version__,
+            __version__,
             ctranslate2.__version__,
             model_dir.load_config().to_json(),
             model_dir.vocabularies(),

@@ -15,6 +15,7 @@ from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.text_files import is_utf8
+from keras_transformer.tokenizers.in_graph import with_single_spaces
 from keras_transformer.translator import Translator
 
 
@@ -288,9 +289,8 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
 
 
 def _one_line(texts: tf.Tensor) -> tf.Tensor:
-    """Reduces white space to single spaces, with none at the ends: `str.split` in a graph."""
-    spaces = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
-    return tf.strings.strip(tf.strings.regex_replace(texts, spaces, " "))
+    """Makes each text one line, as `translation.one_line` does, in a graph."""
+    return with_single_spaces(texts)
 
 
 def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from keras_transformer.sentences import utf_8
+
 # The pattern by which `MarianTokenizer` recognises the symbol of a language.
 _LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
 
@@ -45,6 +47,7 @@ class Subwords:
 
     def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
         """The subwords of source sentences in UTF-8, without an end symbol."""
+        sentences = list(map(utf_8, sentences))
         languages = [self._language(sentence) for sentence in sentences]
         rest = [s[len(language) :] for s, language in zip(sentences, languages, strict=True)]
         return [
@@ -69,4 +72,6 @@ class Subwords:
 
 
 def _split(processor, sentences):
-    return processor.encode(sentences, out_type=str, num_threads=1)
+    is_lowercase = processor.normalize("A").endswith("a")
+    texts = [utf_8(sentence, is_lowercase) for sentence in sentences]
+    return processor.encode(texts, out_type=str, num_threads=1)

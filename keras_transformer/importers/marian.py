@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.analysis.cost import parameter_count
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular, read_whole
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.model import Transformer
+from keras_transformer.parameter_count import parameter_count
 from keras_transformer.text_files import read_json
 from keras_transformer.tokenizers.marian import MarianTokenizer
 

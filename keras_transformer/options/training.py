@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras_transformer as kt
 from keras_transformer.records import Record, field
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
@@ -154,12 +153,4 @@ class TrainingOptions(Record):
             "average_checkpoints",
             self.average_checkpoints <= self.keep_checkpoints,
             f"at most keep_checkpoints={self.keep_checkpoints}",
-        )
-
-    def schedule(self, d_model: int) -> "kt.InverseSquareRootSchedule":
-        """The learning-rate schedule for a model of this width."""
-        if self.learning_rate is None:
-            return kt.InverseSquareRootSchedule(d_model, self.warmup_steps)
-        return kt.InverseSquareRootSchedule.with_peak(
-            self.learning_rate, d_model, self.warmup_steps
         )

@@ -11,9 +11,10 @@ import tensorflow as tf
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
 from keras_transformer.parsing.word_symbols import as_brackets
+from keras_transformer.plain_text import plain_text
 from keras_transformer.ragged import Ragged
 from keras_transformer.text_files import parse_json
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
+from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer, in_graph
 
 _SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 _LEAST_COUNT = 2  # a word seen once is more useful as an example of its class
@@ -145,11 +146,11 @@ class ParsingTokenizer(Tokenizer):
         return cls(by_count, classes, dict(known), two_a_word, vocab_size, target_vocab_size)
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        words = tf.strings.split(text)
+        words = tf.strings.split(in_graph.with_single_spaces(text))
         plain = _plain(words.values)
         ids = self._word_ids.lookup(plain)
         is_known = ids != UNKNOWN_ID
-        ids = tf.where(is_known, ids, self._word_ids.lookup(tf.strings.lower(plain, "utf-8")))
+        ids = tf.where(is_known, ids, self._word_ids.lookup(in_graph.lower(plain)))
         class_ids = self._classes_of(plain)
         if self.two_a_word:
             both = tf.reshape(tf.stack([ids, class_ids], axis=1), [-1])
@@ -195,7 +196,7 @@ class ParsingTokenizer(Tokenizer):
         return tf.strings.reduce_join(names, axis=1, separator=" ")
 
     def normalize(self, text: str) -> str:
-        return " ".join(text.split())
+        return " ".join(plain_text(text).split())
 
     def to_bytes(self) -> bytes:
         content = {
@@ -267,4 +268,4 @@ def _classes(plain: tf.Tensor, length: int) -> tf.Tensor:
     hyphen = tf.where(is_like(r".+-.+"), "-", "")
     first = tf.maximum(tf.strings.length(plain, unit="UTF8_CHAR") - length, 0)
     endings = tf.strings.substr(plain, first, tf.fill(tf.shape(first), length), unit="UTF8_CHAR")
-    return tf.strings.join(["<", shape, hyphen, "_", tf.strings.lower(endings, "utf-8"), ">"])
+    return tf.strings.join(["<", shape, hyphen, "_", in_graph.lower(endings), ">"])

@@ -1,7 +1,7 @@
 """The routes of a server: TensorFlow Serving's REST interface."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
@@ -17,7 +17,7 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
-from keras_transformer.serving.middleware import Observe, RequireKey
+from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.server import Predict, Server, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
@@ -51,7 +51,10 @@ register_url_convertor("version", _Version())
 
 
 def create_app(
-    server: Server, keys: Sequence[str] = (), cors_origins: Sequence[str] = ()
+    server: Server,
+    keys: Sequence[str] = (),
+    cors_origins: Sequence[str] = (),
+    hosts: Collection[str] = (),
 ) -> Starlette:
     """The ASGI application of a server.
 
@@ -59,6 +62,7 @@ def create_app(
         server: the models and limits.
         keys: API keys, one of which each request must send; empty: none is needed.
         cors_origins: origins of web pages that may use the server; "*": all.
+        hosts: the names that requests may have in `Host`; empty: any.
     """
 
     async def predict(request: Request) -> Response:
@@ -124,7 +128,10 @@ def create_app(
         Route("/healthz", health),
         Route("/readyz", readiness),
     ]
-    middleware = [Middleware(Observe, server)]
+    middleware = [
+        Middleware(Observe, server),
+        Middleware(RefuseOtherSites, hosts, cors_origins),
+    ]
     if cors_origins:
         cors = Middleware(
             CORSMiddleware,

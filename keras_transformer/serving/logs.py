@@ -31,7 +31,7 @@ def log_to_stderr(access: bool = True) -> None:
     levels = {
         "keras_transformer.serving": logging.INFO,
         "keras_transformer.serving.access": logging.INFO if access else logging.WARNING,
-        "uvicorn": logging.WARNING,
+        "uvicorn": logging.ERROR,  # the server itself logs requests that are malformed
     }
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)

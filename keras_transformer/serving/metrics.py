@@ -34,6 +34,12 @@ class Metrics:
             Histogram, "batch_tokens", "Input tokens computed together", buckets=_SIZES
         )
         self._tokens = define(Counter, "tokens", "Input tokens computed")
+        self._refused = define(
+            Counter,
+            "refused_connections",
+            "Connections refused, or closed before their answer, by reason",
+            ["reason"],
+        )
         queue = define(Gauge, "queued_requests", "Requests that wait for a batch")
         queue.set_function(queued)
 
@@ -41,6 +47,12 @@ class Metrics:
         """Counts an answered request."""
         self._requests.labels(model, method, code).inc()
         self._seconds.labels(model, method).observe(seconds)
+
+    def observe_refused(self, reason: str, code: int | None) -> None:
+        """Counts a connection that is refused, or closed without an answer if the code is None."""
+        self._refused.labels(reason).inc()
+        if code is not None:
+            self._requests.labels("", "", code).inc()
 
     def observe_batch(self, sentences: int, tokens: int) -> None:
         """Counts a computed batch."""

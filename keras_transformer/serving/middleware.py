@@ -1,10 +1,12 @@
-"""Steps around every request: API key, log, metrics."""
+"""Steps around every request: names and origins, API key, log, metrics."""
 
 import hashlib
 import hmac
+import ipaddress
 import logging
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -14,9 +16,81 @@ from keras_transformer.errors import UserError
 from keras_transformer.serving import page
 from keras_transformer.serving.server import Server, json_response
 
+_PROBES = {"/healthz", "/readyz"}
 # Paths that need no key: probes, and the page that asks for the key.
-_OPEN = {"/healthz", "/readyz", *page.FILES}
+_OPEN = {*_PROBES, *page.FILES}
 _LOG = logging.getLogger("keras_transformer.serving.access")
+
+
+class RefuseOtherSites:
+    """Refuses what pages of other sites can make a browser send without the server's consent.
+
+    A page may rebind its own name to this server's address, and then read the answers: its requests
+    name another host. Any page may send a form or plain text, whose answer it cannot read: its
+    origin is another than the host, and the body is not JSON.
+
+    Args:
+        app: the application.
+        hosts: the names that requests may have in `Host`; empty: any.
+        origins: the origins whose pages may send any body; "*": all.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]):
+        self._app, self._hosts, self._origins = app, hosts, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None
+        if scope["type"] == "http" and scope["path"] not in _PROBES:
+            refusal = self._refusal(scope["method"], Headers(scope=scope))
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, method, headers):
+        host = headers.get("host")  # HTTP/1.0 needs none
+        name = re.sub(r":\d*$", "", (host or "").lower())
+        if self._hosts and host is not None and name not in self._hosts:
+            message = f"Host {name[:80]!r} is not a name of this server: --allowed_hosts adds names"
+            return json_response({"error": message}, 421)
+        origin = headers.get("origin")
+        is_other = origin is not None and origin.lower().partition("://")[2] != (host or "").lower()
+        is_known = origin in self._origins or "*" in self._origins
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and is_other and not is_known and kind != "application/json":
+            message = "expected Content-Type: application/json from a page of another site"
+            return json_response({"error": message}, 415)
+        return None
+
+
+def host_names(allowed: Iterable[str], host: str, address: str) -> set[str]:
+    """The names that requests may have in `Host`; empty: any.
+
+    Without `allowed`, a server that only this machine reaches has the names of this machine.
+
+    Args:
+        allowed: the names that the user allows; "*": any.
+        host: the host that the user lets the server listen at.
+        address: the address of this host.
+
+    Raises:
+        UserError: a name is not a host's.
+
+    Example:
+        >>> sorted(host_names([], "localhost", "127.0.0.1"))
+        ['127.0.0.1', '[::1]', 'localhost']
+        >>> "a.example" in host_names(["a.example"], "0.0.0.0", "0.0.0.0")
+        True
+        >>> host_names([], "0.0.0.0", "0.0.0.0")
+        set()
+    """
+    allowed = [name.lower() for name in allowed]
+    for name in allowed:
+        if not re.fullmatch(r"\*|\[[0-9a-f:.]+\]|[^][/:@*\s]+", name):
+            raise UserError(
+                f"--allowed_hosts: expected names such as translate.example, found {name!r}"
+            )
+    if "*" in allowed or not (allowed or ipaddress.ip_address(address).is_loopback):
+        return set()
+    own = (f"[{one}]" if ":" in one else one.lower() for one in (host, address))
+    return {"localhost", "127.0.0.1", "[::1]", *own, *allowed}
 
 
 class RequireKey:

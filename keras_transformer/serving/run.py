@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import HttpServer, listen
+from keras_transformer.serving.middleware import host_names
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model, Watcher
 
@@ -23,6 +24,7 @@ def serve(
     poll_seconds: float = 2.0,
     keys: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
+    allowed_hosts: Sequence[str] = (),
 ) -> None:
     """Serves models until SIGTERM, SIGINT or SIGHUP, and then still answers the current requests.
 
@@ -36,13 +38,19 @@ def serve(
         poll_seconds: seconds between checks for new versions.
         keys: API keys, one of which each request must send; empty: none is needed.
         cors_origins: origins of web pages that may use the server.
+        allowed_hosts: names that requests may have in `Host`, besides those of this machine; empty:
+            none if only this machine reaches `host`, else any; "*": any.
 
     Raises:
-        UserError: the server cannot listen on the address, or cannot load a model.
+        UserError: the server cannot listen on the address, a name is not a host's, or no version of
+            a model can be loaded.
     """
     socket = listen(host, port)
+    address, port = socket.getsockname()[:2]
+    hosts = host_names(allowed_hosts, host, address)
     server = Server(models, options, tokens_per_batch, workers)
-    http = HttpServer(create_app(server, keys, cors_origins), options)
+    app = create_app(server, keys, cors_origins, hosts)
+    http = HttpServer(app, options, server.note_refused)
     failures: list[Exception] = []
 
     def fail(error):
@@ -50,7 +58,6 @@ def serve(
         http.stop()
 
     watcher = Watcher(server.models.values(), poll_seconds, fail)
-    address, port = socket.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     print(f"listening at http://{shown}:{port}", flush=True)
     watcher.start()

@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +15,13 @@ from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.batching import Batcher, QueueFull, Task
+from keras_transformer.serving.body import Body
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model
+
+_LOG = logging.getLogger("keras_transformer.serving")
 
 # The maximum of each search option in a request, unless the server's own option is larger.
 _MOST = {
@@ -93,6 +98,7 @@ class Server:
         self.models = {model.name: model for model in models}
         self.options = options
         self.metrics = Metrics(lambda: len(self.batcher))
+        self._next_log, self._unlogged = 0.0, 0  # for `note_refused`
         self.batcher = Batcher(
             tokens_per_batch,
             options.batch_wait_ms / 1000,
@@ -100,6 +106,16 @@ class Server:
             workers,
             self.metrics.observe_batch,
         )
+
+    def note_refused(self, client: str, reason: str, status: int | None, details: str) -> None:
+        """Counts a connection that was refused or closed early, and logs one a second at most."""
+        self.metrics.observe_refused(reason, status)
+        if time.monotonic() < self._next_log:
+            self._unlogged += 1
+            return
+        about = {"client": client, "reason": reason, "status": status, "details": details[:200]}
+        _LOG.warning("refused", extra={"fields": about | {"not_logged": self._unlogged}})
+        self._next_log, self._unlogged = time.monotonic() + 1, 0
 
     def is_ready(self) -> bool:
         """Whether every model has a version that is loaded and warmed up."""
@@ -146,8 +162,8 @@ class Server:
 
         Raises:
             UserError: the body is not strict JSON.
-            HTTPException: 413, the body is too large; 408, it arrives too slowly; 415, it is
-                compressed.
+            HTTPException: 413, the body is too large, or expands to more; 408, it arrives too
+                slowly; 415, it is compressed by another method than gzip.
         """
         return await asyncio.to_thread(parse_json, await self._body(request))
 
@@ -156,24 +172,19 @@ class Server:
         too_large = HTTPException(413, f"expected a body of at most {limit} bytes, found more")
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
-        coding = request.headers.get("content-encoding", "identity")
-        if coding.lower() != "identity":
-            message = f"expected a body without Content-Encoding, found {coding[:80]}"
-            raise HTTPException(415, message, {"Accept-Encoding": "identity"})
-        body = bytearray()
+        body = Body(request.headers.getlist("content-encoding"), limit)
         try:
             async with asyncio.timeout(self.options.read_timeout):
                 async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limit:
+                    if not body.takes(chunk):
                         raise too_large
         except TimeoutError:
             seconds = self.options.read_timeout
-            message = f"expected the whole body within {seconds:g} seconds"
+            message = f"the body did not arrive within {seconds:g} seconds"
             raise HTTPException(408, message, {"Connection": "close"}) from None
         except ClientDisconnect:
             raise HTTPException(499, "the client has gone") from None
-        return bytes(body)
+        return body.content()
 
     async def compute(
         self, request: Request, task: Task, rows: Sequence[Any], texts: Sequence[str | bytes]
@@ -196,9 +207,10 @@ class Server:
         tokens = await asyncio.to_thread(self._count_tokens, task.servable, rows, texts)
         request.state.sentences, request.state.tokens = len(rows), tokens
         try:
-            future = self.batcher.submit(task, rows, tokens)
+            client = request.client.host if request.client else ""
+            future = self.batcher.submit(task, rows, tokens, client)
         except QueueFull:
-            message = f"expected fewer requests: {self.options.max_queue} wait already"
+            message = f"the queue of {self.options.max_queue} is full: try again later"
             raise HTTPException(429, message, {"Retry-After": "1"}) from None
         result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_gone(request))
         try:
@@ -211,8 +223,11 @@ class Server:
                 return result.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
-            seconds = self.options.request_timeout
-            raise HTTPException(504, f"expected to be done within {seconds:g} seconds")
+            message = (
+                f"timed out after {self.options.request_timeout:g} seconds: "
+                "send fewer sentences in a request, or try again later"
+            )
+            raise HTTPException(504, message, {"Retry-After": "10"})
         finally:
             gone.cancel()
             result.cancel()  # so that a request that is not done is computed no further

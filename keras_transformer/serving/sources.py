@@ -13,6 +13,7 @@ from keras_transformer.serving.servable import (
 )
 from keras_transformer.serving.versions import (
     Model,
+    expect_regular_files,
     saved_model_folders,
     saved_model_versions,
 )
@@ -78,11 +79,13 @@ def has_saved_models(path: str) -> bool:
 def saved_model(name: str, path: str) -> Model:
     """The model whose versions are in a folder; `Model.refresh` finds new ones."""
     folder = Path(path)
-    return Model(
-        name,
-        lambda: saved_model_versions(folder),
-        lambda version: SavedModelServable(saved_model_folders(folder)[version]),
-    )
+
+    def serve(version):
+        found = saved_model_folders(folder)[version]
+        expect_regular_files(found)
+        return SavedModelServable(found)
+
+    return Model(name, lambda: saved_model_versions(folder), serve)
 
 
 def trained_model(

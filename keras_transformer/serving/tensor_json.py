@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,14 +47,17 @@ def parse_json(body: bytes) -> Any:
         raise UserError("JSON Parse error: The document is empty")
     try:
         text = body.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
+        )
         json.dumps(value, ensure_ascii=False).encode()  # fails for half a surrogate pair
     except UnicodeDecodeError as error:
         raise UserError(f"JSON Parse error: not UTF-8 at offset: {error.start}") from None
     except UnicodeEncodeError:
         raise UserError("JSON Parse error: The surrogate pair in string is invalid.") from None
     except json.JSONDecodeError as error:
-        raise UserError(f"JSON Parse error: {error.msg} at offset: {error.pos}") from None
+        what = error.msg.removesuffix(" at")
+        raise UserError(f"JSON Parse error: {what} at offset: {error.pos}") from None
     except RecursionError:
         raise UserError("JSON Parse error: Nested too deeply") from None
     except ValueError as error:
@@ -205,6 +209,18 @@ def _decoded(text):
 
 def _refuse_constant(name):
     raise ValueError(f"Invalid value: {name}")
+
+
+def _float(text):
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("Number too big to be stored in double.")
+    return number
+
+
+def _integer(text):
+    _float(text)  # so that it has few digits: Python refuses thousands, in words of its own
+    return int(text)
 
 
 def _shown(value, limit=80):

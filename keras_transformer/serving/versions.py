@@ -3,12 +3,15 @@
 import contextlib
 import gc
 import logging
+import math
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse, ModelVersionStatus
 
 from keras_transformer.errors import UserError
@@ -16,6 +19,13 @@ from keras_transformer.serving.servable import Servable
 
 _LOG = logging.getLogger("keras_transformer.serving")
 _UNKNOWN = 2  # gRPC's code of errors without a code of their own
+_NOT_LOADED = "this version cannot be loaded: the server's log says why"
+# A score up to this is `NO_HYPOTHESIS`, or as bad.
+_WORST_SCORE = -1e8
+
+
+class UnfitVersion(UserError):
+    """A version cannot be served; the message is fit for clients, for example without paths."""
 
 
 class Model:
@@ -23,7 +33,8 @@ class Model:
 
     `refresh` loads the highest version that can be loaded and warms it up. Meanwhile the previous
     version answers requests; it is freed after its last request. A version that cannot be loaded is
-    tried again after its files have changed, since a copy may have been incomplete.
+    tried again after its files have changed, since a copy may have been incomplete. Clients are
+    told of it in a sentence; the log has the details.
 
     Args:
         name: NAME in `/v1/models/NAME`.
@@ -40,7 +51,7 @@ class Model:
         self.name = name
         self._find, self._load = find, load
         self._current: tuple[int, Servable] | None = None
-        self._failed: dict[int, Hashable] = {}
+        self._failed: dict[int, tuple[Hashable, str]] = {}  # the files and the error
         self._states: dict[int, tuple[Any, str]] = {}
 
     @property
@@ -57,6 +68,10 @@ class Model:
             one.status.error_message = error
         return response
 
+    def errors(self) -> list[str]:
+        """The errors of the versions that could not be loaded, the highest version first."""
+        return [error for _, (_, error) in sorted(self._failed.items(), reverse=True)]
+
     def refresh(self) -> None:
         """Finds versions, and makes the highest that can be loaded the current one."""
         if (ModelVersionStatus.UNLOADING, "") in self._states.values():
@@ -65,7 +80,7 @@ class Model:
         for version in sorted(found, reverse=True):
             if self._current and self._current[0] == version:
                 return
-            is_new = version not in self._failed or self._failed[version] != found[version]
+            is_new = version not in self._failed or self._failed[version][0] != found[version]
             if is_new and self._loads(version, found[version]):
                 return
 
@@ -75,11 +90,12 @@ class Model:
             servable = self._load(version)
             warm_up(servable)
         except Exception as error:
-            self._failed[version] = files
             message = _described(error)
-            self._states[version] = ModelVersionStatus.END, message
-            if self._current:
-                _LOG.error("version %d of model %s: %s", version, self.name, message)
+            self._failed[version] = files, message
+            shown = message if isinstance(error, UnfitVersion) else _NOT_LOADED
+            self._states[version] = ModelVersionStatus.END, shown
+            if self._current:  # else a lower version may be loaded, or the server ends with this
+                self._log(version)
             return False
         self._failed.pop(version, None)
         weakref.finalize(servable, self._has_ended, version)
@@ -87,7 +103,14 @@ class Model:
         self._states[version] = ModelVersionStatus.AVAILABLE, ""
         if before:
             self._states[before[0]] = ModelVersionStatus.UNLOADING, ""
+        else:
+            for failed in self._failed:
+                self._log(failed)
         return True
+
+    def _log(self, failed):
+        _, message = self._failed[failed]
+        _LOG.error("version %d of model %s: %s", failed, self.name, message)
 
     def _has_ended(self, version):
         if self._current is None or self._current[0] != version:  # else it was loaded again
@@ -133,13 +156,37 @@ def _state_of_files(path):
             yield str(file), about.st_size, about.st_mtime_ns
 
 
+def expect_regular_files(folder: Path) -> None:
+    """Expects no pipe or device in a folder: reading one could wait, or go on, for ever.
+
+    Raises:
+        UnfitVersion: a file is neither a regular file nor a folder.
+    """
+    for file in sorted(folder.rglob("*")):
+        with contextlib.suppress(OSError):  # as in `_state_of_files`
+            mode = file.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UnfitVersion(f"{file.relative_to(folder)} is not a regular file")
+
+
 def warm_up(servable: Servable) -> None:
-    """Computes each signature once, since TensorFlow prepares a graph at its first run."""
+    """Computes each signature once, since TensorFlow prepares a graph at its first run.
+
+    Raises:
+        UnfitVersion: a score is not one that a model with sound weights gives.
+    """
     values = {"text": "Hello, world!", "translation": "Hello, world!", "seed": 0}
     for name, signature in servable.signatures.items():
         if signature.inputs:  # a SavedModel's initialisation has none
             row = tuple(values[key] for key in sorted(signature.inputs))
-            servable.predict(name, [row])
+            [outputs] = servable.predict(name, [row])
+            for key in {"score", "scores"} & outputs.keys():
+                score = float(np.ravel(outputs[key])[0])  # of several, the best; others may miss
+                if not (math.isfinite(score) and score > _WORST_SCORE):
+                    raise UnfitVersion(
+                        f"the signature {name} gives a sentence the score {score:g}: the training "
+                        "has diverged, or the search's options allow no translation"
+                    )
 
 
 class Watcher:
@@ -170,8 +217,9 @@ class Watcher:
         for model in self._models:
             self._refresh(model)
             if model.current is None:
-                why = [one.status.error_message for one in model.status().model_version_status]
-                message = "; ".join(why) or self._errors.get(model.name, "no version found")
+                message = "; ".join(model.errors()) or self._errors.get(
+                    model.name, "no version found"
+                )
                 self._on_failure(UserError(f"model {model.name}: {message}"))
                 return
         while not self._stop.wait(self._period):

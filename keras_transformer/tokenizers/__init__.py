@@ -1,6 +1,5 @@
 """Vocabularies: from text to ids and back, as TensorFlow operations."""
 
-from keras_transformer.tokenizers.base import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
-from keras_transformer.tokenizers.subword import SubwordTokenizer
+import lazy_loader
 
-__all__ = ["END_ID", "PAD_ID", "START_ID", "UNKNOWN_ID", "SubwordTokenizer", "Tokenizer"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

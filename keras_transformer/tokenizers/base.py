@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -101,18 +101,23 @@ class Tokenizer(tf.Module):
         """
         raise UserError(f"expected another vocabulary for bpe_dropout, found {type(self).__name__}")
 
-    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor | Sequence) -> tf.Tensor:
         """Joins target subwords into sentences, up to the first end symbol; drops special symbols.
 
         Args:
-            ids: int32 `(batch, length)`, dense or ragged.
+            ids: int32 `(batch, length)`, dense, ragged or a list of lists; or the ids of one
+                sentence, `(length,)`.
 
         Returns:
-            string `(batch,)`.
+            string `(batch,)`, or `()` for one sentence.
         """
+        if isinstance(ids, list | tuple) and not any(map(tf.is_tensor, ids)):
+            ids = tf.ragged.constant(ids, tf.int32)
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(self.pad_id)
         ids = tf.convert_to_tensor(ids, tf.int32)
+        if ids.shape.rank == 1:
+            return self.detokenize(ids[None])[0]
         ended = tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) > 0
         special = (ids == self.pad_id) | (ids == self.start_id)
         return self.join(tf.ragged.boolean_mask(ids, ~(ended | special)))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
 from keras_transformer.text_files import parse_json
+from keras_transformer.tokenizers import in_graph
 from keras_transformer.tokenizers.base import Tokenizer
 from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
 
@@ -70,7 +71,7 @@ class MarianTokenizer(Tokenizer):
         return {_SOURCE: self._source.model, _TARGET: self._target.model}
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        text = tf.convert_to_tensor(text)
+        text = in_graph.plain_text(text)
         language = tf.strings.regex_replace(text, _LANGUAGE, r"\1")
         language_id = self._ids.lookup(language)
         is_language = (language_id != self.unknown_id) & (language != "")

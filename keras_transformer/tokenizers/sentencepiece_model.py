@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import itertools
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +16,15 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_senten
 
 from keras_transformer.errors import UserError
 from keras_transformer.ragged import Ragged
+from keras_transformer.sentences import utf_8
+from keras_transformer.tokenizers import in_graph
 from keras_transformer.tokenizers.byte_pairs import BytePairMerges
 
 
 class SentencePieceModel(tf.Module):
     """A SentencePiece model: from text to pieces and back, in-graph.
+
+    Text is read as plain text (`plain_text`).
 
     Args:
         model: serialised SentencePiece model.
@@ -46,13 +51,22 @@ class SentencePieceModel(tf.Module):
         spec = self._proto.trainer_spec
         return spec.ModelType.Name(spec.model_type).lower()
 
+    @functools.cached_property
+    def lowercase(self) -> bool:
+        """Whether the model lower-cases or folds its text."""
+        return self.processor.normalize("A").endswith("a")
+
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits text `(batch,)` into pieces `(batch, None)`."""
-        return self._operations.tokenize(text)
+        text = in_graph.plain_text(text)
+        return self._operations.tokenize(
+            in_graph.with_final_sigmas(text) if self.lowercase else text
+        )
 
-    def encode(self, sentences: Sequence[bytes]) -> Ragged:
-        """Tokenises UTF-8 like `tokenize`, eagerly and in half the time."""
-        rows = self.processor.encode(sentences, out_type=int, num_threads=1)
+    def encode(self, sentences: Sequence[str | bytes]) -> Ragged:
+        """Tokenises text or UTF-8 like `tokenize`, eagerly and in half the time."""
+        texts = [utf_8(sentence, self.lowercase) for sentence in sentences]
+        rows = self.processor.encode(texts, out_type=int, num_threads=1)
         ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
         return Ragged(ids, np.fromiter(map(len, rows), np.int64))
 
@@ -68,7 +82,7 @@ class SentencePieceModel(tf.Module):
     def normalize(self, text: str) -> str:
         """Normalises text as the model does before splitting."""
         return (
-            self.processor.normalize(text)
+            self.processor.normalize(utf_8(text, self.lowercase).decode())
             .replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
             .removeprefix(" ")
         )
@@ -79,7 +93,19 @@ def number_of_pieces(model: bytes) -> int:
     return len(_parsed(model).pieces)
 
 
+def without_path_of_rule(model: bytes) -> bytes:
+    """Removes the path of a normalisation rule from a model, which has the rule itself."""
+    proto = _parsed(model)
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return proto.SerializeToString()
+
+
 def _parsed(model):
+    if isinstance(model, str | os.PathLike):
+        raise UserError(
+            f"expected the content of a SentencePiece model, found {str(model)!r}: "
+            "to read a file, call SubwordTokenizer.load"
+        )
     if not model:
         raise UserError("expected a SentencePiece model, found an empty one")
     try:

@@ -1,5 +1,6 @@
 """Subword vocabularies (section 5.1), learned from text or loaded."""
 
+import contextlib
 import functools
 import io
 import itertools
@@ -26,7 +27,12 @@ from keras_transformer.tokenizers.base import (
     Tokenizer,
     naming,
 )
-from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel, number_of_pieces
+from keras_transformer.tokenizers.lowercase import lowercase_rule
+from keras_transformer.tokenizers.sentencepiece_model import (
+    SentencePieceModel,
+    number_of_pieces,
+    without_path_of_rule,
+)
 
 if TYPE_CHECKING:
     import keras_nlp
@@ -51,9 +57,10 @@ class VocabularySizeError(UserError):
 class SubwordTokenizer(Tokenizer):
     """A subword vocabulary shared by source and target (section 5.1).
 
-    Text is normalised first (NFKC, runs of white space to one space). Characters outside the
-    vocabulary are spelled in UTF-8 bytes, so nothing is unknown, and
-    `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become U+FFFD.
+    Text is read without control characters (`plain_text`), then normalised (NFKC, runs of white
+    space to one space). Characters outside the vocabulary are spelled in UTF-8 bytes, so nothing is
+    unknown, and `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become
+    U+FFFD.
 
     Special ids: 0 padding, 1 start symbol, 2 end symbol, 3 unknown (never produced).
 
@@ -101,7 +108,9 @@ class SubwordTokenizer(Tokenizer):
         """Converts the vocabulary to a keras-nlp layer, which can be part of a saved model.
 
         `SubwordTokenizer(layer.proto)` converts it back. `load` reads keras-nlp's file
-        `vocabulary.spm`. Both need the special ids of this class.
+        `vocabulary.spm`. Both need the special ids of this class. The layer gives the same ids,
+        except for text with control characters, and, in lower case, with a capital sigma that ends
+        a word.
 
         Args:
             **options: arguments of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
@@ -149,7 +158,7 @@ class SubwordTokenizer(Tokenizer):
             vocab_size: number of ids, including the special ones and 256 bytes.
             model_type: "bpe" for byte-pair encoding, as for the paper's English-German; "unigram"
                 for the open equivalent of the word pieces of the paper's English-French.
-            lowercase: whether to fold case ("ß" stays), in training text and in all later text.
+            lowercase: whether to lower-case all text like `str.lower`, in training and later.
             seed: seed of the sample drawn if there are more than `max_sentences`.
             max_sentences: maximum number of sentences to learn from; more are sampled at random.
 
@@ -185,32 +194,35 @@ class SubwordTokenizer(Tokenizer):
         def watched():
             # SentencePiece turns an iterator's exception into a RuntimeError: keep the cause.
             try:
-                yield from sample(_usable(sentences), max_sentences, seed)
+                yield from sample(_usable(sentences, lowercase), max_sentences, seed)
             except BaseException as error:  # Ctrl-C too
                 failures.append(error)
                 raise
 
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=watched(),
-                model_writer=model,
-                vocab_size=vocab_size,
-                model_type=model_type,
-                pad_id=PAD_ID,
-                bos_id=START_ID,
-                eos_id=END_ID,
-                unk_id=UNKNOWN_ID,
-                byte_fallback=True,
-                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
-                character_coverage=1.0,
-                # At least the number given: SentencePiece's own sample differs between processes.
-                input_sentence_size=max(max_sentences, MAX_SENTENCES),
-                max_sentence_length=_MAX_BYTES,
-                minloglevel=2,
-            )
+            with lowercase_rule() if lowercase else contextlib.nullcontext("") as rule_file:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=watched(),
+                    model_writer=model,
+                    vocab_size=vocab_size,
+                    model_type=model_type,
+                    pad_id=PAD_ID,
+                    bos_id=START_ID,
+                    eos_id=END_ID,
+                    unk_id=UNKNOWN_ID,
+                    byte_fallback=True,
+                    normalization_rule_name="nmt_nfkc",
+                    normalization_rule_tsv=rule_file,  # takes precedence
+                    character_coverage=1.0,
+                    # At least the number given: SentencePiece's own sample differs between
+                    # processes.
+                    input_sentence_size=max(max_sentences, MAX_SENTENCES),
+                    max_sentence_length=_MAX_BYTES,
+                    minloglevel=2,
+                )
         except RuntimeError as error:
             raise (failures[0] if failures else _explained(error, vocab_size)) from error
-        return cls(model.getvalue())
+        return cls(without_path_of_rule(model.getvalue()))
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         return self._sentencepiece.tokenize(text)
@@ -219,7 +231,7 @@ class SubwordTokenizer(Tokenizer):
         return self.tokenize(text)
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
-        return self._sentencepiece.encode([utf_8(text) for text in as_list(sentences)])
+        return self._sentencepiece.encode(as_list(sentences))
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
         return self._sentencepiece.merges.resplit(sentences, dropout, random)
@@ -270,9 +282,10 @@ def sample(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
         yield drawn.pop()
 
 
-def _usable(sentences: Iterable[str | bytes]) -> Iterator[bytes]:
+def _usable(sentences: Iterable[str | bytes], lowercase: bool) -> Iterator[bytes]:
     """Yields the sentences that SentencePiece accepts, in UTF-8."""
-    for encoded in map(utf_8, each(sentences)):
+    for sentence in each(sentences):
+        encoded = utf_8(sentence, lowercase)
         if 0 < len(encoded) <= _MAX_BYTES:
             yield encoded
 

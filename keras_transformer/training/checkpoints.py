@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from keras_transformer.analysis.cost import parameter_count
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.files import (
@@ -22,6 +21,7 @@ from keras_transformer.files import (
     remove_folder,
     whole_folder,
 )
+from keras_transformer.parameter_count import parameter_count
 from keras_transformer.text_files import read_json
 
 # Keras and NumPy are imported where arrays are read or written. A command that decodes with

@@ -6,7 +6,7 @@ import platform
 import keras
 import tensorflow as tf
 
-import keras_transformer as kt
+from keras_transformer import __version__
 from keras_transformer.backend import processor
 
 
@@ -22,7 +22,7 @@ def environment() -> dict[str, str]:
         for gpu in tf.config.list_physical_devices("GPU")
     ]
     return {
-        "keras_transformer": kt.__version__,
+        "keras_transformer": __version__,
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "keras": keras.__version__,

@@ -9,9 +9,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import (
@@ -32,6 +31,10 @@ from keras_transformer.training.checkpoints import (
 )
 from keras_transformer.training.record import read_record, record_of_other, recorded_run
 
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.tokenizers import Tokenizer
+
 _VOCABULARY = "vocabulary.model"
 # What a model_dir's own files and folders are called, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
@@ -44,9 +47,13 @@ def digest_of(content: bytes) -> str:
 
 
 @functools.cache
-def tokenizer_kinds() -> dict[str, type["kt.tokenizers.Tokenizer"]]:
+def tokenizer_kinds() -> dict[str, type["Tokenizer"]]:
     """The kinds of vocabulary by the name of their file; the call imports TensorFlow."""
-    kinds = (kt.MarianTokenizer, kt.parsing.ParsingTokenizer, kt.SubwordTokenizer)
+    from keras_transformer.parsing import ParsingTokenizer
+    from keras_transformer.tokenizers import SubwordTokenizer
+    from keras_transformer.tokenizers.marian import MarianTokenizer
+
+    kinds = (MarianTokenizer, ParsingTokenizer, SubwordTokenizer)
     return {kind.file_name: kind for kind in kinds}
 
 
@@ -163,9 +170,7 @@ class ModelDir:
         recover_folder(self.best.folder)
         return self.checkpoints.recover()
 
-    def create(
-        self, config: TransformerConfig, tokenizer: "kt.tokenizers.Tokenizer", training: dict
-    ) -> None:
+    def create(self, config: TransformerConfig, tokenizer: "Tokenizer", training: dict) -> None:
         """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
         content = config.to_json().encode()
@@ -184,8 +189,8 @@ class ModelDir:
 
     def create_trained(
         self,
-        model: "kt.Transformer",
-        tokenizer: "kt.tokenizers.Tokenizer",
+        model: "Transformer",
+        tokenizer: "Tokenizer",
         target_lang: str | None,
         command: str,
     ) -> None:
@@ -234,7 +239,7 @@ class ModelDir:
             )
         return config
 
-    def load_tokenizer(self) -> "kt.tokenizers.Tokenizer":
+    def load_tokenizer(self) -> "Tokenizer":
         """The model's tokenizer.
 
         Raises:
@@ -251,7 +256,7 @@ class ModelDir:
                         "another one or a damaged one"
                     )
                 return kind.load(path)
-        return kt.SubwordTokenizer.load(self.path / _VOCABULARY)
+        return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
 
     def vocabularies(self) -> list[bytes]:
         """The content of each vocabulary file, without TensorFlow."""
@@ -270,7 +275,7 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None, weights: str = "mean") -> "kt.Transformer":
+    def load_model(self, average: int | None = None, weights: str = "mean") -> "Transformer":
         """The model with the mean of its last `average` checkpoints (paper, section 6.1).
 
         Args:
@@ -283,12 +288,14 @@ class ModelDir:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
                 do not exist or are not finite.
         """
+        from keras_transformer.model import Transformer  # here: the other methods need no Keras
+
         config = self.load_config()
 
         def read(checkpoints, steps):
             for step in steps:
                 checkpoints.check_fits(config, step)
-            model = kt.Transformer(config, name="transformer")
+            model = Transformer(config, name="transformer")
             model.build()
             if weights == "mean":
                 average_weights(model, checkpoints, steps)

@@ -61,7 +61,8 @@ class Translation:
         return {self.score: bleu.value}
 
     def report(self, sources, outputs, references):
-        return format_scores(translation_scores(outputs, references, self.target_lang))
+        scores = translation_scores(outputs, references, self.target_lang, on_tokens=False)
+        return format_scores(scores)
 
     def readable(self, sources, outputs):
         return outputs

@@ -17,6 +17,7 @@ from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError, expect_tensorflow
 from keras_transformer.model import Transformer
 from keras_transformer.options.training import TrainingOptions
+from keras_transformer.schedules import InverseSquareRootSchedule
 from keras_transformer.training import judging
 from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import (
@@ -290,7 +291,7 @@ def compiled_model(config: TransformerConfig, options: TrainingOptions) -> Train
     model.build()
     model.compile(
         optimizer=keras.optimizers.Adam(
-            options.schedule(config.d_model),
+            InverseSquareRootSchedule.from_options(options, config.d_model),
             beta_1=options.beta_1,
             beta_2=options.beta_2,
             epsilon=options.adam_epsilon,

@@ -1,0 +1,112 @@
+"""Every import has the direction that docs/architecture.md gives."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from helpers import ROOT
+
+PACKAGE = ROOT / "keras_transformer"
+DOCUMENT = (ROOT / "docs" / "architecture.md").read_text()
+# Imports from files below in the list, each with its reason.
+EXCEPTIONS = {
+    ("translator.py", "export/"): "`Translator.export` is short for a function of a `Translator`"
+}
+# The names that the package defines itself; all others are those of its modules.
+OWN_NAMES = {"__version__"}
+
+
+def listed(document: str) -> list[str]:
+    """The files and folders of the package in the order of the list, such as "errors.py"."""
+    [block] = re.findall(r"^    keras_transformer/\n((?:      .*\n)+)", document, re.MULTILINE)
+    lines = re.findall(r"^ {6}((?:\w+(?:\.py|/)\s+)+)", block, re.MULTILINE)
+    return [name for line in lines for name in line.split()]
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """Yields the line and the module of each import from the package, wherever it stands.
+
+    Example: `from keras_transformer import data, errors` imports "data" and "errors".
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"line {node.lineno}: use an absolute import"
+            if node.module == "keras_transformer":
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                modules = [node.module]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            package, _, name = module.partition(".")
+            if package == "keras_transformer":
+                yield node.lineno, name
+
+
+def wrong_imports(name: str, source: str, order: list[str]) -> dict[tuple[str, str], str]:
+    """The imports of a module that have the wrong direction, and a sentence about each.
+
+    Args:
+        name: the module's path in the package, such as "data/sources.py".
+        source: its code.
+        order: the files and folders of the package, from `listed`.
+
+    Returns:
+        A dictionary from the importing file or folder and the imported one to the sentence.
+    """
+    folder, slash, _ = name.partition("/")
+    importer, wrong = folder + slash, {}
+    for line, module in imports(source):
+        where = f"keras_transformer/{name}:{line} imports"
+        first = module.partition(".")[0]
+        imported = next((each for each in (f"{first}/", f"{first}.py") if each in order), None)
+        if imported and order.index(imported) > order.index(importer):
+            wrong[importer, imported] = (
+                f"{where} keras_transformer.{module}, but {imported} comes after {importer} in the "
+                "list of docs/architecture.md"
+            )
+        elif not imported and first not in OWN_NAMES:
+            what = f"{first} from the package" if first else "the whole package"
+            wrong[importer, first] = f"{where} {what}: import the module that it needs"
+    return wrong
+
+
+def names_of_files():
+    return [str(path.relative_to(PACKAGE)) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def test_the_list_has_every_file_and_folder_once():
+    found = {name.partition("/")[0] + "/" * ("/" in name) for name in names_of_files()}
+    assert sorted(listed(DOCUMENT)) == sorted(found)
+
+
+def test_every_module_imports_only_from_files_before_it_in_the_list():
+    order, wrong = listed(DOCUMENT), {}
+    for name in names_of_files():
+        wrong |= wrong_imports(name, (PACKAGE / name).read_text(), order)
+    sentences = [sentence for pair, sentence in wrong.items() if pair not in EXCEPTIONS]
+    assert not sentences, "\n".join(sentences)
+    assert wrong.keys() == EXCEPTIONS.keys(), "remove the exceptions that are not needed any more"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from keras_transformer.errors import UserError", None),
+        ("from keras_transformer import __version__, errors, layers", None),
+        ("import keras_transformer.errors", None),
+        ("from keras_transformer.layers.masks import causal_mask", None),
+        ("from keras_transformer import model", "imports keras_transformer.model, but model.py"),
+        ("import keras_transformer.model", "imports keras_transformer.model, but model.py"),
+        ("def f():\n    from keras_transformer.data.sources import Block", ":2 imports"),
+        ("import keras_transformer as kt", "imports the whole package"),
+        ("from keras_transformer import Transformer", "imports Transformer from the package"),
+    ],
+)
+def test_an_import_of_the_wrong_direction_is_found(source, found):
+    order = ["errors.py", "layers/", "model.py", "data/"]
+    wrong = list(wrong_imports("layers/attention.py", source, order).values())
+    assert wrong == [] if found is None else found in wrong[0]
