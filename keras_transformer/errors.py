@@ -23,6 +23,12 @@ def expect_at_least(least: int, name: str, value: int) -> None:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 
+def expect_rate(name: str, value: float) -> None:
+    """Raises `UserError` unless an argument is a number from 0 to below 1."""
+    if not isinstance(value, numbers.Real) or not 0 <= value < 1:
+        raise UserError(f"{name} must be a number in [0, 1): found {value!r}")
+
+
 def expect_tensorflow(name: str) -> None:
     """Raises `UserError` if Keras computes with another backend than TensorFlow."""
     import keras  # here, because commands import this file before they choose a backend

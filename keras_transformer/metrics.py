@@ -5,8 +5,9 @@ from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype, value_of
 from keras_transformer.backend.fused_losses import token_nll
+from keras_transformer.backend.known_labels import known_labels
 from keras_transformer.backend.replicas import sum_over_replicas
-from keras_transformer.losses import in_vocabulary, labels_and_logits, per_token
+from keras_transformer.losses import in_vocabulary, labels_and_logits, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -20,14 +21,17 @@ class _TokenMean(keras.metrics.Metric):
         self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        y_true, y_pred = labels_and_logits(y_true, y_pred)
-        real = _real_tokens(y_true, self.pad_id, sample_weight)
-        labels = in_vocabulary(y_true, self.pad_id)
-        self.total.assign_add(ops.sum(self.token_values(labels, y_pred) * real))
-        self.tokens.assign_add(ops.sum(real))
+        labels, logits = labels_and_logits(y_true, y_pred)
+        weights = token_weights(labels, self.pad_id, sample_weight)
+        values = self.token_values(in_vocabulary(labels, self.pad_id), logits)
+        # Padding may have an infinite value, where its logit is -inf.
+        weighted = values * ops.cast(weights, values.dtype)
+        total = ops.sum(ops.where(ops.equal(weights, 0.0), 0.0, weighted))
+        self.total.assign_add(ops.cast(total, self.total.dtype))
+        self.tokens.assign_add(ops.cast(ops.sum(weights), self.tokens.dtype))
 
     def token_values(self, y_true, y_pred):
-        """Computes the values to average: float32 (batch, length)."""
+        """Computes the values to average: (batch, length); NaN for an unknown label."""
         raise NotImplementedError
 
     def result(self):
@@ -47,9 +51,13 @@ class TokenAccuracy(_TokenMean):
         pad_id: labels of this id do not count.
 
     Update arguments:
-        y_true: integer labels (batch, length).
+        y_true: integer labels (batch, length) or (batch, length, 1).
         y_pred: logits (batch, length, vocab_size).
         sample_weight: optional weights, (batch,) or (batch, length).
+
+    Raises:
+        ValueError: as `LabelSmoothedCrossEntropy` does, for labels of another shape or outside of
+            the vocabulary.
 
     Example:
         >>> accuracy = TokenAccuracy()
@@ -63,8 +71,10 @@ class TokenAccuracy(_TokenMean):
         self._direction = "up"  # is better: callbacks that monitor a metric ask
 
     def token_values(self, y_true, y_pred):
+        labels, known = known_labels(y_true, y_pred)
         best = ops.argmax(y_pred, axis=-1)
-        return ops.cast(ops.equal(ops.cast(y_true, best.dtype), best), "float32")
+        is_best = ops.cast(ops.equal(ops.cast(labels, best.dtype), best), known.dtype)
+        return is_best + known - 1.0  # XLA takes 0 times NaN for 0
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -116,16 +126,11 @@ class TokenCount(keras.metrics.Metric):
         self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        self.tokens.assign_add(ops.sum(_real_tokens(y_true, self.pad_id, sample_weight)))
+        tokens = ops.sum(token_weights(y_true, self.pad_id, sample_weight))
+        self.tokens.assign_add(ops.cast(tokens, self.tokens.dtype))
 
     def result(self):
         return sum_over_replicas(value_of(self.tokens))
 
     def get_config(self):
         return {"name": self.name, "dtype": self.dtype, "pad_id": self.pad_id}
-
-
-def _real_tokens(labels, pad_id, sample_weight):
-    """The weight of each token: its sample weight, or 0 for padding."""
-    real = ops.cast(ops.not_equal(labels, pad_id), "float32")
-    return real if sample_weight is None else real * per_token(sample_weight, real)

@@ -2,11 +2,15 @@
 
 import functools
 import inspect
+import re
+from collections.abc import Mapping
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.backend.projection import project
+from keras_transformer.backend.replicas import num_replicas
 from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
@@ -19,6 +23,26 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.block import TransformerBlock
+from keras_transformer.layers.composite import quantized_parts, set_policies
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+
+
+def _with_plain_errors(method):
+    """Makes a Keras method name ids that are not in the vocabulary, where TensorFlow finds them."""
+
+    def checked(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            found = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", str(error))
+            if found is None or "_embedding" not in str(error):
+                raise
+            raise ValueError(
+                f"source_ids and target_ids must be below the size of the vocabulary, {found[2]}: "
+                f"found {found[1]}"
+            ) from None
+
+    return functools.wraps(method)(checked)
 
 
 def _without_class_weight(method):
@@ -44,6 +68,13 @@ def _expect_ids(inputs):
         found = {name: tuple(ids.shape) for name, ids in inputs.items()}
         ragged = [name for name in names if getattr(inputs.get(name), "ragged_rank", None)]
         if not ragged and all(len(found.get(name, ())) == 2 for name in names):
+            # JAX has sizes that are symbols, and cannot be compared.
+            rows = {found[name][0] for name in names if isinstance(found[name][0], int)}
+            if len(rows) == 2:
+                raise ValueError(
+                    "source_ids and target_ids must have as many rows: found shapes "
+                    f"{found['source_ids']} and {found['target_ids']}"
+                )
             return
         found.update({name: f"ragged {found[name]}" for name in ragged})
     raise ValueError(
@@ -52,12 +83,28 @@ def _expect_ids(inputs):
     )
 
 
+def _expect_in_vocabulary(name, ids, vocab_size):
+    """Refuses ids outside the vocabulary, unless they are symbols of a graph without values yet."""
+    try:
+        ids = np.asarray(ids)
+    except (TypeError, ValueError, NotImplementedError):
+        return
+    wrong = ids[(ids < 0) | (ids >= vocab_size)]
+    if wrong.size:
+        raise ValueError(
+            f"{name} must be at least 0 and below the size of the vocabulary, {vocab_size}: "
+            f"found {wrong[0]}"
+        )
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
     """An encoder-decoder model of sequences of ids (paper, section 3, figure 1).
 
     Args:
         config: a `TransformerConfig`.
+        quantized: dtype policies of layers that `quantize` has changed, as in `get_config`.
+        **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: a dictionary of `source_ids`, integer (batch, source_length), and `target_ids`,
@@ -68,7 +115,8 @@ class Transformer(keras.Model):
         Logits (batch, target_length, config.output_vocab_size) of the token after each position.
 
     `fit` also takes any number of rows under `tf.distribute.MirroredStrategy`; with
-    `LabelSmoothedCrossEntropy`, its updates equal those of one device. `class_weight` is refused.
+    `LabelSmoothedCrossEntropy`, its updates equal those of one device, unless Keras clips the
+    gradient, which it does on each replica (`clipnorm`). `class_weight` is refused.
 
     Example:
         >>> model = Transformer(TransformerConfig.from_preset("tiny", vocab_size=100))
@@ -77,7 +125,9 @@ class Transformer(keras.Model):
         TensorShape([2, 7, 100])
     """
 
-    def __init__(self, config: TransformerConfig, **kwargs):
+    def __init__(
+        self, config: TransformerConfig, quantized: Mapping[str, str] | None = None, **kwargs
+    ):
         if not isinstance(config, TransformerConfig):
             raise TypeError(f"config must be a TransformerConfig: found {type(config).__name__}")
         super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
@@ -97,7 +147,9 @@ class Transformer(keras.Model):
         )
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
-        self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
+        self.embedding_dropout = Dropout(
+            config.dropout, dtype=self.dtype_policy, name="embedding_dropout"
+        )
         fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
         block = {name: getattr(config, name) for name in fields}
         block.update(rotary=config.rotary, dtype=self.dtype_policy)
@@ -113,6 +165,11 @@ class Transformer(keras.Model):
                 name="output_projection",
             )
         )
+        set_policies(self, quantized or {})
+        # As a function, because Keras adds no layer to a model whose own `build` it has called.
+        with keras.name_scope(self.name):
+            Transformer.build(self)
+        self.built = type(self).build is Transformer.build
 
     def _embedding(self, name, size, logits_bias):
         config = self.config
@@ -136,12 +193,16 @@ class Transformer(keras.Model):
         interleave = config.positions != "sinusoidal_split"
         return PositionalEncoding(config.d_model, interleave, **options)
 
-    fit = _without_class_weight(keras.Model.fit)
-    train_on_batch = _without_class_weight(keras.Model.train_on_batch)
+    fit = _with_plain_errors(_without_class_weight(keras.Model.fit))
+    train_on_batch = _with_plain_errors(_without_class_weight(keras.Model.train_on_batch))
+    evaluate = _with_plain_errors(keras.Model.evaluate)
+    predict = _with_plain_errors(keras.Model.predict)
 
     def build(self, input_shape=None):
-        if self.built:
-            return
+        """Builds the layers; the constructor does so, because the config gives all shapes.
+
+        A subclass may create variables of its own in its `build`.
+        """
         row = (None, None, self.config.d_model)
         layers = {
             self.source_embedding: (None, None),
@@ -153,13 +214,14 @@ class Transformer(keras.Model):
             self.output_projection: row,
         }
         for layer, shape in layers.items():
-            # The projection may be None, and `encode` may have built its layers before.
             if layer is not None and not layer.built:
                 layer.build(shape)
-        self.built = True
 
     def call(self, inputs, training=None):
         _expect_ids(inputs)
+        config = self.config
+        _expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
+        _expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
         memory, source_mask = self.encode(inputs["source_ids"], training)
         x = self._embed(
             inputs["target_ids"], self.target_embedding, self.target_positions, training
@@ -211,12 +273,25 @@ class Transformer(keras.Model):
         Without an `input_signature`, inputs are int32 (batch, length), of any batch and lengths;
         Keras would assume floats. The model need not have been called before.
         """
-        if not self.built:
-            self.build()
+        self._build_additions()
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Computes the loss as Keras does, and on several replicas over the tokens of all of them.
+
+        An override that needs `self.losses` reads them before it calls this method.
+        """
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        is_ours = isinstance(self.loss, LabelSmoothedCrossEntropy) and not keras.tree.is_nested(y)
+        if num_replicas() == 1 or not is_ours:
+            return loss
+        # Of losses that layers have added, Keras reports the mean of the replicas.
+        added = sum(ops.cast(ops.sum(each), loss.dtype) for each in self.losses) / num_replicas()
+        added = ops.stop_gradient(added)
+        return self.loss.over_replicas(loss - added, y, sample_weight) + added
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds the model before training, from the data's specification instead of a batch.
@@ -244,26 +319,27 @@ class Transformer(keras.Model):
             return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
         return self.target_embedding.logits(x, kernel)
 
-    def save_own_variables(self, store):
-        """Saves the variables of the model itself, unless layers of it are quantised."""
-        for layer in self._flatten_layers(include_self=False):
-            if mode := getattr(layer, "quantization_mode", None):
-                raise ValueError(
-                    f"a model in {mode} cannot be saved: save it before `quantize`, and quantize "
-                    "it again once it is loaded"
-                )
-        super().save_own_variables(store)
-
     def load_own_variables(self, store):
         """Loads the variables of a subclass; what else a file holds is for training."""
         own = filter(str.isdecimal, store.keys())
         super().load_own_variables({key: store[key] for key in own})
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = super().get_config()
+        return {**config, **quantized_parts(self), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
         fields = TransformerConfig.from_dict(config.pop("config"))
-        return cls(fields, **config)
+        model = cls(fields, **config)
+        model._build_additions()
+        return model
+
+    def _build_additions(self):
+        """Builds what a subclass has added: Keras would load no weights of a layer without any."""
+        if not self.built:
+            self.build()
+        if not all(layer.built for layer in self._flatten_layers()):
+            ids = keras.KerasTensor((None, None), "int32")
+            self({"source_ids": ids, "target_ids": ids})

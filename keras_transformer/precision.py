@@ -14,7 +14,7 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
     """Returns the model with weights and matrix products in another precision.
 
     Args:
-        model: a built `Transformer` in float32. "int8" changes this model itself.
+        model: a `Transformer` in float32. "int8" changes this model itself.
         precision: "float32" for the model as it is; "bfloat16" for all but normalisation and
             softmax; "int8" for products with weight matrices, with activations scaled row by row
             as they are computed.
@@ -47,6 +47,5 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
 
         weights = model.get_weights()
         model = Transformer(model.config, dtype="bfloat16")
-        model.build()
         model.set_weights(weights)
     return model

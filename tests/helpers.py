@@ -21,7 +21,6 @@ def small_model(seed: int = 0, **fields) -> Transformer:
     layers = dict(num_encoder_layers=2, num_decoder_layers=2)
     keras.utils.set_random_seed(seed)  # fixtures of a module come before the seed of a test
     model = Transformer(TransformerConfig(**{**defaults, **layers, **fields}), **model_options)
-    model.build()
     randomise(model, seed)
     return model
 

@@ -137,6 +137,15 @@ MASK_TESTS = [
     "changes_nothing_in_mixed_precision",
     "of_either_side_changes_nothing_in_a_model_of_two_inputs",
 ]
+MASK_ARGUMENT_TESTS = [
+    "padding_changes_no_result_where_activations_are_computed_twice",  # by `keras.RematScope`
+    *(
+        f"padding_changes_no_result[EncoderLayer-{way}]"
+        for way in ("given_as_an_argument", "in_documents_of_any_length")
+    ),
+    "padding_of_the_values_changes_no_result_of_attention",
+    "an_embedding_makes_the_mask_of_ids_of_any_rank",
+]
 
 
 @pytest.mark.slow
@@ -153,11 +162,13 @@ def test_layers_pass_their_own_tests(backend):
             for name in MASK_TESTS
             if "Recurrence" not in name or backend != "torch"
         ),
+        *(f"tests/test_mask_arguments.py::test_{name}" for name in MASK_ARGUMENT_TESTS),
     )
 
 
 GRADIENTS = """
 import keras, numpy as np
+import keras_transformer as kt
 from keras import ops
 from keras_transformer.layers import (
     Dropout, FeedForward, LayerNormalization, MultiHeadAttention, causal_mask)
@@ -207,6 +218,22 @@ for cross_entropy in (smoothed_cross_entropy, fused_smoothed_cross_entropy):
 nll = -np.take_along_axis(logs, labels[..., None], -1)[..., 0]
 np.testing.assert_allclose(token_nll(labels, logits), nll, rtol=1e-5)
 p, q = np.exp(logs)
+unknown = np.where(labels == labels[0, 0], -1, labels)
+for use in (kt.LabelSmoothedCrossEntropy(0.1), kt.Perplexity(), kt.TokenAccuracy()):
+    use = getattr(use, "update_state", use)
+    try:
+        use(unknown, logits)
+    except ValueError as error:
+        assert "labels must be ids in [0, 50)" in str(error)
+    else:
+        raise AssertionError("an unknown label is accepted")
+if keras.backend.backend() == "jax":
+    import jax
+    assert np.isnan(jax.jit(kt.LabelSmoothedCrossEntropy(0.1))(unknown, logits))
+    for metric in (kt.Perplexity(), kt.TokenAccuracy()):
+        sums = [variable.value for variable in metric.variables]
+        sums = jax.jit(metric.stateless_update_state)(sums, unknown, logits)
+        assert np.isnan(metric.stateless_result(sums))
 divergence = ((p - q) * (logs[0] - logs[1])).sum(-1)
 np.testing.assert_allclose(symmetric_divergence(logits), divergence, rtol=1e-4)
 """

@@ -1,6 +1,7 @@
 """Our model, loss and metrics in plain Keras: every mode of `fit`, on one device and on two."""
 
 import csv
+import itertools
 import pickle
 
 import keras
@@ -130,18 +131,23 @@ def reported(strategy, folder, **options):
     return found, [w.numpy() for w in model.weights]
 
 
-def assert_values(reports):
+def assert_values(reports, replicas=1):
     found, (kernel, bias) = reports
     logits = STATES @ kernel + bias
-    parts = [
-        expected_values(logits[rows], LABELS[rows])["loss"] for rows in (slice(0, 4), slice(4, 6))
-    ]
+
+    def loss(first, last):
+        """Keras weights batches by rows, and so it does the parts of a batch on its replicas."""
+        starts = np.linspace(first, last, replicas + 1, dtype=int)
+        parts = [slice(*pair) for pair in itertools.pairwise(starts)]
+        return np.mean([expected_values(logits[rows], LABELS[rows])["loss"] for rows in parts])
+
+    losses = [loss(0, 4), loss(4, 6)]
     for place, values in found.items():
         if place in ("first step", "test_on_batch"):
-            expected = expected_values(logits[:4], LABELS[:4])
+            expected = expected_values(logits[:4], LABELS[:4]) | {"loss": losses[0]}
         else:
             expected = expected_values(logits[:6], LABELS[:6])
-            expected["loss"] = np.average(parts, weights=[4, 2])  # Keras weights batches by rows
+            expected["loss"] = np.average(losses, weights=[4, 2])
         assert values == pytest.approx(expected, rel=1e-5), place
 
 
@@ -219,7 +225,7 @@ def test_weights_of_another_rank_are_refused(shape):
             use(LABELS, np.zeros((7, 6, 20), "float32"), sample_weight=np.ones(shape))
 
 
-@pytest.mark.parametrize("shape", [(7, 1), (1, 6), (7, 5), (6,), (7, 6, 1)])
+@pytest.mark.parametrize("shape", [(7, 1), (1, 6), (7, 5), (6,), (7, 6, 2), (7, 5, 1)])
 def test_labels_of_another_shape_are_refused(shape):
     """Keras's own loss refuses them too; a row of labels would be taken for that of each row."""
     uses = kt.LabelSmoothedCrossEntropy(), kt.Perplexity(), kt.TokenAccuracy()
@@ -234,6 +240,33 @@ def test_class_weight_is_refused(model_class, method):
     """Keras would use the position of the largest id as the class of a sentence."""
     with pytest.raises(ValueError, match=r"class_weight must be None.*as sample_weight instead"):
         getattr(compiled(model_class), method)(IDS, LABELS, class_weight={3: 2.0})
+
+
+def test_a_dataset_weights_classes_rightly_if_labels_have_an_axis_of_one():
+    """Keras would take labels (batch, length) for one-hot classes."""
+    weights = np.where(LABELS == 3, 2.0, 1.0).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((STATES, LABELS[..., None])).batch(7)
+    classes = {n: 2.0 if n == 3 else 1.0 for n in range(20)}
+    found = linear_model().fit(data, class_weight=classes, verbose=0).history
+    model = linear_model()
+    logits = model.predict(STATES, verbose=0)
+    assert found["loss"][0] == pytest.approx(
+        expected_values(logits, LABELS, weights)["loss"], rel=1e-5
+    )
+
+
+def test_labels_may_have_an_axis_of_one_in_some_calls():
+    model = linear_model()
+    logits = model.predict(STATES, verbose=0)
+    for labels in (LABELS, LABELS[..., None], LABELS):
+        found = model.train_on_batch(STATES, labels, return_dict=True)
+        model.reset_metrics()
+        assert found == pytest.approx(expected_values(logits, LABELS), rel=1e-5)
+
+
+def test_missing_labels_are_named():
+    with pytest.raises(ValueError, match="labels are missing: give the ids to predict"):
+        compiled().fit(IDS, verbose=0)
 
 
 # Methods that Keras users call
@@ -420,7 +453,8 @@ def test_two_devices_learn_text_files_in_the_order_of_one(on_two_devices, text):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_metrics_of_two_devices_are_those_of_one(on_two_devices, mode):
-    assert_values(on_two_devices[mode])
+    """The loss of a functional model is the replicas' mean."""
+    assert_values(on_two_devices[mode], replicas=2)
 
 
 @pytest.mark.slow

@@ -105,6 +105,36 @@ def test_padding_changes_nothing(name, causal):
         np.testing.assert_allclose(rows[i : i + 1, :length], alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention",
+        "restricted",
+        "convolutional",
+        "separable",
+        pytest.param("recurrent", marks=pytest.mark.slow),
+    ],
+)
+def test_no_rows_or_no_positions_give_as_many_and_gradients_of_zero(name, causal):
+    layer = built_as(name, causal)
+
+    def with_gradients(x):
+        mask = None if causal else ops.ones(ops.shape(x)[:2], "bool")
+        with tf.GradientTape() as tape:
+            y = layer(x, attention_mask=mask)
+            total = ops.sum(y)
+        return y, tape.gradient(total, layer.trainable_variables)
+
+    known_shape = tf.function(with_gradients, autograph=False)
+    unknown_shape = tf.function(with_gradients, [tf.TensorSpec((None, None, 8))], autograph=False)
+    for shape in ((0, 7, 8), (2, 0, 8)):
+        for function in (with_gradients, known_shape, unknown_shape):
+            y, gradients = function(tf.zeros(shape))
+            assert y.shape == shape
+            assert not any(np.any(gradient) for gradient in gradients if gradient is not None)
+
+
 @pytest.mark.parametrize("shape", [(1, 7), (2, 1), (1, 1)])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_mask_of_size_1_holds_for_all_rows_or_positions(name, shape):

@@ -398,7 +398,7 @@ def test_an_embedding_masks_zeros_where_asked_to_and_logits_carry_the_mask(dtype
     x = embedding(ids)
     np.testing.assert_array_equal(get_keras_mask(x), np.asarray(ids) != 0)
     np.testing.assert_array_equal(get_keras_mask(embedding(x, reverse=True)), np.asarray(ids) != 0)
-    assert get_keras_mask(embedding(np.ones((2, 3, 8), dtype), reverse=True)) is None
+    assert get_keras_mask(embedding(np.ones((2, 3, 8), "float32"), reverse=True)) is None
 
 
 def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():

@@ -7,12 +7,13 @@ import tensorflow as tf
 from helpers import run_python
 from keras import ops
 
-from keras_transformer import LabelSmoothedCrossEntropy
+from keras_transformer import LabelSmoothedCrossEntropy, Perplexity, TokenAccuracy
 from keras_transformer.backend.fused_losses import (
     fused_smoothed_cross_entropy,
     symmetric_divergence,
     token_nll,
 )
+from keras_transformer.losses import smoothed_cross_entropy
 
 rng = np.random.default_rng(0)
 LOGITS = rng.normal(scale=3, size=(3, 4, 7)).astype("float32")
@@ -247,12 +248,98 @@ def test_a_label_of_no_probability_has_its_loss_and_the_gradient_of_any():
 
 
 def test_configuration_gives_back_the_same_loss():
-    loss = LabelSmoothedCrossEntropy(0.2, pad_id=3, name="mine")
+    loss = LabelSmoothedCrossEntropy(0.2, pad_id=3, name="mine", reduction="sum", dtype="float64")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert isinstance(copy, LabelSmoothedCrossEntropy)
+    assert copy.get_config() == loss.get_config()
     assert (copy.epsilon, copy.pad_id, copy.name) == (0.2, 3, "mine")
-    assert copy.reduction == "sum"
+    assert (copy.reduction, copy.dtype) == ("sum", "float64")
     assert float(copy(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
+
+
+def test_a_configuration_of_an_earlier_version_loads():
+    old = {"name": "label_smoothed_cross_entropy", "epsilon": 0.1, "pad_id": 0}
+    loss = LabelSmoothedCrossEntropy.from_config(old)
+    assert loss.get_config() == LabelSmoothedCrossEntropy(0.1).get_config()
+
+
+@pytest.mark.parametrize(
+    "reduction", ["sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None]
+)
+def test_reductions_are_those_of_keras_with_padding_masked(reduction):
+    weights = np.random.default_rng(4).uniform(size=LABELS.shape).astype("float32")
+    theirs = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=0, reduction=reduction
+    )
+    ours = LabelSmoothedCrossEntropy(0.0, reduction=reduction)
+    for sample_weight in (None, weights):
+        expected = theirs(LABELS, LOGITS, sample_weight)
+        np.testing.assert_allclose(ours(LABELS, LOGITS, sample_weight), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("logits, dtype", [("float64", None), ("float32", "float64")])
+def test_sums_are_float64_if_logits_or_loss_are(logits, dtype):
+    value = LabelSmoothedCrossEntropy(0.1, dtype=dtype)(LABELS, ops.cast(LOGITS, logits))
+    assert value.dtype == tf.float64
+    expected, _ = numpy_loss(LABELS, LOGITS, 0.1)
+    assert float(value) == pytest.approx(expected[LABELS != 0].mean(), rel=1e-14)
+
+
+# Labels and logits at the limits
+
+
+def uses():
+    """Functions of labels and logits that look up labels."""
+    return {
+        "loss": LabelSmoothedCrossEntropy(0.1, pad_id=-100),
+        "perplexity": Perplexity(pad_id=-100).update_state,
+        "accuracy": TokenAccuracy(pad_id=-100).update_state,
+        "formula": lambda labels, logits: smoothed_cross_entropy(labels, logits, 0.1),
+    }
+
+
+@pytest.mark.parametrize("label", [-1, 7, 102])
+@pytest.mark.parametrize("use", uses())
+def test_a_label_outside_of_the_vocabulary_is_an_error(use, label):
+    labels = np.where(LABELS == 6, label, LABELS)
+    message = rf"labels must be ids in \[0, 7\), or pad_id where they do not count: found.*{label}"
+    with pytest.raises(ValueError, match=message):
+        uses()[use](labels, LOGITS)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        tf.function(uses()[use], autograph=False)(labels, LOGITS)
+
+
+@pytest.mark.parametrize("label", [-1, 7])
+def test_where_xla_compiles_the_loss_and_gradient_of_an_unknown_label_are_no_numbers(label):
+    labels = np.where(LABELS == 6, label, LABELS)
+    loss = tf.function(LabelSmoothedCrossEntropy(0.1), jit_compile=True, autograph=False)
+    value, gradient = value_and_gradient(lambda logits: loss(labels, logits), LOGITS)
+    assert np.isnan(value)
+    np.testing.assert_array_equal(np.isnan(gradient).all(-1), labels == label)
+
+
+@pytest.mark.parametrize("loss", [LabelSmoothedCrossEntropy(0.0), Perplexity()])
+def test_a_logit_of_minus_infinity_excludes_its_token(loss):
+    """The padding symbol is excluded too, and costs nothing as a label."""
+    labels, logits = np.array([[1, 2, 0]]), np.array([[[-np.inf, 0.0, 0.0]] * 3], "float32")
+    if isinstance(loss, Perplexity):
+        loss.update_state(labels, logits)
+        assert float(loss.result()) == pytest.approx(2)
+        return
+    value, gradient = value_and_gradient(lambda logits: loss(labels, logits), logits)
+    assert value == pytest.approx(np.log(2))
+    np.testing.assert_allclose(gradient[0], [[0, -0.25, 0.25], [0, 0.25, -0.25], [0, 0, 0]])
+    assert LabelSmoothedCrossEntropy(0.1)(labels, logits) == np.inf
+    plain = smoothed_cross_entropy(labels, ops.convert_to_tensor(logits), 0.0)
+    assert float(plain[0, 0]) == pytest.approx(np.log(2))
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
+def test_a_vocabulary_of_one_entry_costs_nothing():
+    loss, logits = LabelSmoothedCrossEntropy(0.1, pad_id=-1), np.ones((1, 2, 1), "float32")
+    value, gradient = value_and_gradient(lambda logits: loss([[0, 0]], logits), logits)
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0])

@@ -42,7 +42,7 @@ def attentions():
 
 # Two sentences and two heads, so the size of the first axis cannot distinguish masks.
 @pytest.mark.parametrize("shape", [(BATCH, LENGTH, OTHER), (BATCH, HEADS, LENGTH, OTHER)])
-@pytest.mark.parametrize("dtype", ["bool", "int32"])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
 def test_attention_masks_are_those_of_keras(shape, dtype):
     ours, keras_own = attentions()
     mask = rng.random(shape) < 0.6
@@ -90,7 +90,6 @@ def test_a_mask_of_any_rank_means_what_numpy_says(seed):
         np.ones((HEADS + 1, LENGTH, OTHER), bool),
         np.ones((BATCH, 3, LENGTH, OTHER), bool),
         np.ones((1, BATCH, HEADS, LENGTH, OTHER), bool),
-        np.zeros((BATCH, LENGTH, OTHER), "float32"),
     ],
     ids=lambda mask: f"{mask.dtype}{mask.shape}",
 )
@@ -101,7 +100,7 @@ def test_any_other_mask_is_refused_by_naming_the_three(mask):
     assert f"a padding mask ({BATCH}, {OTHER})" in message
     assert f"an attention mask ({BATCH}, {LENGTH}, {OTHER})" in message
     assert f"({BATCH}, {HEADS} or 1, {LENGTH}, {OTHER})" in message
-    assert f"found {mask.dtype} of shape {mask.shape}" in message
+    assert f"found shape {mask.shape}" in message
 
 
 ENCODER = {"d_model": WIDTH, "num_heads": HEADS, "d_ff": 12, "dropout": 0.0}
@@ -172,7 +171,7 @@ def test_a_decoder_honours_the_masks_of_both_sides(num_layers):
 @pytest.mark.parametrize("name", ["RestrictedSelfAttention", "Recurrence", "Convolution"])
 def test_layers_of_padding_masks_alone_refuse_others(name):
     mask = np.ones((BATCH, LENGTH, LENGTH), bool)
-    with pytest.raises(ValueError, match=r"expects a padding mask \(batch, length\)"):
+    with pytest.raises(ValueError, match=r"must be a padding mask \(batch, length\)"):
         OF_X[name]()(X, attention_mask=mask)
 
 
@@ -215,17 +214,6 @@ def test_padding_changes_nothing_in_a_model(name, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded(PADDED), expected, atol=1e-5)
-
-
-def test_ids_have_their_mask_as_in_keras_embedding():
-    """A subclassed layer may ask for the mask of ids, as Keras's guide to masking does."""
-    for mask_zero in (False, True):
-        ours = layers.TokenEmbedding(10, WIDTH, mask_zero=mask_zero)
-        keras_own = keras.layers.Embedding(10, WIDTH, mask_zero=mask_zero)
-        masks = [layer.compute_mask(ops.convert_to_tensor(PADDED)) for layer in (ours, keras_own)]
-        assert (masks[0] is None) == (masks[1] is None) == (not mask_zero)
-        if mask_zero:
-            np.testing.assert_array_equal(*masks)
 
 
 @pytest.mark.parametrize("functional", [pytest.param(True, marks=pytest.mark.slow), False])

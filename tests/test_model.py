@@ -1,5 +1,9 @@
 """The model: equal to the paper's formulas, independent of padding and future, saved exactly."""
 
+import json
+import re
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -137,7 +141,6 @@ def test_a_preset_has_as_many_parameters_as_in_table_3(preset):
     # In this scope weights have shapes but no values: nothing large is allocated.
     with keras.StatelessScope(initialize_variables=False):
         model = kt.Transformer(kt.TransformerConfig.from_preset(preset, vocab_size=vocab_size))
-        model.build()
         count = model.count_params()
     assert count / 1e6 == pytest.approx(PARAMETERS[preset], rel=0.01)
 
@@ -270,13 +273,107 @@ np.save(folder + "/logits.npy", model(dict(np.load(folder + "/inputs.npz"))))
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits(model), atol=1e-6)
 
 
+def test_a_new_model_has_its_weights(capsys):
+    model = kt.Transformer(small_model(**ONE_LAYER).config, name="new")
+    assert model.built
+    model.summary()
+    assert f"Total params: {model.count_params():,}" in capsys.readouterr().out
+    before = model.get_weights()
+    logits(model)
+    assert len(model.get_weights()) == len(before) > 0
+    assert all(weight.path.startswith("new/") for weight in model.weights)
+    copy = keras.models.clone_model(model)
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in before]
+
+
+@pytest.mark.slow
+def test_a_new_model_may_be_backed_up_while_it_trains(tmp_path):
+    model = compiled(kt.Transformer(small_model(**ONE_LAYER).config))
+    backup = keras.callbacks.BackupAndRestore(tmp_path)
+    model.fit(inputs(), LABELS, callbacks=[backup], verbose=0)
+
+
 @pytest.mark.parametrize("base", [kt.Transformer, TrainableTransformer])
-def test_a_model_may_be_saved_before_it_has_weights(base, tmp_path):
-    config = small_model(**ONE_LAYER).config
-    base(config).save(tmp_path / "model.keras")
+def test_a_model_may_be_saved_before_it_is_called(base, tmp_path):
+    model = base(small_model(**ONE_LAYER).config)
+    model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is base
-    assert loaded(inputs()).shape == (2, 5, 13)
+    np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
+
+
+def without_build_config(path):
+    """Removes from a `.keras` file what Keras builds a model by."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(files["config.json"])
+    config.pop("build_config", None)
+    files["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("base", [kt.Transformer, TrainableTransformer])
+def test_a_file_without_build_config_is_loaded_with_its_weights(base, tmp_path):
+    model = base(small_model(**ONE_LAYER).config)
+    model.build()
+    model.save(tmp_path / "model.keras")
+    without_build_config(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
+
+
+def test_a_model_that_does_not_fit_into_memory_is_not_loaded_without_weights(tmp_path, monkeypatch):
+    small_model(**ONE_LAYER).save(tmp_path / "model.keras")
+
+    def build(layer, shape):
+        raise MemoryError("no room for the embeddings")
+
+    monkeypatch.setattr(kt.layers.TokenEmbedding, "build", build)
+    with pytest.raises(MemoryError, match="no room for the embeddings"):
+        keras.saving.load_model(tmp_path / "model.keras")
+
+
+def test_a_subclass_may_add_layers_and_builds_them_when_it_is_called(tmp_path):
+    class WithHead(kt.Transformer):
+        def __init__(self, config, **kwargs):
+            super().__init__(config, **kwargs)
+            self.head = keras.layers.Dense(3, name="head")
+
+        def call(self, inputs, training=None):
+            return self.head(super().call(inputs, training=training))
+
+    model = WithHead(small_model(**ONE_LAYER).config)
+    model(inputs())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", {"WithHead": WithHead})
+    np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
+
+
+def test_a_subclass_that_cannot_be_built_is_not_loaded_without_its_weights(tmp_path):
+    class Demanding(kt.Transformer):
+        has_room = True
+
+        def build(self, input_shape=None):
+            super().build(input_shape)
+            if not self.has_room:
+                raise MemoryError("no room for the rest")
+
+    model = Demanding(small_model(**ONE_LAYER).config)
+    model.build()
+    model.save(tmp_path / "model.keras")
+    Demanding.has_room = False
+    with pytest.raises(MemoryError, match="no room for the rest"):
+        keras.saving.load_model(tmp_path / "model.keras", {"Demanding": Demanding})
+
+
+@pytest.mark.parametrize("name", ["base", "own projection", *LAYER_TYPES])
+def test_layers_have_the_same_names_in_every_model(name):
+    models = [small_model(**ONE_LAYER, **EVERY_VARIANT[name], dropout=0.1) for _ in range(2)]
+    one, other = ([layer.name for layer in model._flatten_layers(False)] for model in models)
+    assert one == other
+    assert not any(re.search(r"_\d+$", name) for name in one if not name.startswith("layer_"))
 
 
 def test_weights_alone_can_be_saved_and_loaded(tmp_path):

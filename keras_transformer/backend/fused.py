@@ -118,7 +118,9 @@ def fused_sum_of_rows(x):
 
 def fused_max(x, axis: int):
     """Takes the maximum over an axis; otherwise like `fused_sum`."""
-    return _in_pieces(ops.maximum, ops.max, x, axis)
+    # The maximum of no rows is an error in Keras without an initial value.
+    highest = functools.partial(ops.max, initial=float("-inf"))
+    return _in_pieces(ops.maximum, highest, x, axis)
 
 
 def _in_pieces(combine, reduce, x, axis):

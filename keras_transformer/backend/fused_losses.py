@@ -1,13 +1,20 @@
 """Training losses over the whole vocabulary: float32 sums, gradients in closed form.
 
-The gradient, and the probabilities that it is made from, are the only arrays of the vocabulary's
-size; automatic differentiation makes several more.
+The sums are float64 if the logits are. The gradient, and the probabilities that it is made from,
+are the only arrays of the vocabulary's size; automatic differentiation makes several more.
 """
 
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient, fused, fused_max, fused_sum
+from keras_transformer.backend.fused import (
+    custom_gradient,
+    fused,
+    fused_max,
+    fused_sum,
+    sum_dtype,
+)
+from keras_transformer.backend.known_labels import known_labels
 
 
 def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
@@ -18,9 +25,8 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
     `log(sum(exp(d))) - (1 - epsilon - s) d_y - s sum(d)`, in float32. Its gradient is
     `softmax(d) - s`, minus `1 - epsilon - s` at y, in the dtype of the logits.
     """
-    vocab_size = logits.shape[-1]
-    share = epsilon / (vocab_size - 1)
-    peak = 1.0 - epsilon - share
+    share, peak = target_shares(epsilon, logits.shape[-1])
+    labels, known = known_labels(labels, logits)
 
     @custom_gradient
     def loss(logits):
@@ -35,10 +41,19 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
                 probabilities = ops.softmax(logits, axis=-1)
             return _loss_gradient(probabilities, labels, upstream, peak, share)
 
-        at_label = _at_labels(logits, labels) - largest
-        return log_sum_exp - peak * at_label - share * total, gradient
+        losses = log_sum_exp - peak * (_at_labels(logits, labels) - largest)
+        # A logit of -inf makes the sum infinite, and 0 times infinity is no number.
+        return losses - share * total if share else losses, gradient
 
-    return loss(logits)
+    return loss(logits) * known
+
+
+def target_shares(epsilon: float, vocab_size: int) -> tuple[float, float]:
+    """The share of the target at each token, and what the label has in addition to it."""
+    if vocab_size == 1:
+        return 0.0, 1.0  # there is no wrong token
+    share = epsilon / (vocab_size - 1)
+    return share, 1.0 - epsilon - share
 
 
 def symmetric_divergence(logits):
@@ -73,30 +88,31 @@ def symmetric_divergence(logits):
 
 def token_nll(labels, logits):
     """Computes the negative log-likelihood of each token, (batch, length), without smoothing."""
+    labels, known = known_labels(labels, logits)
     largest, log_sum_exp, _ = _row_sums(logits)
-    return log_sum_exp - (_at_labels(logits, labels) - largest)
+    return (log_sum_exp - (_at_labels(logits, labels) - largest)) * known
 
 
-def _at_labels(x, labels):
-    labels = ops.cast(labels, "int32")[..., None]
-    return ops.cast(ops.take_along_axis(x, labels, axis=-1)[..., 0], "float32")
+def _at_labels(logits, labels):
+    at_labels = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return ops.cast(at_labels, sum_dtype(logits))
 
 
 @fused
 def _row_sums(logits):
-    """Returns each row's largest logit, and log-sum-exp and sum of the logits minus it: float32."""
-    largest = fused_max(ops.cast(logits, "float32"), axis=-1)[..., 0]
+    """Returns each row's largest logit, and log-sum-exp and sum of the logits minus it."""
+    largest = fused_max(ops.cast(logits, sum_dtype(logits)), axis=-1)[..., 0]
     below = _below(logits, largest)  # (..., vocab_size)
     log_sum_exp = ops.log(fused_sum(ops.exp(below), axis=-1)[..., 0])
     return largest, log_sum_exp, fused_sum(below, axis=-1)[..., 0]
 
 
 def _below(logits, largest):
-    return ops.cast(logits, "float32") - largest[..., None]
+    return ops.cast(logits, sum_dtype(logits)) - largest[..., None]
 
 
 def _logs(logits, largest, log_sum_exp):
-    """Logarithms of the probabilities: float32 (..., vocab_size)."""
+    """Logarithms of the probabilities: (..., vocab_size)."""
     return _below(logits, largest) - log_sum_exp[..., None]
 
 
@@ -108,9 +124,10 @@ def _probabilities(logits, largest, log_sum_exp):
 @fused
 def _loss_gradient(probabilities, labels, upstream, peak, share):
     ids = ops.arange(probabilities.shape[-1], dtype="int32")
-    is_label = ops.equal(ops.cast(labels, "int32")[..., None], ids)  # (..., vocab_size)
-    at_label = ops.convert_to_tensor(peak + share, "float32")
-    difference = ops.cast(probabilities, "float32") - ops.where(is_label, at_label, share)
+    is_label = ops.equal(labels[..., None], ids)  # (..., vocab_size)
+    dtype = sum_dtype(probabilities)
+    at_label = ops.convert_to_tensor(peak + share, dtype)
+    difference = ops.cast(probabilities, dtype) - ops.where(is_label, at_label, share)
     return ops.cast(difference * upstream[..., None], probabilities.dtype)
 
 

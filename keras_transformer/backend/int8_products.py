@@ -18,17 +18,15 @@ def enough_rows(rows):
         `rows`, if there are enough, if their number is unknown or if there is no matrix unit.
     """
     count = rows.shape[0]
-    if not count or count >= _FEWEST_ROWS or not processor.has_matrix_unit():
+    is_few = isinstance(count, int) and 0 < count < _FEWEST_ROWS  # JAX may have a symbol
+    if not is_few or not processor.has_matrix_unit():
         return rows
     return ops.pad(rows, [(0, _FEWEST_ROWS - count), (0, 0)])
 
 
-def whole_columns(matrix):
-    """Adds columns of zeros up to a multiple of 32, so that XLA lays out the matrix fast.
+def whole_columns(count: int) -> int:
+    """Rounds a number of columns up to a multiple of 32, so that XLA lays out the matrix fast.
 
     A vocabulary may have any size: 10,000 symbols become 10,016 columns.
-
-    Args:
-        matrix: (width, number of columns).
     """
-    return ops.pad(matrix, [(0, 0), (0, -matrix.shape[1] % _COLUMNS)])
+    return count + -count % _COLUMNS

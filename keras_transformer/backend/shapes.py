@@ -22,3 +22,12 @@ def reshape(x: Tensor, shape: tuple) -> Tensor:
 def flat(x: Tensor) -> Tensor:
     """Flattens all axes but the last: (..., width) -> (rows, width)."""
     return ops.reshape(x, (-1, ops.shape(x)[-1]))
+
+
+def one_if_empty(size: int | Tensor) -> int | Tensor:
+    """Returns 1 if the size of an axis is 0, and else 0, to pad it for what takes no empty tensor.
+
+    A convolution of TensorFlow pads a batch without rows wrongly; Keras's has no length 0, nor has
+    its GRU.
+    """
+    return max(1 - size, 0) if isinstance(size, int) else ops.maximum(1 - size, 0)

@@ -49,7 +49,7 @@ class ReferenceLoss:
     def _batch_sums(self, inputs, labels):
         config = self.model.config
         logits = self.model(inputs, training=False)
-        real = ops.cast(ops.not_equal(labels, config.pad_id), "float32")
         smoothed = fused_smoothed_cross_entropy(labels, logits, config.label_smoothing)
         exact = fused_smoothed_cross_entropy(labels, logits, 0.0)
+        real = ops.cast(ops.not_equal(labels, config.pad_id), exact.dtype)
         return ops.stack([ops.sum(smoothed * real), ops.sum(exact * real), ops.sum(real)])

@@ -9,8 +9,10 @@ from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
-from keras_transformer.errors import expect_at_least
+from keras_transformer.errors import expect_at_least, expect_rate
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask
 
 
@@ -64,15 +66,17 @@ def scaled_dot_product_attention(
     return ops.matmul(weights, values)  # (batch, heads, query, d_v)
 
 
-def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
+def head_width(d_model: int, num_heads: int, width: int | None = None, name: str = "d_k") -> int:
     """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
 
     Raises:
-        ValueError: `num_heads` is below 1; or `width` is not given, and `d_model` is not a multiple
-            of `num_heads`.
+        ValueError: a size is no integer of at least 1; or `width`, called `name`, is not given, and
+            `d_model` is not a multiple of `num_heads`.
     """
+    expect_at_least(1, "d_model", d_model)
     expect_at_least(1, "num_heads", num_heads)
     if width is not None:
+        expect_at_least(1, name, width)
         return width
     if d_model % num_heads:
         raise ValueError(
@@ -82,8 +86,20 @@ def head_width(d_model: int, num_heads: int, width: int | None = None) -> int:
     return d_model // num_heads
 
 
+class _WithoutKerasArguments(CompositeLayer):
+    """Answers the arguments of Keras's attention with ours; apart, for the signature of ours."""
+
+    def __new__(cls, *args, **kwargs):
+        if wrong := {"key_dim", "value_dim"} & set(kwargs):
+            raise TypeError(
+                f"{cls.__name__} takes d_model, num_heads, and d_k and d_v as the widths of one "
+                f"head: found {', '.join(sorted(wrong))}, an argument of Keras's layer"
+            )
+        return super().__new__(cls, *args, **kwargs)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(_WithoutKerasArguments):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
@@ -101,11 +117,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Call arguments:
         query: (batch, query_length, d_model).
-        value: (batch, value_length, d_model), the sequence that keys and values come from. A
-            padding mask that Keras has attached to it applies.
-        attention_mask: boolean or integer, true where attention may look: a padding mask
-            (batch, value_length), an attention mask (batch, query_length, value_length), or one
-            for each head (batch, num_heads or 1, query_length, value_length); None: no mask.
+        value: (batch, value_length, d_model), the sequence that keys and values come from.
+        attention_mask: true where attention may look: a padding mask (batch, value_length), an
+            attention mask (batch, query_length, value_length), or one for each head
+            (batch, num_heads or 1, query_length, value_length); None: no mask.
+        query_mask: padding mask of `query`, as in `keras.layers.MultiHeadAttention`. No result at a
+            real token depends on it.
+        value_mask: padding mask of `value`, (batch, value_length), true at real tokens; default:
+            the one that Keras has attached to `value`.
 
     Returns:
         (batch, query_length, d_model).
@@ -131,7 +150,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = head_width(d_model, num_heads, d_k)
-        self.d_v = head_width(d_model, num_heads, d_v)
+        self.d_v = head_width(d_model, num_heads, d_v, "d_v")
+        expect_rate("dropout", dropout)
         self.dropout = dropout
         self.use_bias = use_bias
         self.supports_masking = True
@@ -140,7 +160,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = self._projection(num_heads * self.d_k, "key")
         self.value = self._projection(num_heads * self.d_v, "value")
         self.output_projection = self._projection(d_model, "output")
-        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy, name="weights_dropout")
 
     def _projection(self, width, name):
         return keras.layers.Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
@@ -150,8 +170,12 @@ class MultiHeadAttention(keras.layers.Layer):
             projection.build((None, None, self.d_model))
         self.output_projection.build((None, None, self.num_heads * self.d_v))
 
-    def call(self, query, value, attention_mask=None, training=None):
-        mask = combined_mask(attention_mask, query, value, self.num_heads)
+    def call(
+        self, query, value, attention_mask=None, query_mask=None, value_mask=None, training=None
+    ):
+        expect_sequence("query", query, self.d_model)
+        expect_sequence("value", value, self.d_model, batch=query.shape[0])
+        mask = combined_mask(attention_mask, value_mask, query, value, self.num_heads)
         keys, values = self.keys_and_values(value, training=training)
         return self.attend(self.queries(query, training=training), keys, values, mask, training)
 

@@ -2,8 +2,9 @@
 
 import keras
 
-from keras_transformer.errors import expect_at_least
+from keras_transformer.errors import expect_at_least, expect_rate
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -22,7 +23,7 @@ LAYER_TYPES = {
 }
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(CompositeLayer):
     """The base of encoder and decoder layers: hyperparameters and residual connections.
 
     Args:
@@ -96,7 +97,11 @@ class TransformerBlock(keras.layers.Layer):
         self.num_heads = num_heads
         self.d_ff = d_ff
         self.d_k = head_width(d_model, num_heads, d_k)
-        self.d_v = head_width(d_model, num_heads, d_v)
+        self.d_v = head_width(d_model, num_heads, d_v, "d_v")
+        expect_at_least(1, "d_ff", d_ff)
+        expect_rate("dropout", dropout)
+        expect_rate("attention_dropout", attention_dropout)
+        expect_rate("activation_dropout", activation_dropout)
         self.attention_bias = attention_bias
         self.activation = activation
         self.dropout = dropout
@@ -115,7 +120,9 @@ class TransformerBlock(keras.layers.Layer):
 
     def add_sublayers(self):
         """Creates the sub-layers."""
-        self.residual_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
+        self.residual_dropout = Dropout(
+            self.dropout, dtype=self.dtype_policy, name="residual_dropout"
+        )
 
     def block_config(self):
         """The arguments of this class, for `get_config` and for the layers of a stack."""

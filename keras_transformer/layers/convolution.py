@@ -3,7 +3,10 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import one_if_empty
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
@@ -24,9 +27,13 @@ class Convolution(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens; None: no mask.
+        x: (batch, length, d_model).
+        attention_mask: a padding mask, (batch, length) or (batch, 1, 1, length), true at real
+            tokens; None: no mask.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -49,6 +56,9 @@ class Convolution(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_at_least(1, "kernel_size", kernel_size)
+        expect_at_least(1, "dilation_rate", dilation_rate)
         self.d_model = d_model
         self.kernel_size = kernel_size
         self.separable = separable
@@ -69,13 +79,18 @@ class Convolution(keras.layers.Layer):
     def build(self, x_shape):
         self.convolution.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, training=None):
-        attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        mask = x_mask if mask is None else mask
+        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         if attention_mask is not None:
             x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)
+        batch, length, _ = ops.shape(x)
         before = self.reach if self.causal else self.reach // 2
-        return self.convolution(ops.pad(x, [(0, 0), (before, self.reach - before), (0, 0)]))
+        after = self.reach - before + one_if_empty(length)
+        x = ops.pad(x, [(0, one_if_empty(batch)), (before, after), (0, 0)])
+        return self.convolution(x)[:batch, :length]
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""

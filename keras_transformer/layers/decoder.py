@@ -4,6 +4,8 @@ import keras
 from keras import ops, tree
 
 from keras_transformer.layers.block import BlockStack, TransformerBlock
+from keras_transformer.layers.inputs import expect_sequence
+from keras_transformer.layers.masks import combined_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -37,14 +39,16 @@ class DecoderLayer(TransformerBlock):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
-            applied in self-attention.
-        memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
-            it is applied in cross-attention.
-        source_mask: boolean or integer, true where cross-attention may look: a padding mask
-            (batch, source_length), an attention mask (batch, target_length, source_length), or
-            one for each head (batch, num_heads or 1, target_length, source_length); None:
-            no mask.
+        x: (batch, target_length, d_model).
+        memory: (batch, source_length, d_model), the encoder's output.
+        source_mask: true where cross-attention may look: a padding mask (batch, source_length), an
+            attention mask (batch, target_length, source_length), or one for each head
+            (batch, num_heads or 1, target_length, source_length); None: no mask.
+        mask: padding mask of `x`, (batch, target_length), true at real tokens; default: `x_mask`.
+        x_mask: the same as `mask`, under the name by which Keras passes the mask that it has
+            attached to `x`.
+        memory_mask: padding mask of `memory`, (batch, source_length), true at real tokens;
+            default: the one that Keras has attached to `memory`.
 
     Returns:
         (batch, target_length, d_model).
@@ -79,9 +83,25 @@ class DecoderLayer(TransformerBlock):
     def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
-    def call(self, x, memory, source_mask=None, training=None):
+    def call(
+        self,
+        x,
+        memory,
+        source_mask=None,
+        mask=None,
+        x_mask=None,
+        memory_mask=None,
+        training=None,
+    ):
+        expect_sequence("x", x, self.d_model)
+        expect_sequence("memory", memory, self.d_model, batch=x.shape[0])
+        mask = x_mask if mask is None else mask
+        source_mask = combined_mask(
+            source_mask, memory_mask, x, memory, self.num_heads, name="source_mask"
+        )
+
         def self_attention(x):
-            return self.self_attention(x, training=training)
+            return self.self_attention(x, mask=mask, training=training)
 
         def memory_attention(x):
             return self.memory_attention(x, memory, attention_mask=source_mask, training=training)
@@ -169,14 +189,16 @@ class Decoder(BlockStack):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, target_length, d_model). A padding mask that Keras has attached to it is
-            applied in self-attention.
-        memory: (batch, source_length, d_model), the encoder's output. A padding mask attached to
-            it is applied in cross-attention.
-        source_mask: boolean or integer, true where cross-attention may look: a padding mask
-            (batch, source_length), an attention mask (batch, target_length, source_length), or
-            one for each head (batch, num_heads or 1, target_length, source_length); None:
-            no mask.
+        x: (batch, target_length, d_model).
+        memory: (batch, source_length, d_model), the encoder's output.
+        source_mask: true where cross-attention may look: a padding mask (batch, source_length), an
+            attention mask (batch, target_length, source_length), or one for each head
+            (batch, num_heads or 1, target_length, source_length); None: no mask.
+        mask: padding mask of `x`, (batch, target_length), true at real tokens; default: `x_mask`.
+        x_mask: the same as `mask`, under the name by which Keras passes the mask that it has
+            attached to `x`.
+        memory_mask: padding mask of `memory`, (batch, source_length), true at real tokens;
+            default: the one that Keras has attached to `memory`.
 
     Returns:
         (batch, target_length, d_model).
@@ -196,9 +218,25 @@ class Decoder(BlockStack):
     def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
-    def call(self, x, memory, source_mask=None, training=None):
+    def call(
+        self,
+        x,
+        memory,
+        source_mask=None,
+        mask=None,
+        x_mask=None,
+        memory_mask=None,
+        training=None,
+    ):
+        expect_sequence("x", x, self.d_model)
+        expect_sequence("memory", memory, self.d_model, batch=x.shape[0])
+        masks = {
+            "source_mask": source_mask,
+            "mask": x_mask if mask is None else mask,
+            "memory_mask": memory_mask,
+        }
         for layer in self.layers:
-            x = layer(x, memory, source_mask=source_mask, training=training)
+            x = layer(x, memory, **masks, training=training)
         return self.norm(x, training=training) if self.norm else x
 
     def prepare(self, memory):

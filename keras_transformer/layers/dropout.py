@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.backend.hashed_dropout import dropped, dropped_sum, hashed
 from keras_transformer.backend.replicas import replica_id
+from keras_transformer.errors import expect_rate
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -24,6 +25,8 @@ class Dropout(keras.layers.Layer):
         x: a float tensor of any shape.
         training: whether to drop elements at all.
         residual: tensor like `x` that is added to the result in the same pass; None for none.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         A tensor like `x`.
@@ -38,8 +41,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"rate must be in [0, 1): found {rate}")
+        expect_rate("rate", rate)
         self.rate = rate
         self.seed = seed
         self.supports_masking = True
@@ -47,7 +49,7 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, x, training=False, residual=None):
+    def call(self, x, training=None, residual=None, mask=None):
         if not self.drops(training):
             return x if residual is None else residual + x
         if residual is None:

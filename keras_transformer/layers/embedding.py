@@ -1,7 +1,5 @@
 """Token embeddings, and logits from the same matrix (paper, section 3.4)."""
 
-from typing import Any
-
 import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
@@ -31,6 +29,8 @@ class TokenEmbedding(keras.layers.Layer):
     Call arguments:
         ids: integer tensor (batch, length); with `reverse`, a float tensor (..., d_model).
         reverse: whether to project onto the vocabulary instead.
+        mask: padding mask of the first argument, which travels on with the output unless
+            `mask_zero` makes one; default: the one that Keras has attached to that argument.
 
     Returns:
         (batch, length, d_model); with `reverse`, logits (..., vocab_size), which carry the mask
@@ -61,7 +61,6 @@ class TokenEmbedding(keras.layers.Layer):
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
         self.supports_masking = True
-        self._int8_matrix: tuple[Any, Any] | None = None
 
     def build(self, ids_shape):
         self.embeddings = self.add_weight(
@@ -72,8 +71,28 @@ class TokenEmbedding(keras.layers.Layer):
         )
         if self.logits_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
+        if self.quantization_mode:
+            self._build_int8()
 
-    def call(self, ids, reverse=False, training=None):
+    def _build_int8(self):
+        # (d_model, vocab_size): XLA would multiply by a transpose in 32-bit integers.
+        self.int8_kernel = self.add_weight(
+            name="int8_kernel",
+            shape=(self.d_model, whole_columns(self.vocab_size)),
+            initializer="zeros",
+            dtype="int8",
+            trainable=False,
+        )
+        self.int8_scale = self.add_weight(
+            name="int8_scale",
+            shape=(self.vocab_size,),
+            initializer="ones",
+            trainable=False,
+            autocast=False,
+        )
+        self._is_quantized = True  # as Keras's own layers say it
+
+    def call(self, ids, reverse=False, mask=None, training=None):
         if reverse:
             return self._logits(ids, training=training)
         # Cast the rows: in mixed precision, casting the matrix would copy the whole vocabulary.
@@ -81,15 +100,18 @@ class TokenEmbedding(keras.layers.Layer):
         rows = take_rows(self.embeddings, ops.cast(ids, "int32"))
         rows = ops.cast(rows, self.compute_dtype)  # (batch, length, d_model)
         rows = rows * self.d_model**0.5 if self.scale else rows
-        if self.mask_zero:  # here, because Keras does not pass `reverse` to `compute_mask`
+        return self._with_mask(rows, ids)
+
+    def _with_mask(self, rows, ids):
+        """Attaches the mask of ids, since `compute_mask` takes ids given as floats for logits."""
+        if self.mask_zero:
             set_keras_mask(rows, ops.not_equal(ids, 0))
         return rows
 
     def compute_mask(self, ids, previous_mask=None):
         """The padding mask of ids with `mask_zero`; else, as with `reverse`, the mask before it."""
         is_float = keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype))
-        are_ids = len(ids.shape) == 2 and not is_float
-        return ops.not_equal(ids, 0) if self.mask_zero and are_ids else previous_mask
+        return ops.not_equal(ids, 0) if self.mask_zero and not is_float else previous_mask
 
     def logits(self, x, kernel=None):
         """Projects onto the vocabulary, like a call with `reverse=True`.
@@ -106,21 +128,20 @@ class TokenEmbedding(keras.layers.Layer):
         TensorFlow multiplies a few rows by this copy several times as fast as by the transpose of
         the embeddings, which it lays out anew for each product.
         """
-        if self._int8_matrix is None:
-            return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
-        return None
+        if self.quantization_mode:
+            return None
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def _logits(self, x, kernel=None, training=None):
         shape = (*ops.shape(x)[:-1], self.vocab_size)
         x = ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
-        if self._int8_matrix is None:
-            logits = ops.matmul(x, self.logits_kernel() if kernel is None else kernel)
-        else:
-            matrix, matrix_scale = self._int8_matrix
+        if self.quantization_mode:
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
-            products = ops.matmul(enough_rows(x), matrix)[: x.shape[0], : self.vocab_size]
-            logits = ops.cast(products, self.compute_dtype)
-            logits = logits / (x_scale * matrix_scale)
+            products = ops.matmul(enough_rows(x), self.int8_kernel)
+            logits = ops.cast(products[: x.shape[0], : self.vocab_size], self.compute_dtype)
+            logits = logits / (x_scale * self.int8_scale)
+        else:
+            logits = ops.matmul(x, self.logits_kernel() if kernel is None else kernel)
         if self.logits_bias:
             bias = ops.cast(self.bias, self.compute_dtype)
             logits = add_bias(logits, bias) if training else ops.add(logits, bias)
@@ -134,24 +155,25 @@ class TokenEmbedding(keras.layers.Layer):
         if mode != "int8":
             raise NotImplementedError(f"expected the mode int8, found {mode!r}")
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
-        # (d_model, vocab_size): XLA would multiply by a transpose in 32-bit integers.
-        self._int8_matrix = whole_columns(ops.transpose(matrix)), scale[:, 0]
+        self._build_int8()
+        columns = self.int8_kernel.shape[1] - self.vocab_size
+        self.int8_kernel.assign(ops.pad(ops.transpose(matrix), [(0, 0), (0, columns)]))
+        self.int8_scale.assign(scale[:, 0])
+        if not self.quantization_mode:
+            self.dtype_policy = f"int8_from_{self.dtype_policy.name}"  # type: ignore[has-type]
 
-    def save_own_variables(self, store):
-        """Saves the weights of a model, unless they are 8-bit integers, which no model can load."""
-        if self._int8_matrix is not None:
-            raise ValueError(
-                "a model in int8 cannot be saved: save it before `quantize`, and quantize it again "
-                "once it is loaded"
-            )
-        super().save_own_variables(store)
+    def quantized_call(self, *args, **kwargs):
+        """Calls the layer, whose `call` computes logits in 8-bit integers by itself."""
+        return self.call(*args, **kwargs)
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
-    def compute_output_spec(self, ids, reverse=False):
-        shape = (*ids.shape[:-1], self.vocab_size) if reverse else (*ids.shape, self.d_model)
-        return keras.KerasTensor(shape, self.compute_dtype)
+    def compute_output_spec(self, ids, reverse=False, mask=None, training=None):
+        if reverse:
+            return keras.KerasTensor((*ids.shape[:-1], self.vocab_size), self.compute_dtype)
+        rows = keras.KerasTensor((*ids.shape, self.d_model), self.compute_dtype)
+        return self._with_mask(rows, ids)
 
     def get_config(self):
         return {

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.block import BlockStack, TransformerBlock
+from keras_transformer.layers.inputs import expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -33,11 +34,15 @@ class EncoderLayer(TransformerBlock):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: boolean or integer, true where attention may look: a padding mask
-            (batch, length), an attention mask (batch, length, length), or one for each head
+        x: (batch, length, d_model).
+        attention_mask: true where attention may look: a padding mask (batch, length), an attention
+            mask (batch, length, length), or one for each head
             (batch, num_heads or 1, length, length); None: no mask. Layer types other than
             "attention" take a padding mask only.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -63,9 +68,12 @@ class EncoderLayer(TransformerBlock):
             self.feed_forward_norm,
         )
 
-    def call(self, x, attention_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
+
         def self_attention(x):
-            return self.self_attention(x, attention_mask=attention_mask, training=training)
+            return self.self_attention(x, **masks, training=training)
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)
@@ -103,11 +111,15 @@ class Encoder(BlockStack):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: boolean or integer, true where attention may look: a padding mask
-            (batch, length), an attention mask (batch, length, length), or one for each head
+        x: (batch, length, d_model).
+        attention_mask: true where attention may look: a padding mask (batch, length), an attention
+            mask (batch, length, length), or one for each head
             (batch, num_heads or 1, length, length); None: no mask. Layer types other than
             "attention" take a padding mask only.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -120,7 +132,9 @@ class Encoder(BlockStack):
 
     layer_class = EncoderLayer
 
-    def call(self, x, attention_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
         for layer in self.layers:
-            x = layer(x, attention_mask=attention_mask, training=training)
+            x = layer(x, **masks, training=training)
         return self.norm(x, training=training) if self.norm else x

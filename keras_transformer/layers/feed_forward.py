@@ -6,11 +6,13 @@ from keras import ops
 from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.projection import project
 from keras_transformer.backend.shapes import flat, reshape
+from keras_transformer.errors import expect_at_least, expect_rate
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(CompositeLayer):
     """The network `max(0, x W_1 + b_1) W_2 + b_2`, applied at each position (paper, equation 2).
 
     `max(0, x)` is the paper's activation; `activation` selects another.
@@ -24,6 +26,8 @@ class FeedForward(keras.layers.Layer):
 
     Call arguments:
         x: (batch, length, d_model).
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -37,6 +41,9 @@ class FeedForward(keras.layers.Layer):
         self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "relu", **kwargs
     ):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_at_least(1, "d_ff", d_ff)
+        expect_rate("dropout", dropout)
         self.d_model = d_model
         self.d_ff = d_ff
         self.dropout = dropout
@@ -47,13 +54,13 @@ class FeedForward(keras.layers.Layer):
             d_ff, activation=activation, dtype=self.dtype_policy, name="hidden"
         )
         self.output_projection = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
-        self.hidden_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.hidden_dropout = Dropout(dropout, dtype=self.dtype_policy, name="hidden_dropout")
 
     def build(self, x_shape):
         self.hidden.build((None, None, self.d_model))
         self.output_projection.build((None, None, self.d_ff))
 
-    def call(self, x, training=None):
+    def call(self, x, mask=None, training=None):
         # Flattened, so that TensorFlow multiplies, adds and rectifies in one pass.
         rows = flat(x)  # (batch * length, d_model)
         if training and self._is_rectified_dense():

@@ -1,8 +1,6 @@
 """Attention masks, in the shapes that Keras users pass them (paper, section 3.2.3)."""
 
-import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # has no public name
 
 
 def padding_mask(ids, pad_id: int = 0):
@@ -31,32 +29,33 @@ def causal_mask(length: int):
     return ops.expand_dims(positions[None, :] <= positions[:, None], (0, 1))
 
 
-def combined_mask(attention_mask, query, value, num_heads: int):
-    """Joins the mask that the caller passes with the one that Keras has attached to the values.
+def combined_mask(
+    attention_mask, value_mask, query, value, num_heads: int, name: str = "attention_mask"
+):
+    """Joins an attention mask with the padding mask of the sequence attended to.
 
     Args:
-        attention_mask: boolean or integer, true where attention may look, distinguished by rank:
-            a padding mask (batch, key), an attention mask (batch, query, key), or one for each
-            head (batch, heads or 1, query, key). A size of 1 broadcasts. None: no
-            mask.
+        attention_mask: true where attention may look, distinguished by rank: a padding mask
+            (batch, key), an attention mask (batch, query, key), or one for each head
+            (batch, heads or 1, query, key). A size of 1 broadcasts. None: no mask.
+        value_mask: (batch, key), true at real tokens; None: no padding.
         query: (batch, query, width), the sequence that attends.
-        value: (batch, key, width), the sequence attended to. Layers such as
-            `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` attach a padding
-            mask to their output.
+        value: (batch, key, width), the sequence attended to.
         num_heads: number of heads.
+        name: the caller's name of `attention_mask`, for errors.
 
     Returns:
         Boolean tensor of rank 4 that broadcasts to (batch, heads, query, key), or None.
 
     Raises:
-        ValueError: the mask has another shape, or holds floats.
+        ValueError: a mask has another shape.
     """
-    attached = get_keras_mask(value)
     sizes = (query.shape[0], num_heads, query.shape[1], value.shape[1])
-    masks = [_of_rank_4(mask, sizes) for mask in (attention_mask, attached) if mask is not None]
-    if len(masks) == 2:
-        return ops.logical_and(*masks)
-    return masks[0] if masks else None
+    mask = None if attention_mask is None else _of_rank_4(attention_mask, sizes, name)
+    if value_mask is None:
+        return mask
+    padding = _of_padding(value_mask, sizes)
+    return padding if mask is None else ops.logical_and(mask, padding)
 
 
 def expect_padding_mask(mask):
@@ -67,28 +66,40 @@ def expect_padding_mask(mask):
     """
     if mask is not None and tuple(mask.shape[1:3]) != (1, 1):
         raise ValueError(
-            "this layer type expects a padding mask (batch, length): "
+            "attention_mask of this layer type must be a padding mask (batch, length): "
             f"found an attention mask of shape {tuple(mask.shape)}"
         )
 
 
-def _of_rank_4(mask, sizes):
-    if not hasattr(mask, "shape"):
-        mask = ops.convert_to_tensor(mask)
-    shape, dtype = tuple(mask.shape), keras.backend.standardize_dtype(mask.dtype)
-    given = {2: (0, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}.get(len(shape), ())
-    fits = bool(given) and all(
-        size in (None, 1) or not isinstance(sizes[axis], int) or size == sizes[axis]
-        for axis, size in zip(given, shape, strict=True)
-    )
-    if not fits or "float" in dtype:
-        batch, heads, query, key = sizes
-        raise ValueError(
-            "expected a boolean or integer mask, true where attention may look: a padding mask "
-            f"({batch}, {key}), an attention mask ({batch}, {query}, {key}), or one for each head "
-            f"({batch}, {heads} or 1, {query}, {key}); found {dtype} of shape {shape}"
-        )
+def _of_rank_4(mask, sizes, name):
     mask = ops.cast(mask, "bool")
-    if len(shape) == 2:
+    batch, heads, query, key = sizes
+    given = {2: (0, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}.get(len(mask.shape), ())
+    if not given or not _fits(mask, [sizes[axis] for axis in given]):
+        raise ValueError(
+            f"{name} must be a padding mask ({batch}, {key}), an attention mask "
+            f"({batch}, {query}, {key}), or one for each head ({batch}, {heads} or 1, {query}, "
+            f"{key}), true where attention may look: found shape {tuple(mask.shape)}"
+        )
+    if len(given) == 2:
         return ops.expand_dims(mask, (1, 2))  # (batch, 1, 1, key)
-    return ops.expand_dims(mask, 1) if len(shape) == 3 else mask  # (batch, heads or 1, query, key)
+    return ops.expand_dims(mask, 1) if len(given) == 3 else mask  # (batch, heads or 1, query, key)
+
+
+def _of_padding(mask, sizes):
+    mask = ops.cast(mask, "bool")
+    batch, _, _, key = sizes
+    if len(mask.shape) != 2 or not _fits(mask, (batch, key)):
+        raise ValueError(
+            f"a padding mask must be ({batch}, {key}), true at real tokens: found shape "
+            f"{tuple(mask.shape)}; masks of other shapes go to attention_mask or source_mask"
+        )
+    return ops.expand_dims(mask, (1, 2))  # (batch, 1, 1, key)
+
+
+def _fits(mask, sizes):
+    """Whether each axis of a mask has the given size, or 1, as far as they are known."""
+    return all(
+        not isinstance(found, int) or not isinstance(size, int) or found in (size, 1)
+        for found, size in zip(mask.shape, sizes, strict=True)
+    )

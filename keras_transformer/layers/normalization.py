@@ -37,6 +37,8 @@ class LayerNormalization(keras.layers.Layer):
 
     Call arguments:
         x: (..., width).
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         A tensor like `x`.
@@ -59,7 +61,7 @@ class LayerNormalization(keras.layers.Layer):
             )
             setattr(self, name, weight)
 
-    def call(self, x, training=False):
+    def call(self, x, mask=None, training=None):
         weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
         # Only in training: an exported model must not need XLA.
         return (fused_normalized if training else normalized)(x, *weights, self.epsilon)

@@ -7,6 +7,7 @@ from keras import ops
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.inputs import expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -25,6 +26,8 @@ class PositionalEncoding(keras.layers.Layer):
     Call arguments:
         x: (batch, length, d_model).
         start: position of the first token: an integer, or int32 (batch,), one per row.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -39,6 +42,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def __init__(self, d_model: int, interleave: bool = True, **kwargs):
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
         if d_model % 2:
             raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
         self.d_model = d_model
@@ -47,7 +51,8 @@ class PositionalEncoding(keras.layers.Layer):
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.built = True
 
-    def call(self, x, start=0):
+    def call(self, x, start=0, mask=None):
+        expect_sequence("x", x, self.d_model)
         dtype = sum_dtype(x)
         positions = ops.cast(_positions(start, ops.shape(x)[1]), dtype)  # (batch or 1, length)
         frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)  # (d_model / 2,)
@@ -76,6 +81,8 @@ class LearnedPositions(keras.layers.Layer):
     Call arguments:
         x: (batch, length, d_model).
         start: position of the first token: an integer, or int32 (batch,), one per row.
+        mask: padding mask of `x`, which travels on with the output; default: the one that Keras
+            has attached to `x`.
 
     Returns:
         (batch, length, d_model).
@@ -101,7 +108,8 @@ class LearnedPositions(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
         )
 
-    def call(self, x, start=0):
+    def call(self, x, start=0, mask=None):
+        expect_sequence("x", x, self.d_model)
         positions = _positions(start, ops.shape(x)[1])  # (batch or 1, length)
         return x + take_rows(self.table, ops.minimum(positions, self.max_length - 1))
 

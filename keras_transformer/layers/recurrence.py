@@ -3,7 +3,10 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend.shapes import one_if_empty
+from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 
 
@@ -20,10 +23,13 @@ class Recurrence(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens; None: no mask. Padding is at the
-            right.
+        x: (batch, length, d_model).
+        attention_mask: a padding mask, (batch, length) or (batch, 1, 1, length), true at real
+            tokens; None: no mask. Padding is at the right.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -38,6 +44,7 @@ class Recurrence(keras.layers.Layer):
             # The networks' names, which are in weight files, are names of methods in PyTorch.
             raise NotImplementedError("expected the backend TensorFlow or JAX, found PyTorch")
         super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
         self.d_model = d_model
         self.causal = causal
         self.supports_masking = True
@@ -60,16 +67,22 @@ class Recurrence(keras.layers.Layer):
         if self.backward:
             self.backward.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, training=None):
-        attention_mask = combined_mask(attention_mask, x, x, num_heads=1)
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        mask = x_mask if mask is None else mask
+        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
+        batch, length, _ = shape = ops.shape(x)
+        padding = [(0, one_if_empty(batch)), (0, one_if_empty(length)), (0, 0)]
         # A copy, because Keras would apply a mask attached to the caller's tensor.
-        states = self.forward(ops.copy(x))  # (batch, length, d_model)
+        x = ops.pad(x, padding)
+        states = self.forward(x)  # (batch, length, d_model)
         if self.backward:
-            mirrored = _mirrored(ops.shape(x), attention_mask)  # (batch, length, 1)
+            # (batch, length, 1)
+            mirrored = ops.pad(_mirrored(shape, attention_mask), padding)
             backward = self.backward(ops.take_along_axis(x, mirrored, axis=1))
             states = states + ops.take_along_axis(backward, mirrored, axis=1)
-        return states
+        return states[:batch, :length]
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`: states (batch, 0, beam_size * d_model)."""

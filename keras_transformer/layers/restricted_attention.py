@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask
 from keras_transformer.layers.self_attention import SelfAttention
 
@@ -29,10 +30,13 @@ class RestrictedSelfAttention(SelfAttention):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: a padding mask, boolean or integer, (batch, length) or
-            (batch, 1, 1, length), true at real tokens. A padding position without a real token
-            in reach gets an arbitrary result.
+        x: (batch, length, d_model).
+        attention_mask: a padding mask, (batch, length) or (batch, 1, 1, length), true at real
+            tokens. A padding position without a real token in reach gets an arbitrary result.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -63,8 +67,10 @@ class RestrictedSelfAttention(SelfAttention):
         expect_at_least(1, "radius", radius)
         self.radius = radius
 
-    def call(self, x, attention_mask=None, training=None):
-        attention_mask = combined_mask(attention_mask, x, x, self.num_heads)
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        mask = x_mask if mask is None else mask
+        attention_mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
         expect_padding_mask(attention_mask)
         batch, length = ops.shape(x)[:2]
         # A sequence known to be shorter than the radius is one block.
@@ -114,6 +120,10 @@ def _neighbourhoods(x, size, blocks, before=0, after=0):
         blocks: number of blocks; zeros fill up the last one.
         before: number of blocks of a neighbourhood that precede its own; zeros before the first.
         after: number of blocks that follow it.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch * blocks, heads, (before + 1 + after) * size, width).

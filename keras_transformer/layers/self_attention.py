@@ -7,6 +7,7 @@ from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.backend.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
+from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import causal_mask, combined_mask
 from keras_transformer.layers.positional_encoding import rotated
 
@@ -28,10 +29,14 @@ class SelfAttention(MultiHeadAttention):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: (batch, length, d_model). A padding mask that Keras has attached to it applies.
-        attention_mask: boolean or integer, true where attention may look: a padding mask
-            (batch, length), an attention mask (batch, length, length), or one for each head
+        x: (batch, length, d_model).
+        attention_mask: true where attention may look: a padding mask (batch, length), an attention
+            mask (batch, length, length), or one for each head
             (batch, num_heads or 1, length, length); None: no mask.
+        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
+            has attached to `x`.
+        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
+            calls with an `attention_mask`.
 
     Returns:
         (batch, length, d_model).
@@ -63,8 +68,10 @@ class SelfAttention(MultiHeadAttention):
     def build(self, x_shape):
         super().build(x_shape)
 
-    def call(self, x, attention_mask=None, training=None):
-        mask = combined_mask(attention_mask, x, x, self.num_heads)
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        expect_sequence("x", x, self.d_model)
+        mask = x_mask if mask is None else mask
+        mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
         if self.causal:
             past = causal_mask(ops.shape(x)[1])
             mask = past if mask is None else past & mask

@@ -249,7 +249,7 @@ class TrainableTransformer(Transformer):
         counted = real if weights is None else real * per_token(weights, real)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
-            loss = tf.reduce_sum(losses * counted)
+            loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted)
             weighted = loss * weight
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
@@ -266,7 +266,7 @@ class TrainableTransformer(Transformer):
         real = self._real_tokens(labels)
         tokens = tf.reduce_sum(real)
         counted = real if weights is None else real * per_token(weights, real)
-        loss = tf.reduce_sum(losses * counted) / tf.maximum(tokens, 1.0)
+        loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted) / tf.maximum(tokens, 1.0)
         self._loss_tracker.update_state(loss, sample_weight=tokens)
         for metric in self.token_metrics:
             metric.update_state(labels, logits)

@@ -1,0 +1,66 @@
+"""Layers made of other layers, which Keras may have quantised."""
+
+from collections.abc import Iterator, Mapping
+
+import keras
+
+
+class CompositeLayer(keras.layers.Layer):
+    """A layer made of others; its configuration tells which of them are quantised, and how.
+
+    `keras.Model.quantize` changes the innermost layers alone, and tells none of the outer ones.
+    """
+
+    def get_config(self):
+        return {**super().get_config(), **quantized_parts(self)}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        policies = config.pop("quantized", {})
+        layer = super().from_config(config)
+        set_policies(layer, policies)
+        return layer
+
+
+def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict[str, str]]:
+    """Returns the entry `quantized` of a layer's configuration; nothing if no part is quantised.
+
+    Raises:
+        ValueError: a part has quantizers of its own, which the name of its dtype policy does not
+            tell.
+    """
+    parts = {name: part for name, part in _parts(layer) if part.quantization_mode}
+    for part in parts.values():
+        if _has_own_quantizers(part):
+            raise ValueError(
+                f"{part.path} has quantizers of its own, and could not be loaded as it is: save "
+                "the model before you quantize it, or quantize it by a mode alone, such as int8"
+            )
+    if not parts:
+        return {}
+    return {"quantized": {name: part.dtype_policy.name for name, part in parts.items()}}
+
+
+def set_policies(layer: keras.layers.Layer, policies: Mapping[str, str]) -> None:
+    """Sets the dtype policies that `quantized_parts` has named, in a layer that is not built."""
+    parts = dict(_parts(layer))
+    for name, policy in policies.items():
+        parts[name].dtype_policy = policy
+
+
+def _parts(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Lists the layers within a layer by their names, such as `self_attention/query`."""
+    for part in layer._flatten_layers(include_self=False, recursive=False):
+        yield f"{prefix}{part.name}", part
+        yield from _parts(part, f"{prefix}{part.name}/")
+
+
+def _has_own_quantizers(layer):
+    def quantizers(config):
+        both = (config.weight_quantizer, config.activation_quantizer)
+        return [quantizer and quantizer.get_config() for quantizer in both]
+
+    config = getattr(layer, "quantization_config", None)
+    modes = keras.quantizers.Int8QuantizationConfig, keras.quantizers.Int4QuantizationConfig
+    return isinstance(config, modes) and quantizers(config) != quantizers(type(config)())

@@ -1,0 +1,164 @@
+"""Mistakes in calling the layers: each error names the argument as the user wrote it."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import small_model
+
+import keras_transformer as kt
+from keras_transformer import layers
+
+X = np.zeros((2, 7, 16), "float32")
+WIDE = np.zeros((2, 7, 24), "float32")
+MORE = np.zeros((3, 7, 16), "float32")
+FLAT = np.zeros((2, 16), "float32")
+SIZES = {"d_model": 16, "num_heads": 4, "d_ff": 32}
+
+# Layers of one input, and of two with the name of the second.
+OF_ONE = {
+    "SelfAttention": lambda: layers.SelfAttention(16, 4),
+    "RestrictedSelfAttention": lambda: layers.RestrictedSelfAttention(16, 4, radius=2),
+    "Recurrence": lambda: layers.Recurrence(16),
+    "Convolution": lambda: layers.Convolution(16, 3),
+    "EncoderLayer": lambda: layers.EncoderLayer(**SIZES),
+    "Encoder": lambda: layers.Encoder(2, **SIZES, pre_norm=True),
+    "PositionalEncoding": lambda: layers.PositionalEncoding(16),
+    "LearnedPositions": lambda: layers.LearnedPositions(16, 9),
+}
+OF_TWO = {
+    "MultiHeadAttention": ("value", lambda: layers.MultiHeadAttention(16, 4)),
+    "DecoderLayer": ("memory", lambda: layers.DecoderLayer(**SIZES)),
+    "Decoder": ("memory", lambda: layers.Decoder(2, **SIZES, pre_norm=True)),
+}
+
+
+def message_of(mistake, kind=ValueError):
+    with pytest.raises(kind) as error:
+        mistake()
+    # Keras adds the values of all arguments.
+    return str(error.value).partition("Arguments received by")[0]
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_an_input_that_is_no_tensor_is_named(name):
+    layer = OF_ONE[name]()
+    layer(X)
+    assert "x must be a tensor (batch, length, 16)" in message_of(lambda: layer([X]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (WIDE, "must be a tensor (2, length, 16), as wide as d_model: found shape (2, 7, 24)"),
+        (MORE, "must be a tensor (2, length, 16), as wide as d_model: found shape (3, 7, 16)"),
+        (FLAT, "found shape (2, 16)"),
+        (None, "found NoneType"),
+    ],
+    ids=["width", "batch", "rank", "nothing"],
+)
+@pytest.mark.parametrize("name", OF_TWO)
+def test_a_second_input_of_another_shape_is_named(name, wrong, expected):
+    argument, make = OF_TWO[name]
+    message = message_of(lambda: make()(X, wrong))
+    assert f"{argument} must be" in message
+    assert expected in message
+
+
+SIZES_AND_RATES = [
+    ({"d_model": 32.0}, "d_model must be an integer of at least 1: found 32.0"),
+    ({"d_ff": -1}, "d_ff must be an integer of at least 1: found -1"),
+    ({"num_heads": 0}, "num_heads must be an integer of at least 1: found 0"),
+    ({"d_k": 0}, "d_k must be an integer of at least 1: found 0"),
+    ({"d_v": "8"}, "d_v must be an integer of at least 1: found '8'"),
+    ({"dropout": 1.0}, "dropout must be a number in [0, 1): found 1.0"),
+    ({"attention_dropout": "0.1"}, "attention_dropout must be a number in [0, 1): found '0.1'"),
+    ({"activation_dropout": -0.1}, "activation_dropout must be a number in [0, 1): found -0.1"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "expected"), SIZES_AND_RATES)
+@pytest.mark.parametrize("layer", [layers.EncoderLayer, layers.DecoderLayer])
+def test_a_size_or_a_rate_of_a_block_is_named(layer, wrong, expected):
+    assert expected in message_of(lambda: layer(**{**SIZES, **wrong}))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "expected"),
+    [
+        (lambda: layers.MultiHeadAttention(16, 4, dropout="0.1"), "dropout must be a number"),
+        (lambda: layers.MultiHeadAttention(16.0, 4), "d_model must be an integer"),
+        (lambda: layers.SelfAttention(16, 4, d_v=-1), "d_v must be an integer"),
+        (lambda: layers.FeedForward(16, 0), "d_ff must be an integer"),
+        (lambda: layers.FeedForward(16, 8, dropout=2), "dropout must be a number"),
+        (lambda: layers.Recurrence(-16), "d_model must be an integer"),
+        (lambda: layers.Convolution(16, 0), "kernel_size must be an integer"),
+        (lambda: layers.PositionalEncoding(16.0), "d_model must be an integer"),
+        (lambda: layers.LearnedPositions(16, 0), "max_length must be an integer"),
+        (lambda: layers.TokenEmbedding(0, 16), "vocab_size must be an integer"),
+        (lambda: layers.Dropout("0.1"), "rate must be a number"),
+    ],
+)
+def test_a_size_or_a_rate_of_a_layer_is_named(mistake, expected):
+    assert expected in message_of(mistake)
+
+
+@pytest.mark.parametrize("layer", [layers.MultiHeadAttention, layers.SelfAttention])
+def test_the_arguments_of_keras_attention_are_answered_with_ours(layer):
+    message = message_of(lambda: layer(num_heads=4, key_dim=16), TypeError)
+    assert f"{layer.__name__} takes d_model, num_heads, and d_k and d_v" in message
+    assert "found key_dim" in message
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (np.ones((2, 7, 7)), "a padding mask must be (2, 7)"),
+        (np.ones((2, 6)), "a padding mask must be (2, 7)"),
+    ],
+)
+def test_a_padding_mask_of_another_shape_is_refused(mask, expected):
+    message = message_of(lambda: layers.EncoderLayer(**SIZES)(X, mask=mask))
+    assert expected in message
+    assert f"found shape {mask.shape}" in message
+
+
+def test_a_mask_of_cross_attention_is_named():
+    mask = np.ones((2, 6), bool)
+    message = message_of(lambda: layers.Decoder(1, **SIZES)(X, X, source_mask=mask))
+    assert "source_mask must be a padding mask (2, 7)" in message
+
+
+def ids(source, target):
+    return {"source_ids": np.array(source, "int32"), "target_ids": np.array(target, "int32")}
+
+
+GOOD = [[1, 5, 2], [1, 6, 2]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        (ids([[1, 13]], [[1, 2]]), "source_ids must be at least 0 and below the size of the"),
+        (ids([[1, 2]], [[1, 99]]), "target_ids must be at least 0 and below the size of the"),
+        (ids([[-1, 2]], [[1, 2]]), "vocabulary, 13: found -1"),
+        (ids(GOOD, [[1, 2]]), "must have as many rows: found shapes (2, 3) and (1, 2)"),
+    ],
+)
+def test_ids_that_the_model_cannot_take_are_named(inputs, expected):
+    assert expected in message_of(lambda: small_model()(inputs))
+
+
+@pytest.mark.slow
+def test_an_id_beyond_the_vocabulary_is_named_in_graphs_too():
+    model = small_model(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", kt.LabelSmoothedCrossEntropy(0.1))
+    wrong = ids([[1, 50, 2], [1, 6, 2]], GOOD)
+    expected = "source_ids and target_ids must be below the size of the vocabulary, 13: found 50"
+    for run in (
+        lambda: model.fit(wrong, wrong["target_ids"], verbose=0),
+        lambda: model.evaluate(wrong, wrong["target_ids"], verbose=0),
+        lambda: model.predict(wrong, verbose=0),
+        lambda: model.train_on_batch(wrong, wrong["target_ids"]),
+    ):
+        assert message_of(run) == expected
+    assert keras.ops.shape(model(ids(GOOD, GOOD))) == (2, 3, 13)
