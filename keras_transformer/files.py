@@ -1,18 +1,88 @@
-"""Atomic writing of files and folders, safe against power cuts."""
+"""Files and folders: only regular files are read; writing is atomic, safe against power cuts."""
 
 import contextlib
 import errno
 import fcntl
 import glob
+import hashlib
+import io
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from keras_transformer.errors import UserError
 
+LARGEST_WHOLE = 1 << 28  # bytes of a file that is read whole: a vocabulary of 2^24 subwords fits
+
 _REPLACED = ".replaced"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_regular(path: str | os.PathLike, largest: int | None = None) -> io.BufferedReader:
+    """Opens a regular file for reading in binary.
+
+    To open a pipe waits for another program, and a device such as /dev/zero never ends.
+
+    Args:
+        path: the file.
+        largest: maximum number of its bytes; default: no limit.
+
+    Raises:
+        OSError: the file cannot be opened, is larger, or `strerror` is such as "is a pipe, not a
+            regular file".
+    """
+
+    def opener(path, flags):
+        descriptor = os.open(path, flags | os.O_NONBLOCK)  # so that a pipe is opened at once
+        status = os.fstat(descriptor)
+        number, reason = 0, ""
+        if not stat.S_ISREG(status.st_mode):
+            number, reason = errno.EINVAL, f"is {kind_of(status.st_mode)}, not a regular file"
+        elif largest is not None and status.st_size > largest:
+            number = errno.EFBIG
+            reason = f"has {status.st_size:,} bytes, more than the {largest:,} that it may have"
+        if reason:
+            os.close(descriptor)
+            raise OSError(number, reason, os.fspath(path))
+        return descriptor
+
+    return open(path, "rb", opener=opener)
+
+
+def open_lock(path: str | os.PathLike) -> IO[str]:
+    """Opens a file to lock, and makes it if it is missing; a pipe that nobody reads is an error."""
+
+    def opener(path, flags):
+        return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+    return open(path, "a", opener=opener)
+
+
+def kind_of(mode: int) -> str:
+    """Names the kind of a file from its mode, such as "a pipe"."""
+    return _KINDS.get(stat.S_IFMT(mode), "a file")
+
+
+def read_whole(path: str | os.PathLike, largest: int = LARGEST_WHOLE) -> bytes:
+    """Reads a regular file of at most `largest` bytes; raises `OSError` for any other."""
+    with open_regular(path, largest) as file:
+        return file.read()
+
+
+def checksum(path: str | os.PathLike, largest: int | None = None) -> str:
+    """The SHA-256 checksum of a file that `open_regular` opens, in hexadecimal."""
+    with open_regular(path, largest) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def partial_path(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import glob
 import gzip
+import io
 import json
 import os
 import stat
@@ -11,7 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import kind_of, read_whole
 from keras_transformer.sentences import utf_8
+
+LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
+_BUFFER_BYTES = 1 << 16
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
@@ -24,7 +29,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         path: path of the file, which is decompressed if it ends in `.gz`.
 
     Raises:
-        UserError: the file cannot be read, is truncated, or has a line that is not UTF-8.
+        UserError: the file cannot be read, is truncated, or has a line that is not UTF-8 or is
+            longer than `LONGEST_LINE`.
     """
     number = 0
     try:
@@ -62,24 +68,79 @@ def matching_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> li
 
 
 def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
-    """Refuses pipes among files that are read more than once: a second reading finds no lines.
+    """Refuses pipes and devices among files that are read more than once.
+
+    A second reading of a pipe finds no lines, and some devices never end.
 
     Raises:
-        UserError: one of them is a pipe, such as `<(zcat train.en.gz)`.
+        UserError: one of them is a pipe, such as `<(zcat train.en.gz)`, or a device.
     """
     for path in paths:
-        if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-            raise UserError(f"{path}: expected a file, which is read more than once, found a pipe")
+        if os.path.exists(path):
+            mode = os.stat(path).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # to open a folder fails
+                raise UserError(
+                    f"{path}: expected a file, which is read more than once, found {kind_of(mode)}"
+                )
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: its content is not JSON; the message names the file.
+    """
+    return parse_json(read_utf_8(path), path)
+
+
+def read_utf_8(path: str | os.PathLike) -> str:
+    """Reads the text of a small regular file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is not UTF-8; the message names the file.
+    """
+    try:
+        return read_whole(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
 
 
 def parse_json(text: str, where: str | os.PathLike) -> Any:
-    """Parses JSON; raises `UserError` that names `where`, and the line, if the text is not JSON."""
+    """Parses JSON whose objects have each name once.
+
+    Raises:
+        UserError: the text is not JSON; the message names `where`, and the line.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_repetition)
     except json.JSONDecodeError as error:
-        raise UserError(f"{where}:{error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # too long a number, too deep a list
-        raise UserError(f"{where}: not JSON that can be read: {error}") from None
+        message = error.msg.removesuffix(" at")  # the column, which only `str(error)` gives
+        raise UserError(f"{where}:{error.lineno}: not JSON: {message}") from None
+    except RecursionError:
+        raise UserError(f"{where}: not JSON that can be read: nested too deeply") from None
+    except _Repetition as error:
+        raise UserError(f"{where}: {json.dumps(error.name)[:80]} is there more than once") from None
+    except ValueError:
+        raise UserError(
+            f"{where}: not JSON that can be read: an integer of more than "
+            f"{sys.get_int_max_str_digits():,} digits"
+        ) from None
+
+
+class _Repetition(Exception):
+    def __init__(self, name):
+        self.name = name
+
+
+def _without_repetition(pairs):
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _Repetition(name)
+        fields[name] = value
+    return fields
 
 
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:
@@ -95,10 +156,40 @@ def standard_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file for reading in binary, decompressed if its name ends in `.gz`."""
-    if os.fspath(path).endswith(".gz"):
-        return cast(BinaryIO, gzip.open(path))
-    return open(path, "rb")
+    """Opens a text file for reading in binary, decompressed if its name ends in `.gz`.
+
+    Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
+    """
+    file = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+    return cast(BinaryIO, io.BufferedReader(_WithLines(file, path), _BUFFER_BYTES))
+
+
+class _WithLines(io.RawIOBase):
+    """A file, with an error in a line that is too long."""
+
+    def __init__(self, file, path):
+        self._file, self._path = file, path
+        self._lines, self._length = 0, 0  # ended lines; bytes of the line that has not ended
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        block = self._file.read1(len(buffer))
+        buffer[: len(block)] = block
+        if ends := block.count(b"\n"):
+            self._lines, self._length = self._lines + ends, -1 - block.rfind(b"\n")
+        self._length += len(block)
+        if self._length > LONGEST_LINE:
+            raise UserError(
+                f"{self._path}:{self._lines + 1}: expected lines of text, found one of more than "
+                f"{LONGEST_LINE:,} bytes"
+            )
+        return len(block)
+
+    def close(self):
+        self._file.close()
+        super().close()
 
 
 def without_end(line: bytes) -> bytes:

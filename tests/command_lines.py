@@ -1,6 +1,7 @@
 """Runs commands in this process, for speed, or in their own process, like a user."""
 
 import importlib
+import io
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from absl import flags
 from helpers import ROOT
 
+from keras_transformer.cli import main as cli
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.errors import UserError
 
@@ -77,3 +79,27 @@ def refused(command, **options):
     message = str(error.value)
     assert "\n" not in message
     return message
+
+
+def ended(command, options, monkeypatch, capfd, stdin=b"Yes.\n"):
+    """Runs a command in this process; returns its exit status and its error message."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+    known, headings = set(flags.FLAGS), dict(GROUPS)
+    capfd.readouterr()
+    try:
+        module.define_flags()
+        try:
+            others = flags.FLAGS([command, *arguments(options)])[1:]
+        except flags.Error as error:
+            return 2, " ".join(cli._explained(error, command).split())
+        try:
+            cli._run(module, command, others)
+        except SystemExit as exit_:
+            return exit_.code, capfd.readouterr().err
+        return 0, ""
+    finally:
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+        GROUPS.clear()
+        GROUPS.update(headings)

@@ -242,11 +242,12 @@ def test_damaged_weights_are_refused(checkpoints, damage, restore):
     assert_same(state(model), before)
 
 
-@pytest.mark.parametrize("missing", ["manifest.json", "state.npz"])
-def test_checkpoint_without_one_of_its_files_is_refused(checkpoints, missing):
+@pytest.mark.parametrize("missing", ["manifest.json", "state.npz", "progress.json"])
+def test_the_file_that_a_checkpoint_lacks_is_named(checkpoints, missing):
     checkpoints.save(new_model(), 1)
-    (checkpoints.path(1) / missing).unlink()
-    with pytest.raises(UserError, match=r"step-00000001: expected a checkpoint"):
+    path = checkpoints.path(1) / missing
+    path.unlink()
+    with pytest.raises(UserError, match=rf"^{path}: No such file or directory$"):
         checkpoints.restore(new_model(), 1)
 
 
@@ -287,17 +288,17 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest["state.npz"] = hashlib.sha256(content).hexdigest()
         (folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(UserError, match=r"state\.npz: .*expected") as error:
+        with pytest.raises(UserError, match=r"state\.npz: .*expected.* numbers") as error:
             checkpoints.restore(model, 1)
         assert "\n" not in str(error.value)
         assert_same(state(model), before)
 
 
-@pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"model.weights'])
+@pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"model.weights', "[" * 100_000])
 def test_damaged_manifest_is_refused(checkpoints, manifest):
     checkpoints.save(new_model(), 1)
     (checkpoints.path(1) / "manifest.json").write_text(manifest)
-    with pytest.raises(UserError, match=r"step-00000001: expected a checkpoint"):
+    with pytest.raises(UserError, match=r"step-00000001/manifest\.json:.* (not JSON|damaged)"):
         checkpoints.restore(new_model(), 1)
 
 

@@ -15,6 +15,7 @@ from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
     arguments,
+    ended,
     refused,
     run,
     run_arguments,
@@ -728,6 +729,17 @@ def test_an_empty_model_dir_is_refused_by_every_command(
     message = refused(script, **{**options, **files, "model_dir": ""})
     assert message == "expected --model_dir to name something, found nothing"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["translate", "report"])
+def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, monkeypatch, capfd):
+    path = shutil.copytree(trained[0], tmp_path / "en,de")
+    assert ended(command, {"model_dir": path}, monkeypatch, capfd) == (0, "")
+    (tmp_path / "en,de").rename(tmp_path / "other")
+    status, said = ended(command, {"model_dir": path}, monkeypatch, capfd)
+    assert status == 2  # an ensemble, of folders that do not exist
+    if command == "translate":
+        assert f"{tmp_path / 'en'}/config.json: expected the folder of a trained model" in said
 
 
 def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained):

@@ -99,6 +99,12 @@ def test_an_empty_or_too_long_side_leaves_out_the_pair(tokenizer, tmp_path):
     )
 
 
+def test_a_kind_of_which_nothing_was_left_out_is_not_mentioned(tokenizer, tmp_path):
+    files = write(tmp_path, en=["1", "1 2 3 4 5 6 7 8", "1"], de=["1", "1", "1"])
+    corpus = Corpus.build(TextPairs(*files), tokenizer, max_length=4)
+    assert corpus.left_out() == f"1 pair with a side of more than 4 tokens ({files[0]}:2)"
+
+
 def test_places_are_those_of_the_file_also_in_later_files(tokenizer, tmp_path):
     sources = write(tmp_path, a=["1"] * 5000, b=["1", "1", ""])
     targets = write(tmp_path, c=["1"] * 4998 + ["", "1"], d=["1"] * 3)

@@ -1,7 +1,9 @@
 """CTranslate2 finds the same translations as our search, and refuses what it cannot do."""
 
 import io
+import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -349,6 +351,8 @@ def test_what_determines_a_model_is_in_the_name_of_its_folder(name, own_path):
     [file] = own_path.glob(name)
     if name == "config.json":
         file.write_text(json.dumps({**json.loads(file.read_text()), "layer_norm_epsilon": 0.1}))
+        record = own_path / "training.json"
+        record.write_text(json.dumps({**json.loads(record.read_text()), "config": None}))
     else:
         file.write_bytes(file.read_bytes() + b" ")
     assert folder() != before
@@ -385,14 +389,53 @@ def test_a_conversion_that_fails_leaves_nothing(own_path, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("name", ["model.bin", "config.json", "sentencepiece.model"])
-def test_a_damaged_conversion_is_reported_in_one_line(name, own_path):
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def replace_by_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_endless_device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("model.bin", flip_a_bit, "model.bin is damaged"),
+        ("model.bin", replace_by_pipe, "model.bin: is a pipe, not a regular file"),
+        ("model.bin", replace_by_endless_device, "model.bin: is a device, not a regular file"),
+        ("model.bin", lambda path: os.truncate(path, 1 << 40), "has 1,099,511,627,776 bytes, more"),
+        (
+            "shared_vocabulary.json",
+            lambda path: path.write_text("[]"),
+            "vocabulary.json is damaged",
+        ),
+        ("config.json", Path.unlink, "expected the files in manifest.json, found others"),
+        ("manifest.json", Path.unlink, "manifest.json: No such file or directory"),
+        ("manifest.json", lambda path: path.write_text("[" * 100_000), "nested too deeply"),
+        ("source.spm", lambda path: path.write_text(""), "expected the files in manifest.json"),
+    ],
+)
+def test_a_damaged_conversion_is_made_again_and_one_line_says_so(
+    name, damage, said, own_path, translator, conversions, capfd
+):
     CTranslate2Translator(own_path)
     [folder] = kept(own_path)
-    (own_path / "ctranslate2" / folder / name).write_text("{")
-    with pytest.raises(UserError, match=f"{folder}: expected a model for CTranslate2: ") as error:
-        CTranslate2Translator(own_path)
-    assert "\n" not in str(error.value)
+    damage(own_path / "ctranslate2" / folder / name)
+    lines = SENTENCES[:3]
+    assert CTranslate2Translator(own_path, **LIMITED)(lines) == translator(lines)
+    [line] = capfd.readouterr().err.splitlines()
+    assert f"{folder}: converting the model again: " in line and said in line
+    CTranslate2Translator(own_path)
+    assert len(conversions) == 2
+    assert not capfd.readouterr().err
 
 
 def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
@@ -406,15 +449,37 @@ def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
     assert not conversions[0].exists()
 
 
-def test_a_checkpoint_that_is_written_during_the_conversion_is_reported(
-    own_path, model, monkeypatch
+def test_checkpoints_that_are_written_during_the_conversion_are_converted(
+    own_path, model, monkeypatch, conversions
 ):
-    def load_and_save(self, *choice):
-        self.checkpoints.save(lively_model(2, model.config.vocab_size), step=7)
+    load, steps = ModelDir.load_model, [7]
+
+    def load_and_train(self, *choice):
+        loaded = load(self, *choice)
+        for step in steps:
+            self.checkpoints.save(lively_model(step, model.config.vocab_size), step)
+        steps.clear()
+        return loaded
+
+    monkeypatch.setattr(ModelDir, "load_model", load_and_train)
+    found = CTranslate2Translator(own_path)
+    assert len(conversions) == 1
+    assert kept(own_path) == [ConvertedModel(ModelDir(own_path), None, "mean", "float32").path.name]
+    trained = lively_model(7, model.config.vocab_size)
+    expected = Translator(trained, found.tokenizer, **CTRANSLATE2_SEARCH)
+    assert found(["A horse!"]) == expected(["A horse!"])
+
+
+def test_a_training_that_never_waits_is_reported(own_path, model, monkeypatch):
+    numbers = itertools.count(7)
+
+    def load_and_train(self, *choice):
+        step = next(numbers)
+        self.checkpoints.save(lively_model(step, model.config.vocab_size), step)
         return model
 
-    monkeypatch.setattr(ModelDir, "load_model", load_and_save)
-    with pytest.raises(UserError, match="the checkpoints changed while they were read: try again"):
+    monkeypatch.setattr(ModelDir, "load_model", load_and_train)
+    with pytest.raises(UserError, match=r"checkpoints changed while they were read, 3 times: try"):
         CTranslate2Translator(own_path)
 
 

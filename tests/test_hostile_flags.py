@@ -2,15 +2,13 @@
 
 import dataclasses
 import importlib
-import io
 
 import pytest
 from absl import flags
-from command_lines import FEW_STEPS, TINY_MODEL, arguments
+from command_lines import FEW_STEPS, TINY_MODEL, ended
 from helpers import small_model
 
 import keras_transformer as kt
-from keras_transformer.cli import main as cli
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.cli.main import COMMANDS
 from keras_transformer.data import BuiltinPairs
@@ -89,30 +87,6 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
     monkeypatch.setattr("keras_transformer.report.write_report", lambda *_: "")
     for name in ("grid", "heat", "line", "positions", "schedule"):
         monkeypatch.setattr(f"keras_transformer.analysis.{name}_figure", lambda *_: None)
-
-
-def ended(command, options, monkeypatch, capfd):
-    """The exit status of a command, and its error message."""
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
-    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
-    known, headings = set(flags.FLAGS), dict(GROUPS)
-    capfd.readouterr()
-    try:
-        module.define_flags()
-        try:
-            others = flags.FLAGS([command, *arguments(options)])[1:]
-        except flags.Error as error:
-            return 2, " ".join(cli._explained(error, command).split())
-        try:
-            cli._run(module, command, others)
-        except SystemExit as exit_:
-            return exit_.code, capfd.readouterr().err
-        return 0, ""
-    finally:
-        for name in set(flags.FLAGS) - known:
-            delattr(flags.FLAGS, name)
-        GROUPS.clear()
-        GROUPS.update(headings)
 
 
 def flags_of(command):

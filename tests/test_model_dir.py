@@ -13,7 +13,7 @@ from helpers import small_model
 from keras_transformer.errors import UserError
 from keras_transformer.tokenizers import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
-from keras_transformer.training.model_dir import vocabulary_digest
+from keras_transformer.training.model_dir import digest_of
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 TRAINING = {
@@ -23,6 +23,7 @@ TRAINING = {
     "linearization": None,
     "preset": None,
     "target_lang": None,
+    "config": None,
     "commands": [],
     "starts": [],
 }
@@ -48,7 +49,8 @@ def test_what_was_created_is_read_back(model_dir, tokenizer):
     again = ModelDir(str(model_dir.path))
     assert again.exists()
     assert again.load_config() == new_model().config
-    assert again.load_training() == TRAINING
+    recorded = {"config": digest_of((again.path / "config.json").read_bytes())}
+    assert again.load_training() == {**TRAINING, **recorded}
     ids = again.load_tokenizer().tokenize(tf.constant(SENTENCES))
     assert ids.to_list() == tokenizer.tokenize(tf.constant(SENTENCES)).to_list()
     files = sorted(path.name for path in model_dir.path.iterdir())
@@ -141,7 +143,7 @@ def test_a_vocabulary_of_the_user_is_not_written_over(tmp_path, tokenizer):
 def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_does_not(
     tmp_path, tokenizer
 ):
-    training = {**TRAINING, "data": {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}}
+    training = {**TRAINING, "data": {"vocabulary": digest_of(tokenizer.to_bytes())}}
     model_dir = ModelDir(tmp_path)
     with model_dir.locked():  # leaves the file of the lock
         pass
@@ -218,8 +220,17 @@ def test_one_checkpoint_may_be_chosen(model_dir):
         model_dir.load_model(average=2, weights="best")
 
 
-def test_the_best_checkpoint_that_is_not_there_is_named(model_dir):
-    with pytest.raises(UserError, match=r"demo/best: expected a checkpoint, found none"):
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"kept": 300}, "its training had no --valid_source"),
+        ({"kept": 300, "validation": "5eed"}, "no validation of its training has had a finite"),
+        ({}, "it was not trained by `train`"),
+    ],
+)
+def test_why_there_is_no_best_checkpoint_is_said(model_dir, data, reason):
+    model_dir.save_training({**TRAINING, "data": data})
+    with pytest.raises(UserError, match=rf"demo: has no best checkpoint: {reason}"):
         model_dir.load_model(weights="best")
 
 
@@ -253,7 +264,7 @@ def test_damaged_file_is_named(model_dir, name, read):
 
 def test_another_vocabulary_than_the_models_is_refused(model_dir, tokenizer):
     path = model_dir.path / "vocabulary.model"
-    recorded = {"vocabulary": vocabulary_digest(tokenizer.to_bytes())}
+    recorded = {"vocabulary": digest_of(tokenizer.to_bytes())}
     model_dir.save_training({**TRAINING, "data": recorded})
     assert model_dir.load_tokenizer().pieces == tokenizer.pieces
     path.write_bytes(path.read_bytes().replace(b"e", b"f"))
@@ -282,7 +293,8 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
     with pytest.raises(UserError) as error:
         model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
     assert str(error.value) == (
-        f"model_dir {tmp_path} holds a run with other options or data: {message}"
+        f"model_dir {tmp_path} holds a run with other options or data: {message}; "
+        f"a new run may start from its weights: --start_from={tmp_path} --model_dir=NEW"
     )
 
 
@@ -292,7 +304,7 @@ def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path)
     del options["clip_norm"]
     model_dir.save_training({**TRAINING, "options": options})
     model_dir.check_same_run(TRAINING["options"], TRAINING["data"], "bpe")
-    with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\)$"):
+    with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\);"):
         model_dir.check_same_run({**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
 
 

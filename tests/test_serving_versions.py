@@ -271,6 +271,13 @@ def test_a_flag_that_names_no_model_is_refused(flag):
         sources.parse_model_flag(flag)
 
 
+def test_a_folder_that_exists_may_have_a_comma_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sources.parse_model_flag("demo=a,b") == ("demo", ["a", "b"])
+    (tmp_path / "a,b").mkdir()
+    assert sources.parse_model_flag("demo=a,b") == ("demo", ["a,b"])
+
+
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
     """A folder with two versions that translate differently; 3 is no SavedModel, 4 is cut off."""

@@ -36,7 +36,8 @@ from keras_transformer.training import (
     parallel_parts,
     train,
 )
-from keras_transformer.training.preparation import dtype_policy, prepare
+from keras_transformer.training.model_dir import digest_of
+from keras_transformer.training.preparation import _target_lang, dtype_policy, prepare
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -92,6 +93,7 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         "linearization": None,
         "preset": None,
         "target_lang": "de",
+        "config": digest_of((model_dir.path / "config.json").read_bytes()),
         "commands": ["train.py --steps=6"],
     }
     for found, expected in zip(model_dir.load_model().weights, model.weights, strict=True):
@@ -138,7 +140,7 @@ def test_pairs_left_out_are_counted(trained):
     first, second, third = np.flatnonzero(is_too_long)[:3] + 1
     assert 0 < too_long < 300
     assert lines[1] == (
-        f"Dropped from {TRAIN.description}: 0 pairs with an empty side, {too_long} with a side of "
+        f"Dropped from {TRAIN.description}: {too_long} pairs with a side of "
         f"more than 60 tokens (pair {first}, pair {second}, pair {third}, ...)"
     )
     assert counts_of(model_dir).kept == 300 - too_long
@@ -289,7 +291,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
             source, target = zip(*reversed(pairs), strict=True)
             yield Block([s.encode() for s in source], [t.encode() for t in target])
 
-    with pytest.raises(UserError, match=r"other options or data: fingerprint=\w+ \(now \w+\)$"):
+    with pytest.raises(UserError, match=r"other options or data: fingerprint=\w+ \(now \w+\);"):
         run(model_dir.path, train_pairs=Backwards())
     assert files_of(model_dir.path) == before
 
@@ -297,7 +299,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
 def test_another_validation_set_is_refused_since_scores_would_be_compared(trained):
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
-    with pytest.raises(UserError, match=r"other options or data: validation=\w+ \(now \w+\)$"):
+    with pytest.raises(UserError, match=r"other options or data: validation=\w+ \(now \w+\);"):
         run(model_dir.path, valid_pairs=BuiltinPairs("validation", 30))
     assert files_of(model_dir.path) == before
 
@@ -703,6 +705,73 @@ def test_the_recorded_language_is_checked_before_a_run_resumes(
     with pytest.raises(UserError, match=message):
         run(copy.path, dataclasses.replace(OPTIONS, steps=7), valid_pairs=VALID)
     assert files_of(copy.path) == before
+
+
+def test_a_run_keeps_the_language_that_its_validations_are_scored_by(trained, tmp_path):
+    copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
+    before = files_of(copy.path)
+    for language in ("fr", "zh"):  # it is complete: nothing would be trained
+        with pytest.raises(UserError, match=rf"target_lang=de \(now {language}\): leave out targe"):
+            run(copy.path, valid_pairs=VALID, target_lang=language)
+    assert files_of(copy.path) == before
+
+
+@pytest.mark.parametrize(
+    ("validation", "language", "may"),
+    [("5eed", "fr", True), ("5eed", "zh", False), (None, "zh", True)],
+)
+def test_a_run_without_a_language_may_get_one_that_scores_its_validations_alike(
+    validation, language, may, trained, tmp_path
+):
+    copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
+    record = copy.load_training()
+    data = {**record["data"], "validation": validation}
+    copy.save_training({**record, "data": data, "target_lang": None})
+    if may:
+        assert _target_lang(copy, language) == language
+    else:
+        with pytest.raises(UserError, match=r"holds a run of target_lang=None \(now zh\): leave"):
+            _target_lang(copy, language)
+
+
+@pytest.mark.parametrize("other_name", ["run/../run", "link"])
+def test_a_run_does_not_start_from_its_own_folder(other_name, trained, tmp_path):
+    path = shutil.copytree(trained[0].path, tmp_path / "run")
+    (tmp_path / "link").symlink_to(path)
+    before = files_of(path)
+    for options in (OPTIONS, dataclasses.replace(OPTIONS, steps=7)):
+        with pytest.raises(UserError, match=rf"^start_from=\S+: is model_dir {path} itself: a new"):
+            run(path, options, start_from=tmp_path / other_name)
+    assert files_of(path) == before
+
+
+def test_training_pairs_that_are_also_the_validation_set_have_a_warning(tmp_path, capsys):
+    pairs = BuiltinPairs("train", 60)
+    for valid_pairs, warnings in ((BuiltinPairs("train", 60), 1), (VALID, 0)):
+        with contextlib.ExitStack() as until_trained:
+            prepared(tmp_path / str(warnings), pairs, valid_pairs, until_trained)
+        lines = capsys.readouterr().out.splitlines()
+        assert sum("Warning: " in line and "also the validation set" in line for line in lines) == (
+            warnings
+        )
+
+
+def prepared(path, train_pairs, valid_pairs, until_trained):
+    """A run that could begin."""
+    nothing = ("vocabulary", "start_from", "target_lang", "data_cache", "preset")
+    return prepare(
+        ModelDir(path),
+        CONFIG,
+        OPTIONS,
+        make_strategy(),
+        train_pairs,
+        valid_pairs,
+        None,
+        vocab_type="bpe",
+        exact_vocab_size=False,
+        until_trained=until_trained,
+        **dict.fromkeys(nothing),
+    )
 
 
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):

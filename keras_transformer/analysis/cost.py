@@ -1,10 +1,10 @@
 """The cost of training a model, in floating-point operations (paper, section 6.1 and Table 2)."""
 
-import dataclasses
 from typing import NamedTuple
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
+from keras_transformer.parameter_count import parameter_count
 from keras_transformer.records import LARGEST_FLOAT
 
 # Sustained single-precision operations per second, as the paper assumes (footnote 5).
@@ -196,26 +196,6 @@ def cost_report(
         lines["count / estimate"] = f"{steps * step / estimate:.0%}"
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
-
-
-def parameter_count(config: TransformerConfig) -> int:
-    """Counts the trained parameters.
-
-    All layers are equal, so models of one and two layers tell how many each layer adds.
-    """
-    from keras_transformer.model import Transformer  # here, since flags list SUSTAINED_FLOPS
-
-    def count(encoders, decoders):
-        layers = {"num_encoder_layers": encoders, "num_decoder_layers": decoders}
-        return Transformer(dataclasses.replace(config, **layers)).count_params()
-
-    smallest = count(1, 1)
-    encoder_layer, decoder_layer = count(2, 1) - smallest, count(1, 2) - smallest
-    return (
-        smallest
-        + (config.num_encoder_layers - 1) * encoder_layer
-        + (config.num_decoder_layers - 1) * decoder_layer
-    )
 
 
 def _time(seconds: float) -> str:

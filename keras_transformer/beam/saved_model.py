@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import open_regular
 
 _FILE = "saved_model.pb"
 
@@ -30,12 +31,13 @@ def find_saved_model(path: str | os.PathLike) -> str:
             names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
             newest = max((name for name in names if name.isdecimal()), key=int, default="")
             folder = os.path.join(folder, newest)
-        with tf.io.gfile.GFile(os.path.join(folder, _FILE), "rb") as file:
+        name = os.path.join(folder, _FILE)
+        with tf.io.gfile.GFile(name, "rb") if "://" in name else open_regular(name) as file:
             [graph] = SavedModel.FromString(file.read()).meta_graphs
-    except (tf.errors.OpError, DecodeError, ValueError) as error:
+    except (tf.errors.OpError, DecodeError, ValueError, OSError) as error:
+        reason = getattr(error, "message", None) or getattr(error, "strerror", None) or error
         raise UserError(
-            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: "
-            f"{getattr(error, 'message', error)}"
+            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: {reason}"
         ) from error
     signature = graph.signature_def["serving_default"]
     if {*signature.inputs} != {"text"} or "translation" not in signature.outputs:

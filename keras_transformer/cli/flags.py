@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -89,6 +90,24 @@ def given_fields(record: type) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(record) if field.name in FLAGS]
     values = {name: FLAGS[name].value for name in names}
     return {name: value for name, value in values.items() if value is not None}
+
+
+class _ModelDirs(flags.ListParser):
+    """Splits a list of folders at commas, unless the text as a whole is the path of a folder."""
+
+    def parse(self, argument: str | list[str]) -> list[str]:
+        if isinstance(argument, str) and os.path.isdir(argument):
+            return [argument]
+        return super().parse(argument)
+
+
+def define_model_dirs(help_: str, required: bool = False) -> None:
+    """Defines `--model_dir` as a list of folders, separated by commas.
+
+    The path of one folder may have a comma in it.
+    """
+    serializer = flags.CsvListSerializer(",")
+    flags.DEFINE(_ModelDirs(), "model_dir", None, help_, serializer=serializer, required=required)
 
 
 def define_renamed_flags() -> None:

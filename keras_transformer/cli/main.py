@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ from keras_transformer.cli.process import (
     raising_when_terminated,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.files import read_whole
 from keras_transformer.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
@@ -92,7 +94,10 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
             is_full = not asked.isdisjoint(_HELP_FULL)
             _print_and_exit(program, command_help(program, module.__doc__ or "", is_full))
         try:
+            _check_flag_files(argv)
             return getattr(module, "parse_flags", flags.FLAGS)(argv)
+        except OSError as error:
+            sys.exit(_fail(program, f"{error.filename}: {error.strerror}", 2))
         except (flags.Error, ValueError) as error:  # absl raises both
             sys.exit(_fail(program, _explained(error, program), 2))
 
@@ -102,6 +107,16 @@ def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
         flags_parser=parse,
     )
     raise AssertionError("unreachable: absl ends the process")
+
+
+def _check_flag_files(arguments):
+    """Raises `OSError` for a `--flagfile` that may never end, such as /dev/zero."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        path = os.path.expanduser(value if equals else following)
+        is_given = name in ("-flagfile", "--flagfile") and os.path.exists(path)
+        if is_given and not Path(path).is_fifo():  # as `<(...)` is, which ends
+            read_whole(path)
 
 
 def _with_home(argument):

@@ -13,15 +13,13 @@ from absl import flags
 
 from keras_transformer import report, training
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, check_output_folder, group
+from keras_transformer.cli.flags import FLAGS, check_output_folder, define_model_dirs, group
 from keras_transformer.errors import UserError, expect_named
 
 
 def define_flags() -> None:
     with group("Report"):
-        flags.DEFINE_list(
-            "model_dir",
-            None,
+        define_model_dirs(
             "folder of a run, finished or not; several, separated by commas, to compare them",
             required=True,
         )

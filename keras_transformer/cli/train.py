@@ -234,6 +234,7 @@ def check_combinations():
         refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
+        training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
         refuse(present(["vocab_type"]), "found with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])

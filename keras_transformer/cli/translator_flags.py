@@ -10,7 +10,14 @@ from absl import flags
 
 from keras_transformer import backend, parsing, tokenizers, training
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
+from keras_transformer.cli.flags import (
+    FLAGS,
+    define_model_dirs,
+    define_record_flags,
+    given_fields,
+    group,
+    refuse,
+)
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
@@ -51,12 +58,10 @@ def define_model_flags(required: bool = True) -> None:
         required: whether absl refuses a command line without `--model_dir`.
     """
     with group("Model"):
-        flags.DEFINE_list(
-            "model_dir",
-            None,
+        define_model_dirs(
             "folder of a trained model; several, separated by commas and with the same "
             "vocabulary, form an ensemble",
-            required=required,
+            required,
         )
         define_weights_flags()
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.files import partial_folder
+from keras_transformer.files import open_regular, partial_folder
+from keras_transformer.text_files import read_json
 from keras_transformer.tokenizers import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
@@ -201,17 +202,24 @@ class Corpus:
         )
 
     def left_out(self) -> str:
-        """Describes in words how many pairs were left out, why, and where the first ones are."""
+        """Describes in words how many pairs were left out, why, and where the first ones are.
+
+        Kinds of which there are none are not mentioned.
+        """
         kinds = {
-            "empty": "pairs with an empty side",
+            "empty": "with an empty side",
             "too_long": f"with a side of more than {self.max_length} tokens",
         }
-        parts = []
+        parts: list[str] = []
         for kind, name in kinds.items():
             count, places = getattr(self.counts, kind), list(self.examples[kind])
+            if not count:
+                continue
             if count > len(places) > 0:
                 places.append("...")
-            parts.append(f"{count:,} {name}" + (f" ({', '.join(places)})" if places else ""))
+            pairs = "" if parts else "pair " if count == 1 else "pairs "
+            where = f" ({', '.join(places)})" if places else ""
+            parts.append(f"{count:,} {pairs}{name}{where}")
         return ", ".join(parts)
 
 
@@ -354,9 +362,9 @@ def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
 def _damage(folder: Path) -> str | None:
     """Describes the damage to a corpus in the cache, if any."""
     try:
-        meta = json.loads((folder / _META).read_text())
+        meta = read_json(folder / _META)
         for name in _FILES:
-            with open(folder / name, "rb") as file:
+            with open_regular(folder / name) as file:
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
             if digest.hexdigest() != meta["files"][name]["checksum"]:
                 return f"{name} is damaged"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keras_transformer.data.builtin import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
+from keras_transformer.files import open_regular
 from keras_transformer.sentences import utf_8
 from keras_transformer.text_files import (
     as_paths,
@@ -156,7 +157,7 @@ class TextPairs(SentencePairs):
         digest = hashlib.blake2b(digest_size=16)
         for path in (*self.source, *self.target):
             try:
-                with open(path, "rb") as file:
+                with open_regular(path) as file:
                     digest.update(hashlib.file_digest(file, "blake2b").digest())
             except OSError as error:
                 raise UserError(f"{path}: expected a readable file: {error.strerror}") from error

@@ -3,6 +3,9 @@
 import contextlib
 import fcntl
 import hashlib
+import json
+import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,16 @@ from keras_transformer import __version__
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.export.subwords import Subwords
-from keras_transformer.files import recover_folder, remove_folder
+from keras_transformer.files import (
+    checksum,
+    open_lock,
+    open_regular,
+    recover_folder,
+    remove_folder,
+    whole_file,
+)
+from keras_transformer.text_files import read_json
+from keras_transformer.training.checkpoints import read_while_trained
 
 try:
     import ctranslate2
@@ -22,6 +34,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from keras_transformer.training.model_dir import ModelDir
 
+_MANIFEST = "manifest.json"
+_ATTEMPTS = 3  # at converting checkpoints that a training replaces meanwhile
+
 
 class ConvertedModel:
     """The model of a model_dir in CTranslate2's format, converted on first use.
@@ -29,7 +44,8 @@ class ConvertedModel:
     `MODEL_DIR/ctranslate2` holds a folder for each choice of weights and precision. The folder's
     name ends in a digest of all that determines its content: the checkpoints (by their checksums,
     so that no weights are read), the configuration, the vocabulary, and the versions of this
-    package and of CTranslate2. If any of these changes, a new folder replaces the old one.
+    package and of CTranslate2. If any of these changes, a new folder replaces the old one. The
+    folder holds the checksums of its files; a damaged model is converted again.
 
     Args:
         model_dir: the model_dir of a model for translation.
@@ -39,7 +55,8 @@ class ConvertedModel:
             in int8 for "int8", and else in float32.
 
     Attributes:
-        path: the folder, whether or not it exists.
+        path: the folder, whether or not it exists; that of later checkpoints if a training
+            replaces them during the conversion.
 
     Raises:
         UserError: the model or the weights do not exist, or CTranslate2 does not support this
@@ -59,12 +76,13 @@ class ConvertedModel:
         self.path = self._path()
 
     def exists(self) -> bool:
-        """Whether the converted model exists."""
-        return self.path.is_dir()
+        """Whether the converted model exists, with files of the right size; reads no weights."""
+        return _damage(self.path, has_sums=False) is None
 
     def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
         """Loads the model and its vocabulary; converts the model first if needed.
 
+        If the converted model is damaged, a line on standard error says that it is converted again.
         If several processes call this at once, one converts the model, and the others wait. If the
         model_dir is read-only, each call converts the model to a temporary folder, so that read
         access is enough to translate.
@@ -73,7 +91,7 @@ class ConvertedModel:
             workers: number of batches to translate in parallel.
 
         Raises:
-            UserError: the model cannot be converted, or the converted model is damaged.
+            UserError: the model cannot be converted, or CTranslate2 cannot load it.
         """
         with self._folder() as folder:
             try:
@@ -85,10 +103,8 @@ class ConvertedModel:
                 )
                 return engine, Subwords(folder)
             except (OSError, RuntimeError, ValueError) as error:
-                raise UserError(
-                    f"{folder}: expected a model for CTranslate2: {error}; if the folder is "
-                    "removed, the model is converted again"
-                ) from error
+                reason = " ".join(str(error).split())
+                raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -96,16 +112,14 @@ class ConvertedModel:
         lock = self._open_lock()
         if lock is None:
             with tempfile.TemporaryDirectory() as temporary:
-                path = self.path if self.exists() else Path(temporary) / "model"
-                self._convert_unless_there(path)
-                yield path
+                yield self._converted(Path(temporary))
             return
         with lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            if not self.exists():
+            if _damage(self.path):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 recover_folder(self.path.parent)
-                self._convert_unless_there(self.path)  # by now another process may have done it
+                self._converted(self.path.parent)  # by now another process may have done it
                 self._remove_older()
             yield self.path
 
@@ -113,28 +127,54 @@ class ConvertedModel:
         """Opens the file to lock; None if the model_dir is read-only."""
         try:
             self.path.parent.mkdir(exist_ok=True)
-            return open(self.path.parent / ".lock", "a")
+            return open_lock(self.path.parent / ".lock")
         except OSError:
             return None
 
-    def _convert_unless_there(self, path):
-        if path.is_dir():
-            return
-        # Imported here: a model that is already converted needs no TensorFlow.
-        from keras_transformer.export.ctranslate2 import export_ctranslate2
+    def _converted(self, parent):
+        """Returns the folder of the converted model; converts it to a folder in `parent` if needed.
 
+        If a training replaces the checkpoints meanwhile, later ones are converted.
+        """
+        for _ in range(_ATTEMPTS):
+            damage = _damage(self.path)
+            if damage is None:
+                return self.path
+            if self.path.exists():
+                print(f"{self.path}: converting the model again: {damage}", file=sys.stderr)
+            tokenizer, model = self._load()
+            if self._path() == self.path:
+                folder = parent / self.path.name
+                if folder.exists():
+                    remove_folder(folder)
+                return self._convert(model, tokenizer, folder)
+            self.path = self._path()
+        raise UserError(
+            f"{self._model_dir.path}: the checkpoints changed while they were read, {_ATTEMPTS} "
+            "times: try again"
+        )
+
+    def _load(self):
+        # TensorFlow is imported here: a model that is already converted does not need it.
         tokenizer = self._model_dir.load_tokenizer()
         if tokenizer.task != "translation":
             raise UserError(
                 f"{self._model_dir.path}: expected a model for translation with CTranslate2, "
                 f"found one for {tokenizer.task}"
             )
-        model = self._model_dir.load_model(self._average, self._weights)
-        if self._path() != self.path:
-            raise UserError(
-                f"{self._model_dir.path}: the checkpoints changed while they were read: try again"
-            )
-        export_ctranslate2(model, tokenizer, path, self._quantization)
+        return tokenizer, self._model_dir.load_model(self._average, self._weights)
+
+    def _convert(self, model, tokenizer, folder):
+        from keras_transformer.export.ctranslate2 import export_ctranslate2
+
+        export_ctranslate2(model, tokenizer, folder, self._quantization)
+        sums = {
+            path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
+            for path in sorted(folder.iterdir())
+        }
+        with whole_file(folder / _MANIFEST) as partial:  # a folder without it counts as damaged
+            partial.write_text(json.dumps(sums, indent=2) + "\n")
+        return folder
 
     def _remove_older(self):
         choice = self.path.name.rpartition("-")[0]
@@ -144,16 +184,43 @@ class ConvertedModel:
 
     def _path(self):
         model_dir = self._model_dir
-        config = model_dir.load_config()
-        checkpoints, steps = model_dir.chosen_checkpoints(self._average, self._weights)
         content = (
             __version__,
             ctranslate2.__version__,
-            config.to_json(),
-            [path.read_bytes() for path in sorted(model_dir.path.glob("vocabulary.*"))],
-            [checkpoints.manifest(step) for step in steps],
+            model_dir.load_config().to_json(),
+            model_dir.vocabularies(),
+            read_while_trained(
+                lambda: model_dir.chosen_checkpoints(self._average, self._weights),
+                lambda checkpoints, steps: [checkpoints.manifest(step) for step in steps],
+            ),
         )
         digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
         average = [] if self._average is None else [str(self._average)]
         name = "-".join([self._weights, *average, self._quantization, digest])
         return model_dir.path / "ctranslate2" / name
+
+
+def _damage(folder: Path, has_sums: bool = True) -> str | None:
+    """Describes the damage to a converted model, or its absence; None if it is whole.
+
+    Args:
+        folder: the converted model.
+        has_sums: whether to check the checksums too, not only the sizes.
+    """
+    try:
+        sums = read_json(folder / _MANIFEST)
+        names = {path.name for path in folder.iterdir()} - {_MANIFEST}
+        if not isinstance(sums, dict) or names != sums.keys():
+            return f"expected the files in {_MANIFEST}, found others"
+        for name, recorded in sums.items():
+            with open_regular(folder / name, recorded["bytes"]) as file:
+                has_size = os.fstat(file.fileno()).st_size == recorded["bytes"]
+            if not has_size or (has_sums and checksum(folder / name) != recorded["sha256"]):
+                return f"{name} is damaged"
+        return None
+    except UserError as error:
+        return str(error)
+    except (KeyError, TypeError):
+        return f"{_MANIFEST} is damaged"
+    except OSError as error:
+        return f"{Path(error.filename).name}: {error.strerror}"

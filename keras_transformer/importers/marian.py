@@ -5,15 +5,16 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
+from keras_transformer.files import open_regular, read_whole
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.model import Transformer
-from keras_transformer.text_files import parse_json
+from keras_transformer.parameter_count import parameter_count
+from keras_transformer.text_files import read_json
 from keras_transformer.tokenizers.marian import MarianTokenizer
 
 _FILES = ("config.json", "source.spm", "target.spm", "vocab.json")
@@ -98,12 +99,12 @@ def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokeniz
     folder = Path(folder)
     _check_files(folder)
     _check_one_vocabulary(folder)
-    marian = _read_json(folder / "config.json")
+    marian = read_json(folder / "config.json")
     try:
         tokenizer = MarianTokenizer(
-            (folder / "source.spm").read_bytes(),
-            (folder / "target.spm").read_bytes(),
-            _read_json(folder / "vocab.json"),
+            read_whole(folder / "source.spm"),
+            read_whole(folder / "target.spm"),
+            read_json(folder / "vocab.json"),
         )
     except UserError as error:
         raise UserError(f"{folder}: source.spm, target.spm or vocab.json: {error}") from error
@@ -111,6 +112,7 @@ def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokeniz
     arrays = _read_weights(folder)
     if not config.tie_output and _are_apart(arrays):
         config = dataclasses.replace(config, share_embeddings=False)
+    _check_size(config, arrays, folder)
     model = Transformer(config, name="transformer")
     model.build()
     _set_weights(model, arrays, folder)
@@ -132,7 +134,7 @@ def _check_files(folder):
 
 
 def _begins(path, start):
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return file.read(len(start)) == start
 
 
@@ -140,23 +142,15 @@ def _check_one_vocabulary(folder):
     """Raises `UserError` if the target side has its own ids, since ours are shared."""
     other = folder / _TARGET_VOCABULARY
     if other.is_file():
-        if _read_json(other) != _read_json(folder / "vocab.json"):
+        if read_json(other) != read_json(folder / "vocab.json"):
             raise UserError(f"{other}: expected the ids of vocab.json, which both sides share")
         return
     settings = folder / "tokenizer_config.json"
-    tokenizer = _read_json(settings) if settings.is_file() else {}
+    tokenizer = read_json(settings) if settings.is_file() else {}
     if isinstance(tokenizer, dict) and tokenizer.get("separate_vocabs"):
         raise UserError(
             f"{settings}: separate_vocabs must be false, as both sides share vocab.json: found true"
         )
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
-    return parse_json(text, path)
 
 
 def _configuration(marian, tokenizer, folder) -> TransformerConfig:
@@ -194,6 +188,16 @@ def _configuration(marian, tokenizer, folder) -> TransformerConfig:
     if config is None or reasons:
         raise UserError(f"{folder}/config.json: cannot import this model: {'; '.join(reasons)}")
     return config
+
+
+def _check_size(config, arrays, folder):
+    """Refuses a configuration of a model far larger than the weights, before it is made."""
+    expected, found = parameter_count(config), sum(array.size for array in arrays.values())
+    if expected > 2 * found:  # some weights may be missing, which `_set_weights` then names
+        raise UserError(
+            f"{folder}: cannot import these weights: config.json describes {expected:,} "
+            f"parameters, and the weights have {found:,}"
+        )
 
 
 def _are_apart(arrays) -> bool:

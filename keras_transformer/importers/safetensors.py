@@ -1,13 +1,16 @@
 """Reads `.safetensors` files: an 8-byte length, a JSON header, raw little-endian arrays."""
 
-import json
 import math
 import os
-from typing import Any
 
 import numpy as np
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import open_regular
+from keras_transformer.text_files import parse_json
+
+_OTHER = "__metadata__"  # the entry of a header that is no array
+_LARGEST_HEADER = 100_000_000  # bytes, as in Hugging Face's own reader
 
 _DTYPES = {
     "F64": "<f8",
@@ -30,28 +33,55 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         UserError: the file cannot be read, is incomplete, or has an array of another kind.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = 8 + int.from_bytes(file.read(8), "little")
+            if not 8 < start <= min(size, 8 + _LARGEST_HEADER):
+                raise _damaged(path, f"its header ends at byte {start:,} of {size:,}")
+            header = _parsed(file.read(start - 8), path)
+            _check_header(header, size - start, path)
             content = file.read()
     except OSError as error:
         raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
-    start = 8 + int.from_bytes(content[:8], "little")
+    return {name: _array(entry, content) for name, entry in header.items() if name != _OTHER}
+
+
+def _parsed(header, path):
     try:
-        if not 8 < start <= len(content):
-            raise ValueError(f"a header up to byte {start} of {len(content)}")
-        header: Any = json.loads(content[8:start])
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        return {name: _array(entry, content, start) for name, entry in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: expected a whole safetensors file: {error}") from error
+        return parse_json(header.decode("utf-8"), path)
+    except ValueError as error:
+        raise _damaged(path, "its header is not JSON") from error
 
 
-def _array(entry, content, start):
-    first, last = entry["data_offsets"]
-    shape, dtype = entry["shape"], np.dtype(_DTYPES[entry["dtype"]])
-    count = math.prod(shape)
-    if not 0 <= first <= last <= len(content) - start or last - first != count * dtype.itemsize:
-        raise ValueError(f"an array of shape {shape} at bytes {first} to {last}")
-    array = np.frombuffer(content, dtype, count, start + first).reshape(shape)
+def _check_header(header, size, path):
+    """Checks that the header describes the following `size` bytes, before they are read."""
+    if not isinstance(header, dict):
+        raise _damaged(path, "its header does not name arrays")
+    end = 0
+    for name, entry in header.items():
+        if name == _OTHER:
+            continue
+        try:
+            (first, last), shape = entry["data_offsets"], entry["shape"]
+            length = math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
+            is_right = all(type(n) is int and n >= 0 for n in (first, *shape))
+            is_right = is_right and first + length == last <= size
+        except (ValueError, KeyError, TypeError):
+            is_right = False
+        if not is_right:
+            raise _damaged(path, f"its header does not describe {name} as an array in it")
+        end = max(end, last)
+    if end != size:
+        raise _damaged(path, f"its arrays have {end:,} bytes of {size:,}")
+
+
+def _damaged(path, reason):
+    return UserError(f"{path}: expected a whole safetensors file: {reason}")
+
+
+def _array(entry, content):
+    shape, (first, _) = entry["shape"], entry["data_offsets"]
+    array = np.frombuffer(content, _DTYPES[entry["dtype"]], math.prod(shape), first).reshape(shape)
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (array.astype("<u4") << 16).view("<f4")
     return array

@@ -13,6 +13,7 @@ from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
 from keras_transformer.parsing.word_symbols import as_brackets
 from keras_transformer.plain_text import plain_text
 from keras_transformer.ragged import Ragged
+from keras_transformer.text_files import parse_json
 from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer, in_graph
 
 _SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
@@ -211,12 +212,28 @@ class ParsingTokenizer(Tokenizer):
     @classmethod
     def from_bytes(cls, content: bytes) -> "ParsingTokenizer":
         try:
-            return cls(**json.loads(content))
-        except (ValueError, TypeError, AttributeError, RecursionError, tf.errors.OpError) as error:
-            raise UserError(f"expected the vocabulary of a parser: {error}") from error
+            fields = parse_json(content.decode("utf-8"), "vocabulary")
+            _check_kinds(fields)
+            return cls(**fields)
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            raise UserError("expected the vocabulary of a parser, found something else") from error
 
 
 _SHAPES = ("0", "Aa", "AA", "aa", "--")  # a digit; capital first, all capitals, neither; no letter
+
+
+def _check_kinds(fields):
+    """Raises `ValueError` for values of other kinds than `to_bytes` writes."""
+    kinds = {"vocab_size": int, "target_vocab_size": int | None, "two_a_word": bool}
+    kinds |= {"symbols": list, "classes": list, "words": dict}
+    if not isinstance(fields, dict) or not fields.keys() <= kinds.keys():
+        raise ValueError
+    if not all(isinstance(value, kinds[name]) for name, value in fields.items()):
+        raise ValueError
+    names = [*fields.get("symbols", []), *fields.get("classes", [])]
+    counts = fields.get("words", {}).values()
+    if any(type(name) is not str for name in names) or any(type(n) is not int for n in counts):
+        raise ValueError
 
 
 def _filled_up(names: list[str], size: int) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from keras_transformer.errors import UserError
+from keras_transformer.text_files import read_utf_8
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.run_state import RunState
 
@@ -62,11 +63,9 @@ def read_history(model_dir: ModelDir) -> RunHistory:
     config, training = model_dir.load_config().to_dict(), model_dir.load_training()
     path = model_dir.logs / "log.jsonl"
     try:
-        entries = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        entries = [_parsed(line) for line in read_utf_8(path).splitlines()]
     except OSError as error:
         raise UserError(f"{path}: expected the log of a training: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
     # The last line may be incomplete, while it is written or after the process was killed.
     entries = [entry for entry in entries if entry is not None]
     _add_hours(entries, [start["time"] for start in training["starts"]])
@@ -90,7 +89,7 @@ def read_history(model_dir: ModelDir) -> RunHistory:
 
 
 def _parsed(line):
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         entry = json.loads(line)
         if isinstance(entry, dict) and entry.keys() >= {"time", "step", "split"}:
             return entry

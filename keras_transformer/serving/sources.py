@@ -29,6 +29,8 @@ _SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
 def parse_model_flag(value: str) -> tuple[str, list[str]]:
     """The name and the paths in `NAME=PATH[,PATH...]`.
 
+    The path of a folder that exists may have a comma in it.
+
     Raises:
         UserError: `value` has another form.
 
@@ -39,7 +41,7 @@ def parse_model_flag(value: str) -> tuple[str, list[str]]:
     name, equals, paths = value.partition("=")
     if not equals or not all(paths.split(",")):
         raise UserError(f"--model: expected NAME=PATH[,PATH...], found {value!r}")
-    return _checked(name), paths.split(",")
+    return _checked(name), [paths] if os.path.isdir(paths) else paths.split(",")
 
 
 def default_name(paths: Sequence[str]) -> str:

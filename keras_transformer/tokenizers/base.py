@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
-from keras_transformer.files import whole_file
+from keras_transformer.files import read_whole, whole_file
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list, utf_8
 
@@ -58,8 +58,8 @@ class Tokenizer(tf.Module):
         Raises:
             UserError: the file is missing or is not a vocabulary.
         """
-        with naming(path), open(path, "rb") as file:
-            return cls.from_bytes(file.read())
+        with naming(path):
+            return cls.from_bytes(read_whole(path))
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary to one file, atomically."""

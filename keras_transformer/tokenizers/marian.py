@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
+from keras_transformer.files import LARGEST_WHOLE
+from keras_transformer.text_files import parse_json
 from keras_transformer.tokenizers import in_graph
 from keras_transformer.tokenizers.base import Tokenizer
 from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
@@ -107,14 +109,17 @@ class MarianTokenizer(Tokenizer):
     def from_bytes(cls, content: bytes) -> "MarianTokenizer":
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > LARGEST_WHOLE:
+                    raise ValueError
                 source, target, vocabulary = map(archive.read, (_SOURCE, _TARGET, _VOCABULARY))
-            return cls(source, target, json.loads(vocabulary))
+            pieces = parse_json(vocabulary.decode("utf-8"), _VOCABULARY)
         except UserError:
             raise
         except _DAMAGED as error:
             raise UserError(
-                f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}: {error}"
+                f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}"
             ) from error
+        return cls(source, target, pieces)
 
     def _look_up(self, pieces):
         return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
@@ -128,7 +133,9 @@ def _check_vocabulary(vocabulary):
     try:
         "".join(vocabulary).encode()
     except (TypeError, UnicodeEncodeError) as error:
-        raise UserError(f"expected a vocabulary of pieces that are text: {error}") from error
+        raise UserError(
+            "expected a vocabulary of pieces that are text: strings without surrogates"
+        ) from error
     for piece in (PAD, END, UNKNOWN):
         if piece not in vocabulary:
             raise UserError(f"expected a vocabulary with {piece}, found none")

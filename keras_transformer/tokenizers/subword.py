@@ -15,6 +15,7 @@ import sentencepiece
 import tensorflow as tf
 
 from keras_transformer.errors import UserError, expect_at_least, not_installed
+from keras_transformer.files import read_whole
 from keras_transformer.ragged import Ragged
 from keras_transformer.sentences import as_list, each, utf_8
 from keras_transformer.text_files import as_paths, read_lines
@@ -131,8 +132,8 @@ class SubwordTokenizer(Tokenizer):
         Raises:
             UserError: the file is missing or is not a SentencePiece model.
         """
-        with naming(path), open(path, "rb") as file:
-            return number_of_pieces(file.read())
+        with naming(path):
+            return number_of_pieces(read_whole(path))
 
     @property
     def model_type(self) -> str:

@@ -1,26 +1,40 @@
 """Checkpoints: written atomically, verified when read, averaged (paper, section 6.1)."""
 
-import hashlib
+import contextlib
 import json
+import math
 import os
 import re
 import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_at_least
-from keras_transformer.files import recover_folder, remove_folder, whole_folder
+from keras_transformer.files import (
+    LARGEST_WHOLE,
+    checksum,
+    open_regular,
+    read_whole,
+    recover_folder,
+    remove_folder,
+    whole_folder,
+)
+from keras_transformer.parameter_count import parameter_count
+from keras_transformer.text_files import read_json
 
 # Keras and NumPy are imported where arrays are read or written. A command that decodes with
 # CTranslate2 only lists the checkpoints, and these imports would slow it down.
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_transformer.model import Transformer
 
+T = TypeVar("T")
+
 _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
-# What NumPy raises for a file that is no archive of arrays.
-_NO_ARRAYS = (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_ATTEMPTS = 10  # at reading checkpoints that a training replaces meanwhile
 
 
 class Checkpoints:
@@ -72,7 +86,8 @@ class Checkpoints:
             progress: the value for `load_progress` to return, such as JSON can hold.
 
         Raises:
-            UserError: the checkpoint cannot be written; earlier checkpoints are untouched.
+            UserError: a weight is not finite, or the checkpoint cannot be written; earlier
+                checkpoints are untouched.
         """
         self._write(step, {**_weights(model), **_training_state(model)}, progress or {})
 
@@ -84,7 +99,8 @@ class Checkpoints:
         """Reads a checkpoint of `save` into a model that is compiled as the saved one was.
 
         Raises:
-            UserError: the checkpoint is missing, is damaged, or is of another model.
+            UserError: the checkpoint is missing, is damaged, is of another model, or has a weight
+                that is not finite.
         """
         self._read(step, {**_weights(model), **_training_state(model)})
 
@@ -102,10 +118,41 @@ class Checkpoints:
         averages = {f"ema/{name.partition('/')[2]}": weight for name, weight in weights.items()}
         self._read(step, averages)
 
+    def check_fits(self, config: TransformerConfig, step: int) -> None:
+        """Checks that a checkpoint may be of a model of this configuration, before it is made.
+
+        Only the headers of the arrays are read. A model that passes is no larger than the file,
+        whatever a damaged configuration says.
+
+        Raises:
+            UserError: the checkpoint is missing, is damaged, or is of another model.
+        """
+        path = self.path(step) / _STATE
+        with self._explained(step):
+            headers = _headers(path)
+        layers = re.compile(r"weights/(encoder|decoder)/(layer_\d+)/")
+        found = {match.groups() for match in map(layers.match, headers) if match}
+        for side in ("encoder", "decoder"):
+            number = sum(layer[0] == side for layer in found)
+            expected = getattr(config, f"num_{side}_layers")
+            if number != expected:
+                raise UserError(
+                    f"{path}: state of another model: expected {expected} {side} layers, as the "
+                    f"configuration has, found {number}"
+                )
+        weights = (math.prod(h.shape) for name, h in headers.items() if name.startswith("weights/"))
+        expected, number = parameter_count(config), sum(weights)
+        if number != expected:
+            raise UserError(
+                f"{path}: state of another model: expected {expected:,} parameters, as the "
+                f"configuration has, found {number:,}"
+            )
+
     def load_progress(self, step: int) -> dict[str, Any]:
         """Reads the progress of a checkpoint; raises `UserError` if the checkpoint is damaged."""
         self._check_whole(step)
-        return json.loads((self.path(step) / _PROGRESS).read_text())
+        with self._explained(step):
+            return read_json(self.path(step) / _PROGRESS)
 
     def manifest(self, step: int) -> bytes:
         """The checksums of a checkpoint's files, unique to this checkpoint.
@@ -113,10 +160,8 @@ class Checkpoints:
         Raises:
             UserError: there is no such checkpoint.
         """
-        try:
-            return (self.path(step) / _MANIFEST).read_bytes()
-        except OSError as error:
-            raise UserError(f"{self.path(step)}: expected a checkpoint: {error!r}") from error
+        with self._explained(step):
+            return read_whole(self.path(step) / _MANIFEST)
 
     def prune(self, keep: int) -> None:
         """Removes all but the last `keep` checkpoints, at least one."""
@@ -167,12 +212,17 @@ class Checkpoints:
 
         expect_at_least(0, "step", step)
         path = self.path(step)
+        arrays = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
+        if name := _not_finite(arrays):
+            raise UserError(
+                f"step {step:,}: the training has diverged: {name} is not finite (NaN or "
+                f"infinity), so no checkpoint is written; those in {self.folder} are untouched"
+            )
         try:
             with whole_folder(path, replace=True) as partial:
-                arrays = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
                 np.savez(partial / _STATE, **arrays)
                 (partial / _PROGRESS).write_text(json.dumps(progress) + "\n")
-                manifest = {name: _checksum(partial / name) for name in (_STATE, _PROGRESS)}
+                manifest = {name: checksum(partial / name) for name in (_STATE, _PROGRESS)}
                 (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
         except OSError as error:
             raise UserError(
@@ -181,32 +231,78 @@ class Checkpoints:
             ) from error
 
     def _check_whole(self, step):
+        """Raises `UserError` if a checkpoint is damaged; returns the headers of its arrays."""
         path = self.path(step)
+        with self._explained(step):
+            manifest = read_json(path / _MANIFEST)
+            if not isinstance(manifest, dict) or not manifest.keys() >= {_STATE, _PROGRESS}:
+                raise UserError(
+                    f"{path / _MANIFEST}: the checkpoint is damaged: expected the checksums of "
+                    f"{_STATE} and {_PROGRESS}"
+                )
+            headers = _headers(path / _STATE)  # fails at once for a huge file of something else
+            for name, largest in ((_STATE, None), (_PROGRESS, LARGEST_WHOLE)):
+                if manifest[name] != checksum(path / name, largest):
+                    raise UserError(
+                        f"{path / name}: the checkpoint is damaged: its checksum is not the one it "
+                        "was written with"
+                    )
+            return headers
+
+    @contextlib.contextmanager
+    def _explained(self, step) -> Iterator[None]:
+        """Names the file of a checkpoint that cannot be read."""
         try:
-            manifest = json.loads(self.manifest(step))
-            damaged = [n for n in (_STATE, _PROGRESS) if manifest[n] != _checksum(path / n)]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: expected a checkpoint: {error!r}") from error
-        if damaged:
-            raise UserError(
-                f"{path / damaged[0]}: the checkpoint is damaged: its checksum is not the one it "
-                "was written with"
-            )
+            yield
+        except OSError as error:
+            if not self.path(step).exists():
+                raise UserError(f"{self.path(step)}: expected a checkpoint, found none") from error
+            raise UserError(f"{error.filename}: {error.strerror}") from error
 
     def _read(self, step, variables):
         import numpy as np
 
-        self._check_whole(step)
-        path = self.path(step) / _STATE
-        try:
-            with np.load(path) as state:
-                arrays = {n: np.asarray(state[n]) for n in state.files if n in variables}
-                surplus = [n for n in state.files if n not in variables]
-        except _NO_ARRAYS as error:
-            raise UserError(f"{path}: expected arrays of numbers: {error}") from error
-        _check_same_weights(path, variables, arrays, surplus)
+        path, headers = self.path(step) / _STATE, self._check_whole(step)
+        _check_same_state(path, variables, headers)
+        with self._explained(step):
+            try:
+                with open_regular(path) as file, np.load(file) as state:
+                    arrays = {name: state[name] for name in variables}
+            except (ValueError, zipfile.BadZipFile) as error:
+                raise _damaged(path) from error
+        if name := _not_finite(arrays):
+            raise UserError(
+                f"{path}: {name} is not finite (NaN or infinity): the training had diverged; "
+                "an earlier checkpoint may be of use"
+            )
         for name, variable in variables.items():
             variable.assign(arrays[name])
+
+
+def read_while_trained(
+    choose: Callable[[], tuple[Checkpoints, Sequence[int]]],
+    read: Callable[[Checkpoints, Sequence[int]], T],
+) -> T:
+    """Reads checkpoints, and chooses others if a training removes one of them meanwhile.
+
+    Args:
+        choose: returns checkpoints and the steps to read.
+        read: reads them.
+
+    Raises:
+        UserError: as `choose` and `read` do, or the training is faster each time.
+    """
+    for _ in range(_ATTEMPTS):
+        checkpoints, steps = choose()
+        try:
+            return read(checkpoints, steps)
+        except UserError:
+            if all(checkpoints.path(step).exists() for step in steps):
+                raise
+    raise UserError(
+        f"{checkpoints.folder}: a training replaced these checkpoints {_ATTEMPTS} times while they "
+        "were read: try again, or let it keep more checkpoints"
+    )
 
 
 def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Sequence[int]) -> None:
@@ -250,20 +346,80 @@ def _training_state(model):
     return state
 
 
-def _check_same_weights(path, variables, arrays, surplus):
+class _Header(NamedTuple):
+    """What the header of an array says."""
+
+    shape: tuple[int, ...]
+    dtype: "np.dtype"
+
+
+def _headers(path: Path) -> dict[str, _Header]:
+    """Reads the headers of the arrays in a file of `np.savez`.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is another file, or an array has another size than its header says, as
+            compressed ones have.
+    """
+    import numpy as np
+
+    headers, total = {}, 0
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    with archive.open(member) as content:
+                        version = np.lib.format.read_magic(content)
+                        shape, _, dtype = np.lib.format.read_array_header_1_0(content)
+                        size = content.tell() + math.prod(shape) * dtype.itemsize
+                    if version != (1, 0) or not member.compress_size == member.file_size == size:
+                        raise _damaged(path)
+                    headers[member.filename.removesuffix(".npy")] = _Header(shape, dtype)
+                    total += size
+        except Exception as error:  # zipfile and NumPy raise many kinds
+            raise _damaged(path) from error
+        if total > os.fstat(file.fileno()).st_size:  # several in the same place
+            raise _damaged(path)
+    return headers
+
+
+def _damaged(path):
+    return UserError(
+        f"{path}: the checkpoint is damaged: expected an archive of arrays of numbers, each as "
+        "large as its header says"
+    )
+
+
+def _check_same_state(path, variables, headers):
+    """Checks names, shapes and kinds of numbers of the arrays to read, before they are read."""
+    import keras
+
     for name, variable in variables.items():
-        shape, found = tuple(variable.shape), arrays[name].shape if name in arrays else "nothing"
+        shape, found = tuple(variable.shape), headers[name].shape if name in headers else "nothing"
         if found != shape:
             raise UserError(
                 f"{path}: state of another model: expected {shape} for {name}, found {found}"
             )
-        if arrays[name].dtype.kind not in "fiu":
-            raise UserError(f"{path}: expected numbers for {name}, found {arrays[name].dtype}")
+        kinds = "f" if keras.backend.is_float_dtype(variable.dtype) else "iu"
+        if headers[name].dtype.kind not in kinds:
+            raise UserError(
+                f"{path}: expected numbers of the kind {variable.dtype} for {name}, found "
+                f"{headers[name].dtype}"
+            )
     kind = next(iter(variables)).partition("/")[0]  # "weights", or "ema" for their average
-    if weights := [name for name in surplus if name.startswith(f"{kind}/")]:
-        raise UserError(f"{path}: state of another model: expected no {weights[0]}")
+    if surplus := [n for n in headers if n.startswith(f"{kind}/") and n not in variables]:
+        raise UserError(f"{path}: state of another model: expected no {surplus[0]}")
 
 
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _not_finite(arrays) -> str | None:
+    """The name of a weight, or of its moving average, that is not finite; else None."""
+    import numpy as np
+
+    return next(
+        (
+            name
+            for name, array in arrays.items()
+            if name.startswith(("weights/", "ema/")) and not np.isfinite(array).all()
+        ),
+        None,
+    )

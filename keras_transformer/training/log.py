@@ -14,7 +14,13 @@ from typing import IO
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import recover_folder, sync_all, whole_file
+from keras_transformer.files import (
+    open_regular,
+    read_whole,
+    recover_folder,
+    sync_all,
+    whole_file,
+)
 from keras_transformer.training.stopping import stops_without_reader
 
 
@@ -135,7 +141,8 @@ def _errors_of_one_line(folder):
     try:
         yield
     except OSError as error:
-        raise UserError(f"{folder}: the log cannot be written: {error.strerror}") from error
+        path = error.filename or folder
+        raise UserError(f"{path}: the log cannot be written: {error.strerror}") from error
     except tf.errors.OpError as error:
         # "{{function_node ...}} events.out.tfevents.1; No space left on device", and more lines.
         reason = error.message.partition("\n")[0].rpartition("; ")[2]
@@ -146,13 +153,14 @@ def _cut_lines(path, last):
     """Removes lines after the last step of their split, and a line that is not whole."""
     if not path.exists():
         return
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_whole(path).splitlines(keepends=True)
 
     def is_kept(line):
         try:
             entry = json.loads(line)
             return line.endswith(b"\n") and entry["step"] <= last.get(entry["split"], -1)
-        except (ValueError, KeyError, TypeError):  # a partial line, as after a power failure
+        # A partial line, as after a power failure.
+        except (ValueError, KeyError, TypeError, RecursionError):
             return False
 
     kept = [line for line in lines if is_kept(line)]
@@ -164,6 +172,8 @@ def _cut_lines(path, last):
 def _cut_events(path, last):
     """Does the same for a file of TensorBoard, whose tags begin with the split."""
     events, is_whole = [], True
+    with open_regular(path):  # TensorFlow would wait for a pipe
+        pass
     try:
         for record in tf.data.TFRecordDataset(os.fsencode(path)).as_numpy_iterator():
             events.append(tf.compat.v1.Event.FromString(record))

@@ -9,19 +9,26 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import (
     expect_local,
     is_partial,
+    open_lock,
     partial_folder,
+    read_whole,
     recover_folder,
     whole_file,
 )
 from keras_transformer.options.training import MAY_CHANGE
-from keras_transformer.training.checkpoints import Checkpoints, average_weights
+from keras_transformer.text_files import read_utf_8
+from keras_transformer.training.checkpoints import (
+    Checkpoints,
+    average_weights,
+    read_while_trained,
+)
 from keras_transformer.training.record import read_record, record_of_other, recorded_run
 
 if TYPE_CHECKING:
@@ -34,8 +41,8 @@ _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", 
 _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 
 
-def vocabulary_digest(content: bytes) -> str:
-    """A hexadecimal digest that identifies a vocabulary file."""
+def digest_of(content: bytes) -> str:
+    """A hexadecimal digest that identifies a vocabulary file or a configuration."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -119,7 +126,7 @@ class ModelDir:
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self._lock, "a") as lock:
+        with open_lock(self._lock) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -166,10 +173,12 @@ class ModelDir:
     def create(self, config: TransformerConfig, tokenizer: "Tokenizer", training: dict) -> None:
         """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.save_training(training)  # with the digest that tells the vocabulary from a user's file
+        content = config.to_json().encode()
+        # With the digests that tell the vocabulary from a user's file, and a damaged configuration.
+        self.save_training({**training, "config": digest_of(content)})
         tokenizer.save(self.path / tokenizer.file_name)
         with whole_file(self._config) as partial:
-            partial.write_text(config.to_json())
+            partial.write_bytes(content)
 
     def check_new(self) -> None:
         """Raises `UserError` unless the folder is new or empty."""
@@ -217,9 +226,18 @@ class ModelDir:
         """The model's configuration.
 
         Raises:
-            UserError: the file is missing, or is not a configuration.
+            UserError: the file is missing, or is not the configuration that the model was made
+                with. (Earlier versions recorded no digest of it.)
         """
-        return TransformerConfig.from_json(self._read(self._config), self._config)
+        text = self._read(self._config)
+        config = TransformerConfig.from_json(text, self._config)
+        if self._recorded("config") not in (None, digest_of(text.encode())):
+            raise UserError(
+                f"{self._config}: changed since the model was made, as its digest in "
+                f'{self._training.name} shows: restore the file, or set "config" to null there if '
+                "the change is meant"
+            )
+        return config
 
     def load_tokenizer(self) -> "Tokenizer":
         """The model's tokenizer.
@@ -230,13 +248,19 @@ class ModelDir:
         for name, kind in tokenizer_kinds().items():
             path = self.path / name
             if path.exists():
-                if self._recorded_digest() not in (None, vocabulary_digest(path.read_bytes())):
+                content = _read_vocabulary(path)
+                recorded = (self._recorded("data") or {}).get("vocabulary")
+                if recorded not in (None, digest_of(content)):
                     raise UserError(
                         f"{path}: expected the vocabulary that the model was trained with, found "
                         "another one or a damaged one"
                     )
                 return kind.load(path)
         return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
+
+    def vocabularies(self) -> list[bytes]:
+        """The content of each vocabulary file, without TensorFlow."""
+        return [_read_vocabulary(path) for path in sorted(self.path.glob("vocabulary.*"))]
 
     def load_training(self) -> dict:
         """Reads the record of `save_training`; options unknown to it get their earlier behaviour.
@@ -262,21 +286,26 @@ class ModelDir:
 
         Raises:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
-                do not exist.
+                do not exist or are not finite.
         """
         from keras_transformer.model import Transformer  # here: the other methods need no Keras
 
         config = self.load_config()
-        checkpoints, steps = self.chosen_checkpoints(average, weights)
-        model = Transformer(config, name="transformer")
-        model.build()
-        if weights == "mean":
-            average_weights(model, checkpoints, steps)
-        elif weights == "ema":
-            checkpoints.restore_average(model, *steps)
-        else:
-            checkpoints.restore_weights(model, *steps)
-        return model
+
+        def read(checkpoints, steps):
+            for step in steps:
+                checkpoints.check_fits(config, step)
+            model = Transformer(config, name="transformer")
+            model.build()
+            if weights == "mean":
+                average_weights(model, checkpoints, steps)
+            elif weights == "ema":
+                checkpoints.restore_average(model, *steps)
+            else:
+                checkpoints.restore_weights(model, *steps)
+            return model
+
+        return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
 
     def chosen_checkpoints(
         self, average: int | None = None, weights: str = "mean"
@@ -284,6 +313,8 @@ class ModelDir:
         """The checkpoints that `load_model` reads with the same arguments, and their steps."""
         checkpoints = self.best if weights == "best" else self.checkpoints
         steps = checkpoints.steps()
+        if not steps and weights == "best":
+            raise UserError(f"{self.path}: has no best checkpoint: {self._why_no_best()}")
         if not steps:
             raise UserError(f"{checkpoints.folder}: expected a checkpoint, found none")
         if weights == "mean":
@@ -300,6 +331,14 @@ class ModelDir:
             "weights must be mean, ema, best, or one of the steps "
             f"{', '.join(map(str, steps))}: found {weights}"
         )
+
+    def _why_no_best(self):
+        data = self.load_training()["data"]
+        if not data:
+            return "it was not trained by `train`"
+        if data.get("validation") is None:
+            return "its training had no --valid_source"
+        return "no validation of its training has had a finite score yet"
 
     def number_averaged(self, average: int | None = None) -> int:
         """The number of checkpoints that `load_model` averages.
@@ -330,6 +369,14 @@ class ModelDir:
         here, wanted = self.load_config().to_dict(), config.to_dict()
         self._refuse_difference("model of another configuration", here, wanted)
 
+    def check_start(self, start_from: str | os.PathLike | None) -> None:
+        """Raises `UserError` if a run would start from the weights of its own folder."""
+        if start_from and os.path.realpath(start_from) == os.path.realpath(self.path):
+            raise UserError(
+                f"start_from={os.fspath(start_from)}: is model_dir {self.path} itself: a new run "
+                "needs a folder of its own; leave out start_from to resume this one"
+            )
+
     def check_same_run(
         self, options: dict, data: dict, vocab_type: str | None, linearization: str | None = None
     ) -> None:
@@ -345,21 +392,26 @@ class ModelDir:
         fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
-        self._refuse_difference("run with other options or data", here, wanted)
+        way_out = (
+            f"; a new run may start from its weights: --start_from={self.path} --model_dir=NEW"
+        )
+        self._refuse_difference("run with other options or data", here, wanted, way_out)
 
-    def _refuse_difference(self, what, here, wanted):
+    def _refuse_difference(self, what, here, wanted, way_out=""):
         different = [
             f"{name}={here.get(name)} (now {value})"
             for name, value in wanted.items()
             if here.get(name) != value
         ]
         if different:
-            raise UserError(f"model_dir {self.path} holds a {what}: {', '.join(different)}")
+            raise UserError(
+                f"model_dir {self.path} holds a {what}: {', '.join(different)}{way_out}"
+            )
 
-    def _recorded_digest(self) -> str | None:
-        """The digest of the vocabulary; imported models and models made by `fit` have none."""
+    def _recorded(self, field: str) -> Any:
+        """A field of the record; None if there is none, as of a vocabulary that was imported."""
         with contextlib.suppress(UserError):
-            return self.load_training()["data"].get("vocabulary")
+            return self.load_training()[field]
         return None
 
     def _foreign_file(self) -> str | None:
@@ -370,16 +422,23 @@ class ModelDir:
             recorded = self.load_training()["data"].get("vocabulary")
             found -= {self._training.name}
             for name in found & tokenizer_kinds().keys():
-                if vocabulary_digest((self.path / name).read_bytes()) == recorded:
+                if digest_of(_read_vocabulary(self.path / name)) == recorded:
                     found -= {name}
         return min(found, default=None)
 
     def _read(self, path: Path) -> str:
         try:
-            return path.read_text(encoding="utf-8")
-        except OSError as error:
+            return read_utf_8(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
                 f"{path}: expected the folder of a trained model: {error.strerror}"
             ) from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _read_vocabulary(path):
+    try:
+        return read_whole(path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error

@@ -12,12 +12,12 @@ from keras_transformer.backend.product_speed import fastest_policy, slowdown
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import check_language
+from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.language_code import check_language_code
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.log import TrainingLog
-from keras_transformer.training.model_dir import ModelDir, vocabulary_digest
+from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
@@ -103,9 +103,10 @@ def prepare(
     """
     _check(config, options, train_pairs, valid_pairs, vocab_type)
     _check_cache(data_cache, model_dir)
+    model_dir.check_start(start_from)
     with failing_together(strategy):
-        if target_lang is None and model_dir.exists():
-            target_lang = model_dir.load_training()["target_lang"]
+        if model_dir.exists():
+            target_lang = _target_lang(model_dir, target_lang)
         check_language_code(target_lang)
         for pairs in filter(None, (valid_pairs, test_pairs)):
             if not pairs.check():
@@ -150,6 +151,12 @@ def prepare(
         valid_corpus = None
         if valid_pairs is not None:
             valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
+            if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
+                print(
+                    f"Warning: {valid_pairs.description}: the training pairs are also the "
+                    "validation set, so validations do not tell how good the model is on new text",
+                    flush=True,
+                )
         linearization = linearization_of(train_pairs)
         data = _data(tokenizer, corpus, valid_corpus, strategy, start_from)
         record = _record(model_dir, data, options, vocab_type, linearization)
@@ -214,6 +221,26 @@ def _check_cache(data_cache, model_dir):
         raise UserError(f"data_cache: expected a folder outside of {folder}, found {data_cache}")
 
 
+def _target_lang(model_dir, given):
+    """The target language of the run here; raises `UserError` if another one is given.
+
+    sacreBLEU splits text into tokens by the language, and scores of other tokens cannot be
+    compared. A run that had none may be given one, unless it was validated on other tokens.
+    """
+    record = model_dir.load_training()
+    recorded = record["target_lang"]
+    if given in (None, recorded):
+        return recorded
+    check_language(given)
+    before, now = (sacre_bleu(["a"], ["a"], language).signature for language in (recorded, given))
+    if recorded is None and (before == now or not record["data"].get("validation")):
+        return given
+    raise UserError(
+        f"model_dir {model_dir.path} holds a run of target_lang={recorded} (now {given}): leave "
+        "out target_lang to resume it; `evaluate` takes any"
+    )
+
+
 def parallel_parts(
     path: str | os.PathLike, config: TransformerConfig, options: TrainingOptions, replicas: int = 1
 ) -> int:
@@ -270,7 +297,7 @@ def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
         "validation": valid_corpus and valid_corpus.fingerprint,
-        "vocabulary": vocabulary_digest(tokenizer.to_bytes()),
+        "vocabulary": digest_of(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
         "start_from": start_from and os.fspath(start_from),
     }

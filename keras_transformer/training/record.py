@@ -16,6 +16,7 @@ _FIELDS = {
     "linearization": str | None,
     "preset": str | None,
     "target_lang": str | None,
+    "config": str | None,
     "commands": list,
     "starts": list,
 }
@@ -54,7 +55,7 @@ def read_record(text: str, path: Path) -> dict:
     """
     record = parse_json(text, path)
     if isinstance(record, dict):
-        record = {"linearization": None, "preset": None, "starts": [], **record}
+        record = {"linearization": None, "preset": None, "config": None, "starts": [], **record}
     if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
         raise UserError(f"{path}: expected the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():

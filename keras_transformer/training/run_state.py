@@ -10,6 +10,31 @@ from keras_transformer.errors import UserError
 from keras_transformer.training.checkpoints import Checkpoints
 
 
+def _check_like(values, example):
+    """Checks fields that were read from a file: no others, and values of the same kinds.
+
+    A number may take the place of None.
+
+    Raises:
+        ValueError: a field or a value is of another kind.
+    """
+    if not isinstance(example, dict):
+        example = dataclasses.asdict(example)
+    if not isinstance(values, dict) or not values.keys() <= example.keys():
+        raise ValueError
+    for name, value in values.items():
+        like = example[name]
+        if isinstance(like, dict | list):
+            is_like = isinstance(value, type(like))
+        elif value is None:
+            is_like = like is None
+        else:
+            kind = int if isinstance(like, int) else int | float
+            is_like = isinstance(value, kind) and abs(value) < 2**63  # neither NaN nor infinite
+        if not is_like:
+            raise ValueError
+
+
 @dataclasses.dataclass
 class TrainingTotals:
     """Totals over the batches of a run, and the time they took.
@@ -46,8 +71,14 @@ class TrainingTotals:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainingTotals":
-        """Reads the values of a JSON file, whose keys are text."""
+        """Reads the values of a JSON file, whose keys are text.
+
+        Raises:
+            ValueError, KeyError: a value is of another kind, or is missing.
+        """
+        _check_like(values, cls())
         lengths = {int(length): rows for length, rows in values["rows_by_length"].items()}
+        _check_like(lengths, dict.fromkeys(lengths, 0))
         return cls(**{**values, "rows_by_length": lengths})
 
 
@@ -84,7 +115,8 @@ class RunState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunState":
-        """Restores the state from the result of `to_json`."""
+        """Restores the state from the result of `to_json`; raises as for `TrainingTotals`."""
+        _check_like(values, cls())
         parts = {name: TrainingTotals.from_json(values[name]) for name in ("seen", "reported")}
         return cls(**{**values, **parts})
 
@@ -98,9 +130,10 @@ class RunState:
         values = checkpoints.load_progress(step)
         try:
             return cls.from_json(values)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise UserError(
-                f"{checkpoints.path(step)}: expected a checkpoint of this version: {error!r}"
+                f"{checkpoints.path(step)}: expected the progress of a run of this version, found "
+                "other fields or values in progress.json"
             ) from error
 
     def to_json(self) -> dict[str, Any]:

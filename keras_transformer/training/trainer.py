@@ -156,6 +156,8 @@ def restore(run: Run, command: str = "") -> None:
     model_dir, strategy = run.model_dir, run.strategy
     with failing_together(strategy):  # so the others wait for the chief's `recover`
         problems = model_dir.recover() if run.writes else []
+        for step in model_dir.checkpoints.steps()[-1:]:  # before a model of any size is made
+            model_dir.checkpoints.check_fits(run.config, step)
     with strategy.scope(), failing_together(strategy):
         run.model = compiled_model(run.config, run.options)
         if run.start_from and not model_dir.checkpoints.steps():
