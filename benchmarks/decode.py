@@ -89,9 +89,7 @@ def random_model(size):
     keras.utils.set_random_seed(1)
     # Post-norm, like base, and as measured in docs/performance.md.
     sizes = {"vocab_size": VOCABULARY[size], "pre_norm": False}
-    model = kt.Transformer(kt.TransformerConfig.from_preset(size, **sizes))
-    model.build()
-    return model
+    return kt.Transformer(kt.TransformerConfig.from_preset(size, **sizes))
 
 
 def random_sources(size):

@@ -74,7 +74,6 @@ def training_model(size, precision, jit_compile, parts=1):
     optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
     if keras.backend.backend() != "tensorflow":
         model = kt.Transformer(config, dtype=precision)
-        model.build()
         model.compile(optimizer, kt.LabelSmoothedCrossEntropy(config.label_smoothing))
         return model
     from keras_transformer.training import TrainableTransformer, make_strategy

@@ -47,7 +47,6 @@ def main():
     tokenizer = with_words(learned, vectors, config.vocab_size)
     keras.utils.set_random_seed(FLAGS.seed)
     model = kt.Transformer(config)
-    model.build()
     rows = principal_components(np.array([*vectors.values()]), config.d_model)
     begin_with(model, tokenizer, dict(zip(vectors, rows, strict=True)))
     start.create_trained(model, tokenizer, None, shlex.join(sys.argv))

@@ -114,7 +114,6 @@ def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokeniz
         config = dataclasses.replace(config, share_embeddings=False)
     _check_size(config, arrays, folder)
     model = Transformer(config, name="transformer")
-    model.build()
     _set_weights(model, arrays, folder)
     return model, tokenizer
 

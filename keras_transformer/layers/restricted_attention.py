@@ -120,10 +120,6 @@ def _neighbourhoods(x, size, blocks, before=0, after=0):
         blocks: number of blocks; zeros fill up the last one.
         before: number of blocks of a neighbourhood that precede its own; zeros before the first.
         after: number of blocks that follow it.
-        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
-            has attached to `x`.
-        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
-            calls with an `attention_mask`.
 
     Returns:
         (batch * blocks, heads, (before + 1 + after) * size, width).

@@ -296,7 +296,6 @@ class ModelDir:
             for step in steps:
                 checkpoints.check_fits(config, step)
             model = Transformer(config, name="transformer")
-            model.build()
             if weights == "mean":
                 average_weights(model, checkpoints, steps)
             elif weights == "ema":
