@@ -578,7 +578,7 @@ def test_dropped_pairs_are_reported(tokenizer, tmp_path, capsys):
     batches = translation_dataset(*files, tokenizer, max_length=4)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"Dropped from {tmp_path / 'en'}")
-    assert "1 pairs with an empty side" in line and f"({tmp_path / 'en'}:2)" in line
+    assert "1 pair with an empty side" in line and f"({tmp_path / 'en'}:2)" in line
     assert "1 with a side of more than 4 tokens" in line and f"({tmp_path / 'en'}:4)" in line
     ((_, labels),) = batches
     assert np.count_nonzero((labels != PAD_ID).numpy().any(axis=1)) == 2

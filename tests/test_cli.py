@@ -84,7 +84,7 @@ def test_help_shows_the_defaults_of_parsers():
 def test_help_of_a_repeated_flag_has_no_words_of_absl():
     text = " ".join(help_of("serve", "--help")[0].split())
     assert "name and path of a model to serve; may be repeated --host" in text
-    assert "such as https://a.org --poll_seconds" in text, "an empty default is none"
+    assert "such as https://a.org --allowed_hosts" in text, "an empty default is none"
 
 
 def test_helpfull_adds_the_flags_of_absl():

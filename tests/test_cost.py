@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from command_lines import TINY_MODEL, refused, run
 from helpers import small_model
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
 from keras_transformer.analysis.cost import (
@@ -28,8 +29,11 @@ BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 7, 5
 def products(function):
     """The operations of the matrix products that TensorFlow traces, from the shapes of each."""
     graph = tf.function(function).get_concrete_function().graph
+    library = {f.signature.name: f for f in graph.as_graph_def(add_shapes=True).library.function}
     flops = 0
-    for operation in graph.get_operations():
+    with graph.as_default():
+        operations = [*flat(graph, library)]
+    for operation in operations:
         if operation.type in ("MatMul", "BatchMatMulV2"):
             left, [result] = operation.inputs[0].shape, operation.outputs
             is_transposed = operation.get_attr(
@@ -42,6 +46,17 @@ def products(function):
         else:
             assert "MatMul" not in operation.type and "Einsum" not in operation.type
     return flops
+
+
+def flat(graph, library):
+    """The operations of a graph and of the functions that it calls."""
+    for operation in graph.get_operations():
+        if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
+            shapes = [x.shape for x in operation.inputs]
+            function = library[operation.get_attr("f").name]
+            yield from flat(function_def_to_graph(function, input_shapes=shapes), library)
+        else:
+            yield operation
 
 
 def inputs():
