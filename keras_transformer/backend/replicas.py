@@ -9,8 +9,6 @@ that of the last replica. So no layer, and no loss before `model.losses` has bee
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import custom_gradient
-
 
 def sum_over_replicas(x):
     """Sums `x` over all replicas if called within a replica; else returns `x`."""
@@ -59,7 +57,10 @@ def part_of_mean(total, count):
     if replicas == 1:
         return ops.divide_no_nan(total, count)
 
-    @custom_gradient
+    import tensorflow as tf
+
+    # Not that of `backend.fused`, which is computed in a graph apart, where no replica can wait.
+    @tf.custom_gradient
     def part(total):
         def gradient(upstream):
             return ops.divide_no_nan(upstream, sum_over_replicas(count))
@@ -77,9 +78,4 @@ def mean_of_parts(part, count):
     if num_replicas() == 1:
         return part
     total, count = sum_over_replicas([part * count, count])
-
-    @custom_gradient
-    def replaced(part):
-        return ops.divide_no_nan(total, count), lambda upstream: upstream
-
-    return replaced(part)
+    return part + ops.stop_gradient(ops.divide_no_nan(total, count) - part)
