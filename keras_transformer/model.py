@@ -23,7 +23,7 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.block import TransformerBlock
-from keras_transformer.layers.composite import quantized_parts, set_policies
+from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 
 
@@ -333,6 +333,9 @@ class Transformer(keras.Model):
         config = dict(config)
         fields = TransformerConfig.from_dict(config.pop("config"))
         model = cls(fields, **config)
+        policies = config.get("quantized", {})
+        set_policies(model, policies)  # of layers that a subclass has added
+        expect_quantized(model, policies)
         model._build_additions()
         return model
 
@@ -342,4 +345,12 @@ class Transformer(keras.Model):
             self.build()
         if not all(layer.built for layer in self._flatten_layers()):
             ids = keras.KerasTensor((None, None), "int32")
-            self({"source_ids": ids, "target_ids": ids})
+            try:
+                self({"source_ids": ids, "target_ids": ids})
+            except Exception as error:
+                error.add_note(
+                    f"{type(self).__name__} has layers that are not built, so it is called with "
+                    "source_ids and target_ids: if it needs other inputs, build these layers in "
+                    "its `build` method"
+                )
+                raise

@@ -2,12 +2,14 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_transformer as kt
 from keras_transformer.backend.fused import custom_gradient, fused
 from keras_transformer.backend.rows import take_rows
 
@@ -115,3 +117,44 @@ def test_rows_have_a_dense_gradient_which_optimizers_add_up_by_row(how):
     np.add.at(expected, ids, 2 * matrix.numpy()[ids])
     run = rows if how is HOW[0] else tf.function(rows, jit_compile=how is HOW[2], autograph=False)
     np.testing.assert_allclose(run(matrix.value), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_saved_layer_is_differentiated_after_it_is_loaded(tmp_path):
+    layer = kt.layers.EncoderLayer(d_model=8, num_heads=2, d_ff=16, dropout=0.0)
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 8)), tf.float32)
+    layer(x)
+    module = tf.Module()
+    module.weights = layer.weights
+    signature = [tf.TensorSpec((None, 3, 8))]
+    module.call = tf.function(lambda x: layer(x, training=True), signature)
+    tf.saved_model.save(module, tmp_path)
+
+    def gradient(call):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(call(x) ** 2)
+        return tape.gradient(loss, x)
+
+    loaded = tf.saved_model.load(tmp_path)
+    np.testing.assert_allclose(gradient(loaded.call), gradient(layer), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_threads_may_trace_their_first_training_at_once():
+    def trace(width):
+        layer = kt.layers.FeedForward(d_model=width, d_ff=16)
+        x = tf.ones((2, 3, width))
+
+        @tf.function(autograph=False)
+        def step():
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True))
+            return tape.gradient(loss, x)
+
+        return step().shape
+
+    with ThreadPoolExecutor(4) as pool:
+        widths = [7, 7, 9, 9, 11, 11]
+        assert list(pool.map(trace, widths)) == [(2, 3, width) for width in widths]

@@ -561,12 +561,14 @@ def test_an_empty_prefix_forces_nothing(model):
     options = {"beam_size": 3, "n_best": 3, "extra_length": 6}
     ids, scores = all_found(model, options)
     forced_ids, forced_scores = all_found(model, options, FORCED)
-    np.testing.assert_array_equal(forced_ids[3], ids[3])
+    longest = ids.shape[2]  # beyond it is the room for a prefix
+    np.testing.assert_array_equal(forced_ids[3, :, :longest], ids[3])
     np.testing.assert_allclose(forced_scores[3], scores[3], rtol=1e-5)
-    assert not np.array_equal(forced_ids[0], ids[0])
+    assert not np.array_equal(forced_ids[0, :, :longest], ids[0])
     for width in (0, 2):
         nothing_ids, nothing_scores = all_found(model, options, np.zeros((4, width), "int32"))
-        np.testing.assert_array_equal(nothing_ids, ids)
+        np.testing.assert_array_equal(nothing_ids[..., :longest], ids)
+        assert not nothing_ids[..., longest:].any()
         np.testing.assert_allclose(nothing_scores, scores, rtol=1e-5)
 
 

@@ -350,11 +350,11 @@ class WholePasses(DecoderSteps):
         return ops.take_along_axis(logits, here, axis=2)[:, :, 0], (sources, past)
 
 
-def masked_by_a_band(self, x, attention_mask=None, training=None):
+def masked_by_a_band(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
     """`RestrictedSelfAttention.call`, computed with the full attention matrix."""
-    mask = band(x.shape[1], self.radius)
-    mask = mask if attention_mask is None else mask & attention_mask
-    return SelfAttention.call(self, x, mask, training)
+    near = band(x.shape[1], self.radius)
+    near = near if attention_mask is None else near & attention_mask
+    return SelfAttention.call(self, x, near, mask, x_mask, training)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from keras_transformer.layers import (
     TokenEmbedding,
 )
 from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.model import Transformer
 from keras_transformer.precision import PRECISIONS, in_precision
 
 SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]], "int32")
@@ -73,12 +74,41 @@ def of_documents(layer):
     return keras.Model(documents, keras.layers.TimeDistributed(layer)(x))
 
 
+@keras.saving.register_keras_serializable("tests")
+class WithHead(Transformer):
+    """A subclass that adds a layer, whose name differs from model to model."""
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = keras.layers.Dense(5)
+
+    def call(self, inputs, training=None):
+        return self.head(super().call(inputs, training=training))
+
+
+@keras.saving.register_keras_serializable("tests")
+class GatedLayer(EncoderLayer):
+    def add_sublayers(self):
+        super().add_sublayers()
+        self.gate = keras.layers.Dense(self.d_model, activation="sigmoid")
+
+    def build(self, x_shape):
+        super().build(x_shape)
+        self.gate.build(x_shape)
+
+    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+        return self.gate(x) * super().call(x, attention_mask, mask, x_mask, training)
+
+
 BLOCK = {"d_model": 8, "num_heads": 2, "d_ff": 12}
 QUANTISABLE = {
     "Transformer": lambda: wide_model("tied"),
     "Transformer, output of its own, bfloat16": lambda: small_model(
         dtype="bfloat16", tie_output=False
     ),
+    "Transformer, mixed_bfloat16": lambda: small_model(dtype="mixed_bfloat16"),
+    "Transformer with a layer of a subclass": lambda: WithHead(small_model().config),
+    "EncoderLayer with a layer of a subclass": lambda: classifier(GatedLayer(**BLOCK)),
     "EncoderLayer": lambda: classifier(EncoderLayer(**BLOCK)),
     "Encoder of convolutions": lambda: classifier(
         Encoder(2, **BLOCK, layer_type="convolutional", kernel_size=3)
@@ -131,7 +161,7 @@ def test_a_quantised_model_is_loaded_in_a_fresh_process(tmp_path):
     np.savez(tmp_path / "inputs.npz", **INPUTS)
     script = """
 import sys, keras, numpy as np
-import keras_transformer
+import keras_transformer.saving
 folder = sys.argv[1]
 model = keras.saving.load_model(folder + "/model.keras")
 np.save(folder + "/logits.npy", model(dict(np.load(folder + "/inputs.npz"))))

@@ -3,12 +3,15 @@
 import contextlib
 import contextvars
 import functools
+import itertools
 import operator
+import threading
 from collections.abc import Callable, Iterator
 
 import keras
 from keras import ops
 
+_LOCK, _NUMBERS = threading.Lock(), itertools.count()  # of registered gradients
 _OP_BY_OP = contextvars.ContextVar("op_by_op", default=False)
 
 
@@ -108,8 +111,10 @@ def _in_graph(function):
     def with_gradient(*inputs):
         output, gradient = function(*inputs)
         graph = tf.compat.v1.get_default_graph()
-        with graph.gradient_override_map({"IdentityN": _registered_gradient()}):
-            output, *_ = tf.identity_n([output, *inputs])
+        tensors = [output, *inputs]
+        types = tuple((str(x.dtype), str(x.shape)) for x in map(tf.convert_to_tensor, tensors))
+        with _LOCK, graph.gradient_override_map({"IdentityN": _registered_gradient(types)}):
+            output, *_ = tf.identity_n(tensors)
         output.op.keras_transformer_gradient = gradient
         return output
 
@@ -119,18 +124,23 @@ def _in_graph(function):
 
 
 @functools.cache
-def _registered_gradient():
-    """Registers the gradient of `_in_graph`, and returns its name."""
+def _registered_gradient(types):
+    """Registers the gradient of `_in_graph` for tensors of these types; returns its name.
+
+    Each has its own name, because TensorFlow saves one gradient for all operations of a name.
+    """
     import tensorflow as tf
 
-    @tf.RegisterGradient("KerasTransformerGradient")
+    name = f"KerasTransformerGradient{next(_NUMBERS)}"
+
+    @tf.RegisterGradient(name)
     def gradient_of(operation, upstream, *others):
         gradient = getattr(operation, "keras_transformer_gradient", None)
         if gradient is None:  # saving or loading a graph: differentiate the formula itself
             return [upstream, *[None] * len(others)]
         return [None, *tf.nest.flatten(gradient(upstream))]
 
-    return "KerasTransformerGradient"
+    return name
 
 
 def value_of(variable):

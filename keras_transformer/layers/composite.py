@@ -20,6 +20,7 @@ class CompositeLayer(keras.layers.Layer):
         policies = config.pop("quantized", {})
         layer = super().from_config(config)
         set_policies(layer, policies)
+        expect_quantized(layer, policies)
         return layer
 
 
@@ -30,7 +31,7 @@ def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict[str, str]]:
         ValueError: a part has quantizers of its own, which the name of its dtype policy does not
             tell.
     """
-    parts = {name: part for name, part in _parts(layer) if part.quantization_mode}
+    parts = {path: part for path, part in _parts(layer) if part.quantization_mode}
     for part in parts.values():
         if _has_own_quantizers(part):
             raise ValueError(
@@ -39,21 +40,33 @@ def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict[str, str]]:
             )
     if not parts:
         return {}
-    return {"quantized": {name: part.dtype_policy.name for name, part in parts.items()}}
+    return {"quantized": {path: part.dtype_policy.name for path, part in parts.items()}}
 
 
 def set_policies(layer: keras.layers.Layer, policies: Mapping[str, str]) -> None:
-    """Sets the dtype policies that `quantized_parts` has named, in a layer that is not built."""
+    """Sets the dtype policies of `quantized_parts`, in parts that are there and not built."""
+    for path, part in _parts(layer):
+        if path in policies and not part.built:
+            part.dtype_policy = policies[path]
+
+
+def expect_quantized(layer: keras.layers.Layer, policies: Mapping[str, str]) -> None:
+    """Raises `ValueError` if `set_policies` has not found a part."""
     parts = dict(_parts(layer))
-    for name, policy in policies.items():
-        parts[name].dtype_policy = policy
+    missing = [path for path in policies if path not in parts or not parts[path].quantization_mode]
+    if missing:
+        raise ValueError(
+            f"{type(layer).__name__} has not made all of its quantised parts when it is "
+            f"constructed ({', '.join(missing)} are missing): make them in __init__, or save the "
+            "model before you quantize it"
+        )
 
 
 def _parts(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Lists the layers within a layer by their names, such as `self_attention/query`."""
-    for part in layer._flatten_layers(include_self=False, recursive=False):
-        yield f"{prefix}{part.name}", part
-        yield from _parts(part, f"{prefix}{part.name}/")
+    """Lists the layers within a layer by their indices, such as `2/0`: names may be automatic."""
+    for index, part in enumerate(layer._flatten_layers(include_self=False, recursive=False)):
+        yield f"{prefix}{index}", part
+        yield from _parts(part, f"{prefix}{index}/")
 
 
 def _has_own_quantizers(layer):

@@ -138,8 +138,8 @@ class TokenEmbedding(keras.layers.Layer):
         if self.quantization_mode:
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
             products = ops.matmul(enough_rows(x), self.int8_kernel)
-            logits = ops.cast(products[: x.shape[0], : self.vocab_size], self.compute_dtype)
-            logits = logits / (x_scale * self.int8_scale)
+            products = ops.cast(products[: x.shape[0], : self.vocab_size], self.compute_dtype)
+            logits = products / (x_scale * ops.cast(self.int8_scale, self.compute_dtype))
         else:
             logits = ops.matmul(x, self.logits_kernel() if kernel is None else kernel)
         if self.logits_bias:
