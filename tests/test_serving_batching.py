@@ -229,7 +229,8 @@ def test_a_small_request_waits_for_one_part_whatever_large_ones_wait(client):
     assert len(answers) == 30
     assert task.batches[1] == [100]
     assert batches_with(task, range(100, 130)) == [2] * 29  # itself, and a part
-    assert len(task.batches) == 6 * 10 + 30
+    smaller = 6 * 20 - 2  # after the first part, of two rows
+    assert len(task.batches) == 1 + smaller + 30
     batcher.close()
 
 
@@ -304,6 +305,28 @@ def test_parts_take_half_a_second():
     assert whole.result(SOON) == [2 * row for row in range(50)]
     batcher.close()
     assert sizes == [(20, 100), *[(2, 10)] * 15]  # the first as large as the budget
+
+
+def test_parts_take_a_tenth_of_a_second_while_small_requests_come():
+    """By a clock of the test, with a model that computes 100 tokens a second."""
+    now, sizes = 0.0, []
+
+    class Timed(Doubling):
+        def __call__(self, rows):
+            nonlocal now
+            if len(sizes) == 1:
+                batcher.submit(self, [1000], 1, "another")
+            now += len(rows) * 5 / 100
+            return super().__call__(rows)
+
+    batcher = Batcher(100, 0.0, 4, observe=lambda *size: sizes.append(size), clock=lambda: now)
+    task = Timed()
+    task.may_go_on.set()
+    whole = batcher.submit(task, list(range(200)), 1000)
+    assert whole.result(SOON) == [2 * row for row in range(200)]
+    batcher.close()
+    assert sizes[:5] == [(20, 100), (10, 50), (1, 1), (2, 10), (2, 10)]
+    assert sizes[-2] == (10, 50)  # five seconds later
 
 
 def test_a_part_that_took_long_by_chance_makes_the_next_ones_smaller_for_a_while():

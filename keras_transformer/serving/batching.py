@@ -15,6 +15,8 @@ from keras_transformer.serving.servable import Servable
 
 # Seconds that a part of a large request may take, since others wait for its end.
 _PART_SECONDS = 0.5
+# After a small request that came during a part, parts are so many times smaller, for some seconds.
+_SMALLER, _SMALLER_SECONDS = 5, 5.0
 
 
 class Task(Hashable, Protocol):
@@ -59,6 +61,7 @@ class Batcher:
     A batch begins with one request, and holds others of the same task, the smallest first, while it
     has at most `tokens_per_batch` tokens. A request of more tokens than the model computes in half
     a second is computed in parts, if its task allows that: after each part, others have their turn.
+    While small requests come, parts take a tenth of a second, at some cost in speed.
 
     Every second batch begins with the smallest request, so that it waits for few others, however
     many large ones there are. The batches in between begin with the oldest request of a client: of
@@ -88,6 +91,7 @@ class Batcher:
         self._waiting: list[_Request] = []  # in order of arrival
         self._clients: list[str] = []  # those with waiting requests, in order of their turns
         self._is_turn_of_smallest = False
+        self._parts_in_work, self._smaller_until = 0, -math.inf
         self._part_tokens: weakref.WeakKeyDictionary[Servable, int] = weakref.WeakKeyDictionary()
         self._changed = threading.Condition()
         self._closed = False
@@ -120,6 +124,8 @@ class Batcher:
         with self._changed:
             if len(self._waiting) >= self._max_queued:
                 raise QueueFull
+            if self._parts_in_work and tokens <= self._largest_part(task):
+                self._smaller_until = self._clock() + _SMALLER_SECONDS
             self._queue(request)
         request.future.add_done_callback(lambda future: self._forget(request))
         return request.future
@@ -157,6 +163,9 @@ class Batcher:
     def _compute(self, batch):
         task, start = batch[0].task, self._clock()
         parts = [self._next_rows(request) for request in batch]
+        is_part = len(parts[0]) < len(batch[0].rows)
+        with self._changed:
+            self._parts_in_work += is_part
         try:
             results = iter(task([row for rows in parts for row in rows]))
         except Exception as error:
@@ -167,6 +176,9 @@ class Batcher:
                 for request in batch:
                     self._compute([request])
             return
+        finally:
+            with self._changed:
+                self._parts_in_work -= is_part
         tokens = 0
         for request, rows in zip(batch, parts, strict=True):
             tokens += request.tokens_left()
@@ -187,6 +199,10 @@ class Batcher:
         """The maximum number of a request's tokens that are computed at once."""
         if not task.joins():
             return math.inf
+        most = self._largest_part(task)
+        return max(1, most // _SMALLER) if self._clock() < self._smaller_until else most
+
+    def _largest_part(self, task):
         return self._part_tokens.get(task.servable, self._tokens_per_batch)
 
     def _measure(self, servable, tokens, seconds):
