@@ -28,12 +28,15 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 
 
 def _with_plain_errors(method):
-    """Makes a Keras method name ids that are not in the vocabulary, where TensorFlow finds them."""
+    """Makes a Keras method name ids and labels that TensorFlow finds outside of the vocabulary."""
 
     def checked(*args, **kwargs):
         try:
             return method(*args, **kwargs)
         except Exception as error:
+            label = re.search(r"failed: \[(labels must .*found)\] \[(-?\d+)\]", str(error))
+            if label:
+                raise ValueError(f"{label[1]} {label[2]}") from None
             found = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", str(error))
             if found is None or "_embedding" not in str(error):
                 raise

@@ -7,8 +7,8 @@ import re
 # Classes of characters, written so that Python and RE2, TensorFlow's expressions, read them alike.
 SEPARATORS = "[\\x00-\\x1f\\x7f-\\x9f\N{ZERO WIDTH SPACE}\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}]"
 """Characters that separate words: control characters, among them tab, NUL, ESC and DEL."""
-INVISIBLE = "[\N{WORD JOINER}\N{ZERO WIDTH NO-BREAK SPACE}]"
-"""Characters without a width or a meaning inside a word: word joiners, byte order marks."""
+INVISIBLE = "[\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+"""Characters that only say how to draw a text: marks of direction, joiners, byte order marks."""
 
 _SEPARATORS, _INVISIBLE = re.compile(SEPARATORS), re.compile(INVISIBLE)
 

@@ -146,13 +146,16 @@ def _without_repetition(pairs):
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:
     """Returns standard input and output in binary mode.
 
+    Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
+
     Raises:
         UserError: one of them is closed.
     """
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stream is None:
             raise UserError(f"expected an open standard {name}, found it closed")
-    return sys.stdin.buffer, sys.stdout.buffer
+    lines = io.BufferedReader(_WithLines(sys.stdin.buffer, "standard input"), _BUFFER_BYTES)
+    return cast(BinaryIO, lines), sys.stdout.buffer
 
 
 def open_binary(path: str | os.PathLike) -> BinaryIO:

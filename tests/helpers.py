@@ -66,6 +66,11 @@ def run_python(script: str, *arguments, stdin: str = "", env: dict | None = None
     return process.stdout
 
 
+# Marks of direction, word joiners and byte order marks.
+DRAWING = set(map(chr, [0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), 0xFEFF]))
+DRAWING |= set(map(chr, [*range(0x2060, 0x2065), *range(0x2066, 0x206A)]))
+
+
 def as_read(line: str) -> str:
     """A line of a file as it should be read: characters that nobody sees, by their categories."""
     characters = []
@@ -73,6 +78,6 @@ def as_read(line: str) -> str:
         category = unicodedata.category(character)
         if category in ("Cc", "Zl", "Zp") or character == "\u200b":  # zero-width space
             characters.append(" ")
-        elif character not in "\u2060\ufeff":  # word joiner, byte order mark
+        elif character not in DRAWING:
             characters.append(character)
     return "".join(characters)

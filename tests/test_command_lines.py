@@ -672,7 +672,9 @@ def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, w
 
 def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_translating):
     message = refused("evaluate", **judge, target_lang="zz", bleu_on_tokens=True)
-    assert message == "--bleu_on_tokens: expected a --target_lang that Moses knows, found zz"
+    assert (
+        message == "--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found zz"
+    )
 
 
 @pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])

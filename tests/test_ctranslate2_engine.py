@@ -417,10 +417,14 @@ def replace_by_endless_device(path):
             lambda path: path.write_text("[]"),
             "vocabulary.json is damaged",
         ),
-        ("config.json", Path.unlink, "expected the files in manifest.json, found others"),
-        ("manifest.json", Path.unlink, "manifest.json: No such file or directory"),
+        ("config.json", Path.unlink, "its files are not those of manifest.json"),
+        ("manifest.json", Path.unlink, "it has no checksums"),
         ("manifest.json", lambda path: path.write_text("[" * 100_000), "nested too deeply"),
-        ("source.spm", lambda path: path.write_text(""), "expected the files in manifest.json"),
+        (
+            "source.spm",
+            lambda path: path.write_text(""),
+            "its files are not those of manifest.json",
+        ),
     ],
 )
 def test_a_damaged_conversion_is_made_again_and_one_line_says_so(

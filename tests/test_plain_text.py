@@ -23,7 +23,7 @@ from keras_transformer.translator import Translator
 
 CONTROLS = [chr(code) for code in [*range(0x20), *range(0x7F, 0xA0)] if code != 0x0A]
 SEPARATORS = [*CONTROLS, "\u200b", "\u2028", "\u2029", "\u00a0", "\u3000", "\r\r"]
-INVISIBLE = ["\ufeff", "\u2060"]
+INVISIBLE = ["\ufeff", "\u2060", "\u200e", "\u200f", "\u202a", "\u202c", "\u2067", "\u2069"]
 ENDS = ["\r", "\r\r", "\x1a", "\x0c", "\x00", "\ufeff", "\u2028", "\x85"]
 
 # Pairs of a line with such a character, and the same line without it.

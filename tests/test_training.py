@@ -740,7 +740,7 @@ def test_a_run_does_not_start_from_its_own_folder(other_name, trained, tmp_path)
     (tmp_path / "link").symlink_to(path)
     before = files_of(path)
     for options in (OPTIONS, dataclasses.replace(OPTIONS, steps=7)):
-        with pytest.raises(UserError, match=rf"^start_from=\S+: is model_dir {path} itself: a new"):
+        with pytest.raises(UserError, match=rf"^start_from=\S+ is model_dir {path} itself: give"):
             run(path, options, start_from=tmp_path / other_name)
     assert files_of(path) == before
 

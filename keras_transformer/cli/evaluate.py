@@ -106,7 +106,7 @@ def evaluate_translator():
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
         raise UserError(
-            f"--bleu_on_tokens: expected a --target_lang that Moses knows, found {found}"
+            f"--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found {found}"
         )
     corpus = reference_corpus(translator, pairs)
 

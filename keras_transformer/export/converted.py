@@ -209,9 +209,9 @@ def _damage(folder: Path, has_sums: bool = True) -> str | None:
     """
     try:
         sums = read_json(folder / _MANIFEST)
-        names = {path.name for path in folder.iterdir()} - {_MANIFEST}
+        names = {path.name for path in folder.glob("[!.]*")} - {_MANIFEST}
         if not isinstance(sums, dict) or names != sums.keys():
-            return f"expected the files in {_MANIFEST}, found others"
+            return f"its files are not those of {_MANIFEST}"
         for name, recorded in sums.items():
             with open_regular(folder / name, recorded["bytes"]) as file:
                 has_size = os.fstat(file.fileno()).st_size == recorded["bytes"]
@@ -222,5 +222,7 @@ def _damage(folder: Path, has_sums: bool = True) -> str | None:
         return str(error)
     except (KeyError, TypeError):
         return f"{_MANIFEST} is damaged"
+    except FileNotFoundError:
+        return "it has no checksums, as those of earlier versions"
     except OSError as error:
         return f"{Path(error.filename).name}: {error.strerror}"

@@ -372,8 +372,8 @@ class ModelDir:
         """Raises `UserError` if a run would start from the weights of its own folder."""
         if start_from and os.path.realpath(start_from) == os.path.realpath(self.path):
             raise UserError(
-                f"start_from={os.fspath(start_from)}: is model_dir {self.path} itself: a new run "
-                "needs a folder of its own; leave out start_from to resume this one"
+                f"start_from={os.fspath(start_from)} is model_dir {self.path} itself: give the new "
+                "run another model_dir, or leave out start_from to resume this one"
             )
 
     def check_same_run(
@@ -392,7 +392,8 @@ class ModelDir:
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
         way_out = (
-            f"; a new run may start from its weights: --start_from={self.path} --model_dir=NEW"
+            "; to train with these, choose a new --model_dir, which may start from the weights of "
+            f"this one: --start_from={self.path} --model_dir=NEW"
         )
         self._refuse_difference("run with other options or data", here, wanted, way_out)
 
