@@ -135,13 +135,14 @@ def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
     model = small_model(tie_output=False)
     last = model.decoder.layers[-1].feed_forward_norm
     last.set_weights([np.zeros(16), np.ones(16)])  # its output is always ones
-    # So at each step all symbols are equally likely, except the end, which is almost impossible.
+    # So at each step all symbols are equally likely, except the end, which only the limit forces.
     model.output_projection.set_weights([np.tile(np.where(np.arange(13) == END, -9, 0), (16, 1))])
     lengths = np.array([10, 5, 6, 7])
     for beam_size in (1, 3):
         ids, scores = found(model, SOURCES, beam_size=beam_size, alpha=0.0, extra_length=3)
         assert ids.shape == (4, 1, 10)
-        np.testing.assert_allclose(scores[:, 0], -lengths * np.log(12), rtol=1e-5)
+        expected = -lengths * np.log(12) - 16 * 9  # the last symbol is the end
+        np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-5)
 
 
 def test_search_may_start_with_the_padding_symbol(model):

@@ -426,7 +426,7 @@ with strategy.scope():
                       clip_norm=1.0, ema_decay=0.9)
 batches = ragged_batches(20)
 if not_finite:  # on the last replica alone
-    model.target_positions.call = lambda x, start=0: tf.where(
+    model.target_positions.call = lambda x, start=0, mask=None: tf.where(
         tf.distribute.get_replica_context().replica_id_in_sync_group == replicas - 1, np.nan, x)
 logs = Logs()
 model.fit(replica_batches(dataset(batches), strategy, 0), steps_per_epoch=20, callbacks=[logs],
