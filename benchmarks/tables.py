@@ -163,7 +163,7 @@ def row_headings(chosen, row_keys, column_keys, options):
 
 
 def cell(found, options):
-    """What a table shows for some measurements."""
+    """The text of a table cell for some measurements."""
     if not found:
         return ""
     how = options.get("cells", "range")

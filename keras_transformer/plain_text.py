@@ -44,7 +44,7 @@ def with_final_sigmas(text: str) -> str:
 
 
 FINAL_SIGMA = r"\1ς\2"
-"""What replaces a match of `final_sigma_pattern`."""
+"""The replacement of a match of `final_sigma_pattern`."""
 
 
 @functools.cache

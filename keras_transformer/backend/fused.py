@@ -86,12 +86,13 @@ def custom_gradient(function: Callable) -> Callable:
         return output, adapted_gradient
 
     def of_any_mode(*inputs):
-        return (_in_graph if _builds_graph() else ops.custom_gradient)(adapted)(*inputs)
+        return (_in_graph if builds_tensorflow_graph() else ops.custom_gradient)(adapted)(*inputs)
 
     return of_any_mode
 
 
-def _builds_graph():
+def builds_tensorflow_graph() -> bool:
+    """Whether the calling code adds to a graph of TensorFlow, instead of computing values."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -103,7 +104,7 @@ def _in_graph(function):
     """Applies a custom gradient in a graph of TensorFlow, and does not outlive this graph.
 
     `tf.custom_gradient` registers each gradient for the whole process, and a gradient refers to
-    its graph: no graph would ever be freed. Here, one registered function calls the gradient that
+    its graph: no graph would ever be freed. Here, the registered function calls the gradient that
     an operation of the graph has as an attribute.
     """
     import tensorflow as tf

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import sum_dtype
+from keras_transformer.backend.fused import builds_tensorflow_graph, sum_dtype
 
 
 def known_labels(labels, logits):
@@ -48,13 +48,8 @@ def _expect_known(labels, is_known, vocab_size):
 
 
 def _is_in_graph(x):
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return not tf.executing_eagerly()
-    if backend == "jax":
+    if keras.backend.backend() == "jax":
         import jax
 
         return isinstance(x, jax.core.Tracer)
-    return False
+    return builds_tensorflow_graph()

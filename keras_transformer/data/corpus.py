@@ -204,7 +204,7 @@ class Corpus:
     def left_out(self) -> str:
         """Describes in words how many pairs were left out, why, and where the first ones are.
 
-        Kinds of which there are none are not mentioned.
+        Only kinds that occur are mentioned.
         """
         kinds = {
             "empty": "with an empty side",

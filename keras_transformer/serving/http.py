@@ -286,7 +286,7 @@ class _Connection(H11Protocol):
                 self.conn.receive_data(received[2:])
 
     def _unread_request(self):
-        """What has arrived of the next request; empty while the current one is not complete."""
+        """The bytes of the next request so far; empty while the current one is not complete."""
         return self.conn.trailing_data[0] if self.conn.their_state is h11.IDLE else b""
 
     def _start_clock(self):

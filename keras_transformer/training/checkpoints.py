@@ -347,7 +347,7 @@ def _training_state(model):
 
 
 class _Header(NamedTuple):
-    """What the header of an array says."""
+    """The dtype and shape in the header of an array."""
 
     shape: tuple[int, ...]
     dtype: "np.dtype"
