@@ -70,7 +70,7 @@ def measure(folder, options, cache, start_share, queue):
     """Measures one run in its own process."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from keras_transformer.data import Batches, Corpus, TextPairs
-    from keras_transformer.tokenizers import SubwordTokenizer
+    from keras_transformer.text import SubwordTokenizer
 
     tokenizer = SubwordTokenizer.load(folder / "vocabulary")
     tokenizer.tokenize(["begin"])
@@ -105,7 +105,7 @@ def measure(folder, options, cache, start_share, queue):
 
 
 def main(_):
-    from keras_transformer.tokenizers import SubwordTokenizer
+    from keras_transformer.text import SubwordTokenizer
 
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:

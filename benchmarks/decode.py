@@ -100,9 +100,9 @@ def random_sources(size):
 def ours_on_ids(size, batch, precision, jit_compile, workers, threads):
     import tensorflow as tf
 
-    from keras_transformer.backend.xla_flags import set_xla_flags
-    from keras_transformer.decoding import SearchOptions, search
+    from keras_transformer.fast.xla_flags import set_xla_flags
     from keras_transformer.precision import in_precision
+    from keras_transformer.search import SearchOptions, search
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     set_xla_flags()
@@ -188,7 +188,7 @@ def ctranslate2_on_text(precision, workers, threads, folder):
 
 
 def engine_on_text(precision, workers):
-    from keras_transformer.ctranslate2_translator import CTranslate2Translator
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
     translator = CTranslate2Translator(
         FLAGS.model_dir[0],
@@ -278,7 +278,7 @@ def compare_engine(folder):
 
 
 def export(folder, precision):
-    from keras_transformer.export import export_ctranslate2
+    from keras_transformer.ctranslate2 import export_ctranslate2
     from keras_transformer.training import ModelDir
 
     model_dir = ModelDir(FLAGS.model_dir[0])
@@ -296,7 +296,7 @@ def bleu(hypotheses):
 
 def write_ctranslate2(size, folder):
     """Writes the random model for CTranslate2, with ids as names of its symbols."""
-    from keras_transformer.export.ctranslate2 import model_spec
+    from keras_transformer.ctranslate2.export import model_spec
 
     size_of_vocabulary = VOCABULARY[size]
     names = ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, size_of_vocabulary))]

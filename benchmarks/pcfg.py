@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from keras_transformer.evaluation.brackets import format_bracket_scores
 from keras_transformer.parsing import format_tree, normalized_trees, words
+from keras_transformer.parsing.brackets import format_bracket_scores
 from keras_transformer.parsing.trees import Close, Leaf, Open
 
 flags.DEFINE_list("train_source", None, "treebank files to learn the grammar from", required=True)

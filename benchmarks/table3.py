@@ -39,7 +39,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.files import whole_file
 from keras_transformer.presets import PRESETS
-from keras_transformer.text_files import read_lines
+from keras_transformer.text.text_files import read_lines
 from keras_transformer.training import ModelDir, TrainingOptions, train
 from keras_transformer.translator import Translator
 

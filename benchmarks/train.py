@@ -51,7 +51,7 @@ def vocab_size(size):
 
 def parallel_parts(size, jit_compile):
     from keras_transformer import TransformerConfig
-    from keras_transformer.backend.cores import parts_for_cores
+    from keras_transformer.machine.cores import parts_for_cores
 
     if FLAGS.parallel_parts:
         return FLAGS.parallel_parts
@@ -96,7 +96,7 @@ def random_batch(size):
 
 def text_batches():
     from keras_transformer.data import Batches, Corpus, TextPairs
-    from keras_transformer.tokenizers import SubwordTokenizer
+    from keras_transformer.text import SubwordTokenizer
 
     files = [FLAGS.train_source, FLAGS.train_target]
     tokenizer = SubwordTokenizer.train(files, vocab_size("tiny"))
@@ -113,7 +113,7 @@ class Clock:
         self.tokens = self.flops = self.steps = 0
 
     def add(self, labels):
-        from keras_transformer.analysis.cost import training_flops
+        from keras_transformer.training.cost import training_flops
 
         rows, length = labels.shape
         self.tokens += int(np.count_nonzero(labels))
@@ -143,7 +143,7 @@ def timed_steps(model, step, batches, warm_up):
 def run_tensorflow(size, precision, jit_compile):
     import tensorflow as tf
 
-    from keras_transformer.backend.cores import share_cores
+    from keras_transformer.machine.cores import share_cores
 
     parts = parallel_parts(size, jit_compile)
     share_cores(parts)
@@ -246,7 +246,7 @@ def timed_parts(model, size, precision):
     import keras
     import tensorflow as tf
 
-    from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
+    from keras_transformer.fast.losses import fused_smoothed_cross_entropy
     from keras_transformer.layers import Dropout, LayerNormalization
 
     config, (rows, length) = model.config, batch_shape(size)
@@ -323,7 +323,7 @@ def run_other_backend(size, precision, jit_compile):
 
 
 def run_contestant(size, precision, jit_compile):
-    from keras_transformer.backend.memory import keep_freed_memory
+    from keras_transformer.machine.memory import keep_freed_memory
 
     keep_freed_memory()
     import keras

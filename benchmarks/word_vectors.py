@@ -21,7 +21,7 @@ import keras_transformer as kt
 from keras_transformer.cli.main import run
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingOptions, ParsingTokenizer, TreebankPairs
-from keras_transformer.text_files import read_lines
+from keras_transformer.text.text_files import read_lines
 
 flags.DEFINE_string("vectors", None, "text file of words and their vectors", required=True)
 flags.DEFINE_list("train_source", None, "treebank files to train on", required=True)

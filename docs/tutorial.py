@@ -34,9 +34,9 @@ import tensorflow as tf
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.analysis import pair_attention
 from keras_transformer.layers.attention import scaled_dot_product_attention
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID
+from keras_transformer.report import pair_attention
+from keras_transformer.text import END_ID, PAD_ID, START_ID
 
 keras.utils.set_random_seed(1)
 plt.rcParams.update({"figure.figsize": (6.4, 3.2), "figure.dpi": 80})
@@ -415,7 +415,7 @@ print(translation)
 
 # %%
 maps = pair_attention(model, tokenizer, source, translation)
-kt.analysis.heat_figure(maps["memory"], layer=1)
+kt.report.heat_figure(maps["memory"], layer=1)
 
 # %% [markdown]
 # Different heads attend to different tokens. These are the four heads of the encoder's last layer,
@@ -496,8 +496,8 @@ for ids, score in sorted(finished, key=lambda hypothesis: -hypothesis[1]):
 # positions instead of computing them again, and it searches many sentences at the same time.
 
 # %%
-options = kt.decoding.SearchOptions(beam_size=BEAM, alpha=ALPHA, extra_length=EXTRA)
-found = kt.decoding.search(model, source_ids, options)
+options = kt.search.SearchOptions(beam_size=BEAM, alpha=ALPHA, extra_length=EXTRA)
+found = kt.search.search(model, source_ids, options)
 
 best_ids, best_score = best
 assert found.ids[0, 0].numpy()[: len(best_ids) - 1].tolist() == best_ids[1:]

@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 
 import keras_transformer as kt
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 
 try:
     given = map(int, sys.argv[1:])

@@ -11,8 +11,8 @@ import keras
 import keras_nlp
 
 import keras_transformer as kt
-from keras_transformer.data.builtin import builtin_pairs
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID
+from keras_transformer.data.builtin.corpus import builtin_pairs
+from keras_transformer.text import END_ID, PAD_ID, START_ID
 
 D_MODEL, LENGTH = 64, 32
 try:

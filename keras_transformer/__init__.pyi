@@ -13,7 +13,7 @@ from . import (
     training,
 )
 from .config import TransformerConfig
-from .ctranslate2_translator import CTranslate2Translator
+from .ctranslate2.translator import CTranslate2Translator
 from .errors import UserError
 from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
@@ -21,8 +21,8 @@ from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .model import Transformer
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
-from .tokenizers.marian import MarianTokenizer
-from .tokenizers.subword import SubwordTokenizer
+from .text.marian import MarianTokenizer
+from .text.subword import SubwordTokenizer
 from .training.model_dir import ModelDir
 from .translation import CutWarning
 from .translator import Translator

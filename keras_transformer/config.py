@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from keras_transformer.errors import UserError
+from keras_transformer.json_files import parse_json
+from keras_transformer.options.records import Record, field
 from keras_transformer.presets import find_preset
-from keras_transformer.records import Record, field
-from keras_transformer.text_files import parse_json
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import sum_dtype
-from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy, target_shares
-from keras_transformer.backend.known_labels import known_labels
-from keras_transformer.backend.replicas import mean_of_parts, part_of_mean
+from keras_transformer.fast.dispatch import sum_dtype
+from keras_transformer.fast.known_labels import known_labels
+from keras_transformer.fast.losses import fused_smoothed_cross_entropy, target_shares
+from keras_transformer.machine.replicas import mean_of_parts, part_of_mean
 
 
 def smoothed_cross_entropy(labels, logits, epsilon: float):
@@ -14,7 +14,7 @@ def smoothed_cross_entropy(labels, logits, epsilon: float):
 
     The target distribution is `1 - epsilon` at the label and `epsilon / (V - 1)` at each other
     entry of the vocabulary. This is the formula; training uses the faster
-    `backend.fused_losses.fused_smoothed_cross_entropy`.
+    `fast.losses.fused_smoothed_cross_entropy`.
 
     Args:
         labels: integer (batch, length).

@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import sum_dtype, value_of
-from keras_transformer.backend.fused_losses import token_nll
-from keras_transformer.backend.known_labels import known_labels
-from keras_transformer.backend.replicas import sum_over_replicas
+from keras_transformer.fast.dispatch import sum_dtype, value_of
+from keras_transformer.fast.known_labels import known_labels
+from keras_transformer.fast.losses import token_nll
 from keras_transformer.losses import in_vocabulary, labels_and_logits, token_weights
+from keras_transformer.machine.replicas import sum_over_replicas
 
 
 class _TokenMean(keras.metrics.Metric):

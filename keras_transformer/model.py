@@ -9,10 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend.projection import project
-from keras_transformer.backend.replicas import num_replicas
-from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
+from keras_transformer.fast.projection import project
+from keras_transformer.fast.shapes import flat, reshape
 from keras_transformer.layers import (
     Decoder,
     Dropout,
@@ -25,6 +24,7 @@ from keras_transformer.layers import (
 from keras_transformer.layers.block import TransformerBlock
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
 from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.machine.replicas import num_replicas
 
 
 def _with_plain_errors(method):

@@ -4,14 +4,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.plain_text import plain_text
+from keras_transformer.text.plain_text import plain_text
 
 
 class Translation(NamedTuple):
     """A translated sentence and its score: log-probability / length penalty.
 
     If constraints leave no hypothesis, the text is empty and the score is
-    `decoding.NO_HYPOTHESIS`, -1e9.
+    `search.NO_HYPOTHESIS`, -1e9.
     """
 
     text: str

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.analysis import attention_maps
-from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions
-from keras_transformer.decoding.compiled_search import CompiledSearches, rounded
+from keras_transformer.attention_maps import attention_maps
 from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
-from keras_transformer.sentences import as_list, utf_8
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.search import NO_HYPOTHESIS, Constraint, SearchOptions
+from keras_transformer.search.compiled import CompiledSearches, rounded
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.sentences import as_list, utf_8
 from keras_transformer.translation import Translation, cut, one_line
 
 # Maximum size of the attention maps of sentences that are aligned together, for one head. All
@@ -64,7 +64,7 @@ class Translator:
             Each takes seconds; it pays off from a few thousand sentences on.
         workers: number of batches translated at the same time, each in a thread.
         constraint: function that masks the symbols that may follow, given those so far, see
-            `decoding.Constraint`; it applies in addition to `options`. None for no constraint.
+            `search.Constraint`; it applies in addition to `options`. None for no constraint.
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:

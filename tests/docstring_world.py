@@ -11,15 +11,15 @@ import tensorflow as tf
 from helpers import randomise
 
 import keras_transformer as kt
-from keras_transformer.analysis.word_attention import pair_attention
 from keras_transformer.data import Batches, BuiltinPairs, Corpus
-from keras_transformer.decoding.search import TransformerSteps
 from keras_transformer.parsing import ParsingOptions, ParsingTokenizer, TreebankPairs
+from keras_transformer.report.word_attention import pair_attention
+from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.training import TrainableTransformer
 from keras_transformer.training.log import TrainingLog
 
-PACKAGES = [kt.analysis, kt.data, kt.decoding, kt.evaluation, kt.layers, kt.parsing]
-PACKAGES += [kt.report, kt.tokenizers, kt.training, kt]
+PACKAGES = [kt.report, kt.data, kt.search, kt.evaluation, kt.layers, kt.parsing]
+PACKAGES += [kt.report, kt.text, kt.training, kt]
 NUM_PAIRS = 200
 TREES = [
     "(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))",

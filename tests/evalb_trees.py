@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.evaluation.brackets import score_trees
 from keras_transformer.parsing import parse_tree
+from keras_transformer.parsing.brackets import score_trees
 
 FIGURES = Path(__file__).with_name("evalb_figures.txt")
 RECORDED = 300  # number of pairs, of the seeds from 0

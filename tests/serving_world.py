@@ -12,7 +12,7 @@ from keras_transformer.serving.http import HttpServer, listen
 from keras_transformer.serving.servable import signature_defs
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translator
 
 SOON = 120.0  # maximum wait of a test, in seconds

@@ -8,10 +8,10 @@ import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
-from keras_transformer.analysis import attention_maps
+from keras_transformer.attention_maps import attention_maps
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translator
 
 SOURCE = np.array([[5, 6, 7, 2], [8, 2, 0, 0]], "int32")

@@ -15,7 +15,7 @@ from helpers import ROOT, run_python, small_model
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.decoding import SearchOptions, search
+from keras_transformer.search import SearchOptions, search
 
 PREAMBLES = {
     "jax": """
@@ -172,8 +172,7 @@ import keras_transformer as kt
 from keras import ops
 from keras_transformer.layers import (
     Dropout, FeedForward, LayerNormalization, MultiHeadAttention, causal_mask)
-from keras_transformer.backend.fused_losses import (
-    fused_smoothed_cross_entropy, symmetric_divergence, token_nll)
+from keras_transformer.fast.losses import fused_smoothed_cross_entropy, symmetric_divergence, token_nll
 from keras_transformer.losses import smoothed_cross_entropy
 
 def gradient(function, x):  # of the sum of its values
@@ -337,7 +336,7 @@ np.savez(sys.argv[1] + "/results.npz", **test_backends.results(model))
 
 JITTED = """
 import os, jax, keras, numpy as np, test_backends
-from keras_transformer.decoding import SearchOptions, search
+from keras_transformer.search import SearchOptions, search
 
 model = test_backends.small_model(3)
 options = SearchOptions(beam_size=4, n_best=4, extra_length=5)

@@ -31,7 +31,7 @@ from keras_transformer.data.batch_plan import (
 )
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
+from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 NUM_PAIRS = 300
 PLAIN, DROPOUT = {"tokens_per_batch": 200}, {"tokens_per_batch": 200, "bpe_dropout": 0.2}
@@ -446,7 +446,7 @@ def test_another_process_makes_the_same_batches(files, corpus, tmp_path):
     script = """
 import sys, hashlib
 from keras_transformer.data import Batches, Corpus, TextPairs
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 source, target, vocabulary = sys.argv[1:]
 corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
 print(corpus.fingerprint)
@@ -661,7 +661,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 from keras_transformer.data import Batches, Corpus, TextPairs
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 source, target, vocabulary = sys.argv[1:]
 corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
 batches = Batches(corpus, tokens_per_batch=200, batch_multiple=2)

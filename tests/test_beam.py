@@ -19,7 +19,7 @@ from helpers import ROOT, lively_model
 
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
@@ -28,7 +28,7 @@ from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 from apache_beam.testing.util import assert_that, equal_to  # noqa: E402
 
 from keras_transformer.beam import Failure, TranslateFiles, TranslateText  # noqa: E402
-from keras_transformer.beam.saved_model import LoadedModel, find_saved_model  # noqa: E402
+from keras_transformer.beam.loaded_model import LoadedModel, find_saved_model  # noqa: E402
 
 LINES = [
     b"The girls sleep.",

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.decoding import NO_HYPOTHESIS, DecoderSteps, SearchOptions, beam_search
+from keras_transformer.search import NO_HYPOTHESIS, DecoderSteps, SearchOptions, beam_search
 
 START, END, PAD = (
     1,
@@ -452,7 +452,7 @@ def test_the_state_grows_and_slots_close_as_sentences_need(
     start_ids, num_slots, is_graph, steps, monkeypatch
 ):
     """A graph takes any shape; else there are few: slots close once, and the state is then full."""
-    monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
+    monkeypatch.setattr("keras_transformer.search.loop.STATE_SIZES", (3, 4))
     growing, options = Growing(LINE, vocab_size=8), SearchOptions(beam_size=1)
 
     def search(start_ids, limits):
@@ -585,7 +585,7 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
 @pytest.mark.parametrize("num_slots", [1, 2, 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", pytest.param("xla", marks=pytest.mark.slow)])
 def test_the_result_is_the_same_whatever_the_number_of_batch_slots(how, num_slots, monkeypatch):
-    monkeypatch.setattr("keras_transformer.decoding.steps.STATE_SIZES", (3, 4))
+    monkeypatch.setattr("keras_transformer.search.loop.STATE_SIZES", (3, 4))
     model = ToyModel(seed=7, vocab_size=6)
     options = {"beam_size": 4, "n_best": 2, "alpha": 0.6}
 

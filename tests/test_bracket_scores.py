@@ -6,12 +6,8 @@ import evalb_trees
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation.brackets import (
-    brackets,
-    format_bracket_scores,
-    score_trees,
-)
 from keras_transformer.parsing import parse_tree
+from keras_transformer.parsing.brackets import brackets, format_bracket_scores, score_trees
 
 GOLD = "(S (NP (NNS Dogs)) (VP (VBP chase) (NP (NNS cats))) (. .))"  # S, NP, VP, NP
 

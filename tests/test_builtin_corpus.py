@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from keras_transformer.data import builtin_grammar as grammar
-from keras_transformer.data import builtin_lexicon as lexicon
-from keras_transformer.data.builtin import builtin_pairs
-from keras_transformer.data.builtin_grammar import (
+from keras_transformer.data.builtin import grammar, lexicon
+from keras_transformer.data.builtin.corpus import builtin_pairs
+from keras_transformer.data.builtin.grammar import (
     AFFIRMATIVE,
     KEIN,
     NICHT,
@@ -21,12 +20,7 @@ from keras_transformer.data.builtin_grammar import (
     Predicate,
     Values,
 )
-from keras_transformer.data.builtin_lexicon import (
-    ACCUSATIVE,
-    DATIVE,
-    NOMINATIVE,
-    Pair,
-)
+from keras_transformer.data.builtin.lexicon import ACCUSATIVE, DATIVE, NOMINATIVE, Pair
 from keras_transformer.errors import UserError
 
 TABLES = vars(lexicon).values()

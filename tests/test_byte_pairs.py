@@ -6,9 +6,9 @@ from helpers import run_python
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from keras_transformer.errors import UserError
-from keras_transformer.ragged import Ragged
-from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.tokenizers.byte_pairs import BytePairMerges
+from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.byte_pairs import BytePairMerges
+from keras_transformer.text.ragged import Ragged
 
 SENTENCES = [
     "the horses ride, the horse rode",
@@ -115,9 +115,9 @@ def test_it_is_the_same_in_every_process_and_version(tokenizer, tmp_path):
     script = """
 import sys
 import numpy as np
-from keras_transformer.ragged import Ragged
-from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.tokenizers.byte_pairs import BytePairMerges
+from keras_transformer.text.ragged import Ragged
+from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.byte_pairs import BytePairMerges
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = np.array([int(id_) for id_ in sys.argv[2].split()])
 sentences = Ragged(ids, np.array([len(ids)]))

@@ -23,9 +23,9 @@ from command_lines import (
 )
 from helpers import ROOT, randomise
 
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import Checkpoints, ModelDir
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from keras_transformer.data import BuiltinPairs, Corpus, PairCounts, TextPairs
 from keras_transformer.data.corpus import LONGEST_LINE
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +333,7 @@ def test_a_kill_while_the_cache_is_written_leaves_only_what_the_next_one_removes
     script = """
 import sys
 from keras_transformer.data import Corpus, TextPairs
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 source, target, vocabulary, cache = sys.argv[1:]
 Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), cache=cache)
 """

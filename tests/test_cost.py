@@ -9,7 +9,11 @@ from helpers import small_model
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
-from keras_transformer.analysis.cost import (
+from keras_transformer.errors import UserError
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.text import SubwordTokenizer
+from keras_transformer.training import ModelDir
+from keras_transformer.training.cost import (
     cost_report,
     estimated_flops,
     forward_flops,
@@ -17,11 +21,7 @@ from keras_transformer.analysis.cost import (
     sustained_flops,
     training_flops,
 )
-from keras_transformer.analysis.table2 import counted_flops, table2
-from keras_transformer.errors import UserError
-from keras_transformer.losses import LabelSmoothedCrossEntropy
-from keras_transformer.tokenizers import SubwordTokenizer
-from keras_transformer.training import ModelDir
+from keras_transformer.training.table2 import counted_flops, table2
 
 BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 7, 5
 

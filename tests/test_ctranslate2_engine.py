@@ -19,18 +19,18 @@ from marian_folder import write_folder
 
 import keras_transformer as kt
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-from keras_transformer.ctranslate2_translator import CTranslate2Translator  # noqa: E402
-from keras_transformer.export import ctranslate2 as export_module  # noqa: E402
-from keras_transformer.export import export_ctranslate2  # noqa: E402
-from keras_transformer.export.converted import ConvertedModel  # noqa: E402
+from keras_transformer.ctranslate2 import export as export_module  # noqa: E402
+from keras_transformer.ctranslate2 import export_ctranslate2  # noqa: E402
+from keras_transformer.ctranslate2.converted import ConvertedModel  # noqa: E402
+from keras_transformer.ctranslate2.translator import CTranslate2Translator  # noqa: E402
 
 SENTENCES = [
     "The girls sleep.",

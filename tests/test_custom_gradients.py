@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.backend.fused import custom_gradient, fused
-from keras_transformer.backend.rows import take_rows
+from keras_transformer.fast.dispatch import custom_gradient, fused
+from keras_transformer.fast.rows import take_rows
 
 X = np.array([1.0, -2.0, 3.0], "float32")
 

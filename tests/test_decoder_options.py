@@ -11,7 +11,9 @@ from helpers import small_model
 from keras import ops
 
 from keras_transformer.cli.flags import define_record_flags
-from keras_transformer.decoding import (
+from keras_transformer.errors import UserError
+from keras_transformer.options.records import field
+from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
     SearchOptions,
@@ -20,11 +22,9 @@ from keras_transformer.decoding import (
     score,
     search,
 )
-from keras_transformer.decoding.constraints import Constraints, Exclusion
-from keras_transformer.decoding.search import EnsembleSteps, TransformerSteps
-from keras_transformer.decoding.steps import at_position
-from keras_transformer.errors import UserError
-from keras_transformer.records import field
+from keras_transformer.search.constraints import Constraints, Exclusion
+from keras_transformer.search.loop import at_position
+from keras_transformer.search.steps import EnsembleSteps, TransformerSteps
 
 PAD, START, END = 0, 1, 2
 ROWS = 211

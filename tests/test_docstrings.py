@@ -14,10 +14,10 @@ import keras_transformer as kt
 
 # Their examples train a model, or compile a search.
 SLOW = [
-    "keras_transformer.analysis.cost",
+    "keras_transformer.training.cost",
     "keras_transformer.data.batches",
-    "keras_transformer.decoding.scoring",
-    "keras_transformer.decoding.search",
+    "keras_transformer.search.scoring",
+    "keras_transformer.search.steps",
     "keras_transformer.export.saved_model",
     "keras_transformer.importers.marian",
     "keras_transformer.parsing.parser",

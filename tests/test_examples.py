@@ -11,9 +11,9 @@ import tensorflow as tf
 from helpers import ROOT, lively_model
 
 from keras_transformer import PRESETS, ModelDir, Translator, UserError, data
-from keras_transformer.data.builtin import builtin_pairs
-from keras_transformer.decoding import SearchOptions
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
+from keras_transformer.data.builtin.corpus import builtin_pairs
+from keras_transformer.search import SearchOptions
+from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,17 @@ from marian_folder import write_folder
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import SearchOptions, search
 from keras_transformer.errors import UserError
 from keras_transformer.importers.marian import import_marian
 from keras_transformer.precision import in_precision
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.search import SearchOptions, search
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-from keras_transformer.export import export_ctranslate2  # noqa: E402 (it needs ctranslate2)
-from keras_transformer.export.ctranslate2 import model_spec  # noqa: E402
+from keras_transformer.ctranslate2 import export_ctranslate2  # noqa: E402 (it needs ctranslate2)
+from keras_transformer.ctranslate2.export import model_spec  # noqa: E402
 
 VOCAB_SIZE = 340
 SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp, because it is dear."]

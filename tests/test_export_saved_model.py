@@ -23,11 +23,11 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.serving.servable import SavedModelServable
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.translation import one_line
 from keras_transformer.translator import Translator

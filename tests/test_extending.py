@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import ROOT, small_model
 
 from keras_transformer import ModelDir, Translator
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.text import Tokenizer
 from keras_transformer.training import model_dir as model_dir_module
 
 RAMP = '''
@@ -33,12 +33,12 @@ EDITS = {
         ('"sinusoidal_rotary"),', '"sinusoidal_rotary", "ramp"),'),
         ('("relu", "gelu", "swish")', '("relu", "gelu", "swish", "tanh")'),
     ],
-    "layers/positional_encoding.py": [("", RAMP)],
+    "layers/positions.py": [("", RAMP)],
     "model.py": [
         (
             '            case "rotary":\n',
             '            case "ramp":\n'
-            "                from keras_transformer.layers.positional_encoding import Ramp\n\n"
+            "                from keras_transformer.layers.positions import Ramp\n\n"
             "                return Ramp(**options)\n"
             '            case "rotary":\n',
         )
@@ -48,8 +48,8 @@ SCRIPT = """
 import subprocess, sys
 import keras, numpy as np, tensorflow as tf
 import keras_transformer as kt
-from keras_transformer.decoding import SearchOptions, score, search
-from keras_transformer.export import ctranslate2
+from keras_transformer.search import SearchOptions, score, search
+from keras_transformer.ctranslate2 import export as ctranslate2
 
 folder = sys.argv[1]
 assert kt.__file__.startswith(folder), kt.__file__

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.backend.fused import (
+from keras_transformer.config import TransformerConfig
+from keras_transformer.fast.attention import fused_attention_weights
+from keras_transformer.fast.dispatch import (
     fused,
     fused_max,
     fused_sum,
@@ -14,15 +16,13 @@ from keras_transformer.backend.fused import (
     op_by_op,
     runs_op_by_op,
 )
-from keras_transformer.backend.fused_attention import fused_attention_weights
-from keras_transformer.backend.fused_feed_forward import rectified
-from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
-from keras_transformer.backend.fused_normalization import fused_normalized
-from keras_transformer.backend.fused_rotation import fused_rotated
-from keras_transformer.config import TransformerConfig
+from keras_transformer.fast.feed_forward import rectified
+from keras_transformer.fast.losses import fused_smoothed_cross_entropy
+from keras_transformer.fast.normalization import fused_normalized
+from keras_transformer.fast.rotation import fused_rotated
 from keras_transformer.layers.attention import attention_weights, scaled_dot_product_attention
 from keras_transformer.layers.normalization import normalized
-from keras_transformer.layers.positional_encoding import rotated
+from keras_transformer.layers.positions import rotated
 from keras_transformer.losses import smoothed_cross_entropy
 from keras_transformer.training import TrainableTransformer
 

@@ -13,8 +13,9 @@ from helpers import run_python, small_model
 from serving_world import SENTENCES, tiny_translator
 
 import keras_transformer as kt
-from keras_transformer.decoding import compiled_search, search
 from keras_transformer.export import export_saved_model
+from keras_transformer.search import compiled as compiled_search
+from keras_transformer.search import search
 from keras_transformer.serving.servable import TranslatorServable
 
 TEXTS = SENTENCES[:4]

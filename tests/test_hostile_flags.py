@@ -12,10 +12,10 @@ import keras_transformer as kt
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.cli.main import COMMANDS
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.options import SearchOptions
 from keras_transformer.parsing import ParsingTokenizer
-from keras_transformer.training.vocabulary import learn_vocabulary
+from keras_transformer.training.vocabulary_choice import learn_vocabulary
 from keras_transformer.translator import Translation
 
 LOSS = {"loss": 1.0, "perplexity": 2.0}
@@ -82,11 +82,11 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
     for name in ("export_saved_model", "export_ctranslate2"):
         monkeypatch.setattr(f"keras_transformer.export.{name}", lambda *_: "")
     monkeypatch.setattr("keras_transformer.serving.run.serve", lambda *_, **__: None)
-    monkeypatch.setattr("keras_transformer.analysis.cost.parameter_count", lambda _: 1)
+    monkeypatch.setattr("keras_transformer.training.cost.parameter_count", lambda _: 1)
     monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)
     monkeypatch.setattr("keras_transformer.report.write_report", lambda *_: "")
     for name in ("grid", "heat", "line", "positions", "schedule"):
-        monkeypatch.setattr(f"keras_transformer.analysis.{name}_figure", lambda *_: None)
+        monkeypatch.setattr(f"keras_transformer.report.{name}_figure", lambda *_: None)
 
 
 def flags_of(command):

@@ -35,7 +35,7 @@ from keras_transformer.parsing.trees import parse_tree
 tree = parse_tree("(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))")
 repaired = kt.parsing.repair(kt.parsing.linearize(tree), kt.parsing.words(tree))
 print(kt.parsing.format_tree(repaired))
-print(kt.evaluation.score_trees([repaired], [tree]).f1)
+print(kt.parsing.score_trees([repaired], [tree]).f1)
 """
     assert run_without_backends(script).splitlines() == [
         "(S (NP (XX Dogs)) (VP (XX bark)) (. .))",

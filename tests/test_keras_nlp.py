@@ -9,7 +9,7 @@ from helpers import run_python
 
 import keras_transformer as kt
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, SubwordTokenizer
+from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 SENTENCES = [
     "A man rides a brown horse.",

@@ -9,8 +9,7 @@ from keras import ops
 from layer_checks import run_layer_test, run_saving_test
 
 from keras_transformer import LabelSmoothedCrossEntropy
-from keras_transformer.analysis import attention_maps
-from keras_transformer.decoding import DecoderSteps, SearchOptions, beam_search, score, search
+from keras_transformer.attention_maps import attention_maps
 from keras_transformer.layers import (
     Convolution,
     EncoderLayer,
@@ -18,6 +17,7 @@ from keras_transformer.layers import (
     RestrictedSelfAttention,
     SelfAttention,
 )
+from keras_transformer.search import DecoderSteps, SearchOptions, beam_search, score, search
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2, 7, 8)).astype("float32")

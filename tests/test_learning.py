@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.decoding import SearchOptions, search
+from keras_transformer.search import SearchOptions, search
 
 START, END, FIRST = 1, 2, 3
 VOCAB_SIZE = 13

@@ -11,7 +11,7 @@ from helpers import small_model
 import keras_transformer as kt
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.parsing import ParsingTokenizer
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 

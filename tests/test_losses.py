@@ -8,7 +8,7 @@ from helpers import run_python
 from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy, Perplexity, TokenAccuracy
-from keras_transformer.backend.fused_losses import (
+from keras_transformer.fast.losses import (
     fused_smoothed_cross_entropy,
     symmetric_divergence,
     token_nll,

@@ -12,11 +12,11 @@ from helpers import ROOT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.evaluation import translation_scores
-from keras_transformer.export.subwords import Subwords
-from keras_transformer.plain_text import plain_text, with_final_sigmas
-from keras_transformer.tokenizers import SubwordTokenizer, in_graph
-from keras_transformer.tokenizers.sentencepiece_model import SentencePieceModel
+from keras_transformer.text import SubwordTokenizer, in_graph
+from keras_transformer.text.plain_text import plain_text, with_final_sigmas
+from keras_transformer.text.sentencepiece_model import SentencePieceModel
 
 TEXTS = [
     "λόγος ΛΌΓΟΣ, ο Οδυσσέας κι ο ΟΔΥΣΣΕΎΣ: ΟΣ'ΑΣ Σ. ΑΣ. Σ' Μ.Σ.",  # final sigmas
@@ -157,7 +157,7 @@ def test_lower_case_does_not_depend_on_the_locale(locale):
     """ICU, in TensorFlow, has rules of its own for Turkish and Lithuanian."""
     script = """
 import tensorflow as tf
-from keras_transformer.tokenizers import in_graph
+from keras_transformer.text import in_graph
 letters = [chr(code) for code in range(1, 0x2C00)]
 texts = letters + [f"x{letter}{mark}" for letter in letters for mark in "\u0301\u0307"]
 assert [text.decode() for text in in_graph.lower(texts).numpy()] == [t.lower() for t in texts]

@@ -36,7 +36,7 @@ def test_blocks_that_threads_free_are_not_returned_to_the_system():
 
 
 ALLOCATE_512_MIB = """
-from keras_transformer.backend import keep_freed_memory
+from keras_transformer.machine import keep_freed_memory
 
 keep_freed_memory()
 import tensorflow as tf

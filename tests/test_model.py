@@ -14,8 +14,8 @@ from layer_checks import check_weights_moved
 from numpy_transformer import logits_of
 
 import keras_transformer as kt
-from keras_transformer.decoding import SearchOptions, search
-from keras_transformer.decoding.search import TransformerSteps
+from keras_transformer.search import SearchOptions, search
+from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.training import TrainableTransformer
 
 # Two sentence pairs of a batch; all four sides have different lengths.

@@ -11,7 +11,7 @@ import tensorflow as tf
 from helpers import small_model
 
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.training.model_dir import digest_of
 

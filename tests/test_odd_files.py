@@ -21,7 +21,7 @@ from helpers import small_model
 from marian_folder import sentencepiece_model, vocabulary_of
 
 import keras_transformer as kt
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
 from keras_transformer.parameter_count import parameter_count
@@ -106,7 +106,7 @@ ODD_FILES = {
 
 def serve(path):
     """Loads a model as a server does; returns 2 and the reason if it cannot."""
-    from keras_transformer.serving import sources
+    from keras_transformer.serving import model_sources as sources
 
     said = []
 

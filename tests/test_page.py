@@ -14,11 +14,11 @@ from serving_world import Doing, only_version, running, tiny_translator
 from starlette.testclient import TestClient
 
 from keras_transformer import Translator
-from keras_transformer.analysis.word_attention import pair_attention, word_numbers
 from keras_transformer.options import ServingOptions
 from keras_transformer.parsing import ParsingTokenizer, linearize, parse_tree, words
+from keras_transformer.report.word_attention import pair_attention, word_numbers
 from keras_transformer.serving.app import create_app
-from keras_transformer.serving.page import FILES
+from keras_transformer.serving.page_routes import FILES
 from keras_transformer.serving.servable import ParserServable, TranslatorServable
 from keras_transformer.serving.server import Server
 from keras_transformer.translator import Translation

@@ -9,8 +9,8 @@ import pytest
 from helpers import ROOT, lively_model, run_python
 
 import keras_transformer as kt
-from keras_transformer.data.builtin import builtin_pairs
-from keras_transformer.export import export_ctranslate2
+from keras_transformer.ctranslate2 import export_ctranslate2
+from keras_transformer.data.builtin.corpus import builtin_pairs
 
 RUN_ELSEWHERE = {
     "beam.md": "test_beam.py runs the transforms, where apache-beam is installed",

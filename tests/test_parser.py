@@ -11,7 +11,6 @@ from helpers import small_model
 from keras_transformer import SubwordTokenizer, Translator
 from keras_transformer.data import Batches, Corpus
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import score_trees
 from keras_transformer.parsing import (
     Parser,
     ParsingOptions,
@@ -21,13 +20,14 @@ from keras_transformer.parsing import (
     linearize,
     normalized_trees,
     parse_tree,
+    score_trees,
     search_defaults,
     trees_of,
     word_symbols,
     words,
 )
 from keras_transformer.parsing.substitution import substituted
-from keras_transformer.tokenizers import PAD_ID
+from keras_transformer.text import PAD_ID
 
 TREES = """
 ( (S (NP-SBJ (DT The) (NNS dogs)) (VP (VBD chased) (NP (CD 12) (NNS cats))) (. .)) )

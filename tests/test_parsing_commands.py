@@ -9,10 +9,10 @@ import pytest
 from command_lines import refused, run
 from helpers import ROOT, small_model
 
-from keras_transformer.analysis import pair_attention
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.parsing import ParsingTokenizer, parse_tree, words
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.report import pair_attention
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
 pytestmark = pytest.mark.slow

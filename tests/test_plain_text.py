@@ -9,15 +9,16 @@ from helpers import as_read, lively_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from keras_transformer.ctranslate2 import export_ctranslate2
+from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.data import BuiltinPairs, Corpus, TextPairs, TfdsPairs
 from keras_transformer.evaluation import translation_scores
-from keras_transformer.export import export_ctranslate2, export_saved_model
-from keras_transformer.export.subwords import Subwords
+from keras_transformer.export import export_saved_model
 from keras_transformer.options import ParsingOptions
 from keras_transformer.parsing import Parser, ParsingTokenizer, TreebankPairs
-from keras_transformer.plain_text import plain_text
-from keras_transformer.text_files import read_lines
-from keras_transformer.tokenizers import SubwordTokenizer, in_graph
+from keras_transformer.text import SubwordTokenizer, in_graph
+from keras_transformer.text.plain_text import plain_text
+from keras_transformer.text.text_files import read_lines
 from keras_transformer.translation import one_line
 from keras_transformer.translator import Translator
 

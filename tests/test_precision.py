@@ -12,9 +12,7 @@ import tensorflow as tf
 from helpers import run_python, small_model
 from keras import ops
 
-from keras_transformer.backend import processor
-from keras_transformer.backend.xla_flags import set_xla_flags
-from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.layers import (
     Encoder,
     EncoderLayer,
@@ -23,8 +21,10 @@ from keras_transformer.layers import (
     TokenEmbedding,
 )
 from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.machine import processor
 from keras_transformer.model import Transformer
 from keras_transformer.precision import PRECISIONS, in_precision
+from keras_transformer.search import SearchOptions, score, search
 
 SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]], "int32")
 INPUTS = {"source_ids": SOURCES, "target_ids": np.array([[1, 7, 4, 9]] * 3, "int32")}

@@ -9,12 +9,12 @@ from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_arguments
 from helpers import small_model
 
 from keras_transformer.data import TextPairs, TfdsPairs
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.options import TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, vocab_size_for
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 
 SHAPE = {name: value for name, value in TINY_MODEL.items() if name not in ("preset", "vocab_size")}

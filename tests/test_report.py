@@ -12,11 +12,11 @@ from command_lines import run
 from helpers import small_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from keras_transformer.analysis.attention_figures import heat_figure
 from keras_transformer.errors import UserError
 from keras_transformer.report import RunHistory, read_history, write_report
-from keras_transformer.report.figures import run_figures
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.report.attention_figures import heat_figure
+from keras_transformer.report.run_figures import run_figures
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.training.run_state import RunState, TrainingTotals
 
@@ -216,7 +216,7 @@ def test_pictures_and_title_name_each_of_several_runs(tmp_path, monkeypatch):
         titles.append(attention.title)
         return heat_figure(attention, layer=layer)
 
-    monkeypatch.setattr("keras_transformer.report.page.heat_figure", draw)
+    monkeypatch.setattr("keras_transformer.report.run_page.heat_figure", draw)
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
     model_dirs = [model_dir_of(tmp_path / name, entries) for name in ("one", "two", "three")]
     found = Page(write_report(model_dirs))
@@ -226,7 +226,7 @@ def test_pictures_and_title_name_each_of_several_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sample_too_long_for_a_picture_of_its_attention_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_transformer.analysis.word_attention.MAX_LENGTH", 2)
+    monkeypatch.setattr("keras_transformer.report.word_attention.MAX_LENGTH", 2)
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
     found = Page(write_report([model_dir_of(tmp_path / "run", entries)]))
     assert "two dogs" in found.text

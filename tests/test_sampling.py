@@ -10,7 +10,7 @@ from helpers import small_model
 from keras import ops
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import (
+from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
     SearchOptions,
@@ -19,8 +19,8 @@ from keras_transformer.decoding import (
     score,
     search,
 )
-from keras_transformer.decoding.sampling import choose, keep_likely, uniform
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.search.sampling import choose, keep_likely, uniform
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translator
 
 PAD, START, END = 0, 1, 2

@@ -6,9 +6,9 @@ import pytest
 from helpers import small_model
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, score, search
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions, score, search
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translator
 
 SOURCES = np.array([[5, 9, 7, 2, 0, 0], [12, 4, 4, 8, 6, 2], [3, 2, 0, 0, 0, 0]])

@@ -9,8 +9,8 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import moses, translation_scores
 from keras_transformer.parsing import Parser, ParsingTokenizer, parse_tree, words
-from keras_transformer.sentences import as_list
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.sentences import as_list
 from keras_transformer.translator import Translator
 
 SENTENCES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]

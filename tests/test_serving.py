@@ -16,9 +16,9 @@ from serving_world import SENTENCES, SOON, Doing, only_version, tiny_translator
 from starlette.testclient import TestClient
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 
-from keras_transformer.decoding import NO_HYPOTHESIS
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
+from keras_transformer.search import NO_HYPOTHESIS
 from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.body import Body

@@ -12,7 +12,7 @@ from serving_world import SOON, Doing, tiny_translator
 from starlette.testclient import TestClient
 
 from keras_transformer.errors import UserError
-from keras_transformer.serving import sources
+from keras_transformer.serving import model_sources as sources
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Server

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SubwordTokenizer
-from keras_transformer.tokenizers.subword import sample
+from keras_transformer.text import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SubwordTokenizer
+from keras_transformer.text.subword import sample
 
 SENTENCES = [
     "A man rides a brown horse.",

@@ -27,7 +27,7 @@ from keras_transformer.data import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, translation_scores
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import (
     ModelDir,
     TrainingOptions,
@@ -602,7 +602,7 @@ def test_the_automatic_precision_is_that_of_the_processors_instructions(
 ):
     description = tmp_path / "cpuinfo"
     description.write_text(f"model name\t: A processor\nflags\t\t: {flags}\nbugs\t\t: none\n")
-    monkeypatch.setattr("keras_transformer.backend.processor._DESCRIPTION", description)
+    monkeypatch.setattr("keras_transformer.machine.processor._DESCRIPTION", description)
     options = dataclasses.replace(OPTIONS, dtype_policy="auto")
     assert dtype_policy(tmp_path / "new", options) == policy
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # only its products use the instructions
@@ -623,7 +623,7 @@ def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp
 
 @pytest.mark.parametrize(("microbatches", "parts"), [(1, 4), (2, 2), (4, 1), (8, 1)])
 def test_each_part_of_a_micro_batch_has_enough_tokens(monkeypatch, tmp_path, microbatches, parts):
-    monkeypatch.setattr("keras_transformer.backend.cores.number_of_cores", lambda: 4)
+    monkeypatch.setattr("keras_transformer.machine.cores.number_of_cores", lambda: 4)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])  # no GPU
     options = TrainingOptions(tokens_per_batch=4096, num_microbatches=microbatches)
     assert parallel_parts(tmp_path / "new", CONFIG, options) == parts

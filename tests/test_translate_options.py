@@ -9,7 +9,7 @@ from helpers import small_model
 from keras_transformer import Transformer
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.precision import in_precision
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions, compiled_search, search
 from keras_transformer.errors import UserError
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions, search
+from keras_transformer.search import compiled as compiled_search
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translator
 
 SENTENCES = [

@@ -14,20 +14,20 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
 from keras_transformer import InverseSquareRootSchedule
-from keras_transformer.analysis import attention_maps
-from keras_transformer.analysis.attention_figures import (
+from keras_transformer.attention_maps import attention_maps
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.errors import UserError
+from keras_transformer.layers import LearnedPositions, PositionalEncoding
+from keras_transformer.report.attention_figures import (
     grid_figure,
     head_colours,
     heat_figure,
     line_figure,
 )
-from keras_transformer.analysis.attention_page import attention_page
-from keras_transformer.analysis.paper_figures import positions_figure, schedule_figure
-from keras_transformer.analysis.word_attention import WordAttention, pair_attention, readable
-from keras_transformer.data import BuiltinPairs
-from keras_transformer.errors import UserError
-from keras_transformer.layers import LearnedPositions, PositionalEncoding
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.report.attention_page import attention_page
+from keras_transformer.report.paper_figures import positions_figure, schedule_figure
+from keras_transformer.report.word_attention import WordAttention, pair_attention, readable
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.translator import Translator
 

@@ -11,7 +11,7 @@ from workers import outputs, start_workers
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import ModelDir
-from keras_transformer.training.vocabulary import learn_vocabulary
+from keras_transformer.training.vocabulary_choice import learn_vocabulary
 
 FIT = """
 import os, sys
@@ -110,7 +110,7 @@ ENDS = """
 import dataclasses, os, sys
 from pathlib import Path
 from keras_transformer.training import TrainingOptions, make_strategy, train, worker_of
-from keras_transformer.training import judging, vocabulary
+from keras_transformer.training import judging, vocabulary_choice as vocabulary
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import ModelDir, TransformerConfig, UserError
 from keras_transformer.data import BuiltinPairs, TextPairs

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from keras_transformer.beam.translate_text import TranslateText, beam
 from keras_transformer.errors import UserError
-from keras_transformer.text_files import without_end
+from keras_transformer.text.text_files import without_end
 
 FileSystems = beam.io.filesystems.FileSystems
 CompressionTypes = beam.io.filesystem.CompressionTypes

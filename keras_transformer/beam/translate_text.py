@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.beam.saved_model import LoadedModel, find_saved_model
+from keras_transformer.beam.loaded_model import LoadedModel, find_saved_model
 from keras_transformer.errors import UserError, not_installed
-from keras_transformer.records import LARGEST
+from keras_transformer.options.records import LARGEST
 
 try:
     import apache_beam as beam

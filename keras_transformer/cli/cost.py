@@ -13,8 +13,6 @@ sustained rate.
 from absl import flags
 
 from keras_transformer import training
-from keras_transformer.analysis import table2
-from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -29,6 +27,8 @@ from keras_transformer.cli.flags import (
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options import TrainingOptions
 from keras_transformer.presets import PRESETS
+from keras_transformer.training import table2
+from keras_transformer.training.cost import SUSTAINED_FLOPS, cost_report
 
 OR_ELSE = "; default: as in the preset or the model_dir"
 

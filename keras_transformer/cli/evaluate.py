@@ -136,8 +136,8 @@ def evaluate_parser():
         cut_lines.numbers = range(1, len(references) + 1)
         parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
     write_output(map(parsing.format_tree, parsed))
-    print(evaluation.format_bracket_scores(parsed, references))
-    write_json(parser.translator, evaluation.score_trees(parsed, references).figures())
+    print(parsing.format_bracket_scores(parsed, references))
+    write_json(parser.translator, parsing.score_trees(parsed, references).figures())
 
 
 def write_output(lines):

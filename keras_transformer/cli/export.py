@@ -60,7 +60,7 @@ def ctranslate2(model_dir, search_options):
             "given search options when it translates"
         )
     model, tokenizer = load(model_dir)
-    export.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
+    ctranslate2.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
     return FLAGS.output
 
 

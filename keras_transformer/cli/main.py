@@ -25,7 +25,7 @@ from keras_transformer.cli.process import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_whole
-from keras_transformer.plain_text import plain_text
+from keras_transformer.text.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
 COMMANDS = {

@@ -24,8 +24,8 @@ from keras_transformer.cli.translator_flags import (
     refuse_n_best,
     share_cores_among_workers,
 )
-from keras_transformer.records import LARGEST
-from keras_transformer.text_files import standard_streams, without_end
+from keras_transformer.options.records import LARGEST
+from keras_transformer.text.text_files import standard_streams, without_end
 
 
 def define_flags() -> None:

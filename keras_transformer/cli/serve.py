@@ -12,7 +12,7 @@ import math
 
 from absl import flags
 
-from keras_transformer import backend
+from keras_transformer import machine
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -85,7 +85,8 @@ def main():
             "exported with --sample has a signature that samples by the seeds of a request"
         )
     try:
-        from keras_transformer.serving import logs, middleware, run, sources
+        from keras_transformer.serving import logs, middleware, run
+        from keras_transformer.serving import model_sources as sources
     except ModuleNotFoundError as error:
         raise not_installed("the server", "serve", error) from None
     share_cores_among_workers()
@@ -102,7 +103,7 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or (backend.number_of_cores() if uses_ctranslate2() else 1),
+        workers=FLAGS.workers or (machine.number_of_cores() if uses_ctranslate2() else 1),
         poll_seconds=FLAGS.poll_seconds,
         keys=keys,
         cors_origins=FLAGS.cors_origin,

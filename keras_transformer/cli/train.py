@@ -22,7 +22,7 @@ import sys
 
 from absl import flags
 
-from keras_transformer import backend, data, parsing, report, tokenizers, training
+from keras_transformer import data, machine, parsing, report, text, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -40,7 +40,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
-from keras_transformer.text_files import refuse_pipes
+from keras_transformer.text.text_files import refuse_pipes
 
 NOT_EMPTY = (
     *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
@@ -174,7 +174,7 @@ def define_flags() -> None:
 
 
 def before_tensorflow():
-    backend.keep_freed_memory()
+    machine.keep_freed_memory()
 
 
 def main():
@@ -270,7 +270,7 @@ def make_strategy(model_dir, config, options):
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # a worker must not compute anything before it has joined the others
         if not options.jit_compile:
-            backend.share_cores(training.parallel_parts(model_dir.path, config, options))
+            machine.share_cores(training.parallel_parts(model_dir.path, config, options))
         quiet.find_devices()
     return training.make_strategy(FLAGS.strategy, tf_config)
 
@@ -298,7 +298,7 @@ def model_and_options(model_dir, preset, vocab_size):
             )
         return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
     if FLAGS.vocabulary:
-        vocab_size = tokenizers.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
+        vocab_size = text.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
     if vocab_size:
         given = {"vocab_size": vocab_size, **given}
     if not preset:

@@ -37,8 +37,8 @@ from keras_transformer.cli.translator_flags import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
-from keras_transformer.records import LARGEST
-from keras_transformer.text_files import read_lines, standard_streams, without_end
+from keras_transformer.options.records import LARGEST
+from keras_transformer.text.text_files import read_lines, standard_streams, without_end
 
 
 def define_flags() -> None:

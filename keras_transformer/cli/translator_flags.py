@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from keras_transformer import backend, parsing, tokenizers, training
+from keras_transformer import machine, parsing, text, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
@@ -21,13 +21,13 @@ from keras_transformer.cli.flags import (
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
+from keras_transformer.options.records import LARGEST
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.precision import PRECISIONS, in_precision
-from keras_transformer.records import LARGEST
 from keras_transformer.translation import CutWarning, first_few
 
 if TYPE_CHECKING:
-    from keras_transformer.ctranslate2_translator import CTranslate2Translator
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
     from keras_transformer.translator import Translator
 
 _COMMANDS_OF = {
@@ -137,10 +137,10 @@ def refuse_n_best(why: str) -> None:
 
 def share_cores_among_workers() -> None:
     """Gives each of `--workers` its share of the cores; with XLA, all workers share all threads."""
-    backend.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
+    machine.share_cores(1 if FLAGS.jit_compile else FLAGS.workers or 1)
 
 
-def expect_task(tokenizer: "tokenizers.Tokenizer", task: str, path: str | os.PathLike) -> None:
+def expect_task(tokenizer: "text.Tokenizer", task: str, path: str | os.PathLike) -> None:
     """Refuses a model that was trained for another task.
 
     Args:
@@ -214,8 +214,8 @@ def _load_ctranslate2_translator(paths):
     if given.get("sample"):  # so that the error names --sample
         del defaults["patience"]
     # Imported here: CTranslate2 is an extra.
-    from keras_transformer.ctranslate2_translator import CTranslate2Translator
-    from keras_transformer.export.converted import ConvertedModel
+    from keras_transformer.ctranslate2.converted import ConvertedModel
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
     chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
     if not ConvertedModel(training.ModelDir(paths[0]), **chosen).exists():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
-from keras_transformer import analysis, parsing, training
+from keras_transformer import parsing, report, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
 from keras_transformer.cli.translator_flags import define_weights_flags
@@ -82,7 +82,7 @@ def define_flags() -> None:
 
 def main():
     # Imported here, not at the top: it needs Keras.
-    from keras_transformer.analysis.attention_page import attention_page
+    from keras_transformer.report.attention_page import attention_page
     from keras_transformer.schedules import InverseSquareRootSchedule
 
     quiet.find_devices()
@@ -96,7 +96,7 @@ def main():
         if FLAGS.target is None and not target and FLAGS.source.strip():
             raise UserError("the model translates --source to nothing: give its --target")
         print(f"source  {FLAGS.source}\ntarget  {target}")
-        maps = analysis.pair_attention(model, translator.tokenizer, FLAGS.source, target)
+        maps = report.pair_attention(model, translator.tokenizer, FLAGS.source, target)
         wanted = [
             (kind, name) for kind in kinds for name in FLAGS.attention if (kind, name) in names
         ]
@@ -112,11 +112,11 @@ def main():
     if "positions" in kinds:
         if model.source_positions is None:
             raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
-        figures["positions"] = analysis.positions_figure(model.source_positions)
+        figures["positions"] = report.positions_figure(model.source_positions)
     if "schedule" in kinds:
         name = FLAGS.preset or training.ModelDir(FLAGS.model_dir).name
         schedule = InverseSquareRootSchedule.from_options(options, model.config.d_model)
-        figures["schedule"] = analysis.schedule_figure({name: schedule}, options.steps)
+        figures["schedule"] = report.schedule_figure({name: schedule}, options.steps)
     Path(FLAGS.output).mkdir(parents=True, exist_ok=True)
     for key, path in names.items():
         save(figures[key], path)
@@ -187,16 +187,16 @@ def file_names(kinds):
 
 def drawn(kind, attention):
     if kind == "grid":
-        return analysis.grid_figure(attention)
+        return report.grid_figure(attention)
     layers, num_heads = attention.weights.shape[:2]
     default = max(1, layers - 1)
     layer = number("layer", default if FLAGS.layer is None else FLAGS.layer, layers, attention)
     heads = range(1, num_heads + 1) if FLAGS.heads is None else FLAGS.heads or [""]
     heads = [number("heads", head, num_heads, attention) for head in heads]
     if kind == "heatmap":
-        return analysis.heat_figure(attention, layer, heads)
+        return report.heat_figure(attention, layer, heads)
     words = None if FLAGS.word is None else attention.find(FLAGS.word)
-    return analysis.line_figure(attention, layer, heads, words)
+    return report.line_figure(attention, layer, heads, words)
 
 
 def number(name, value, largest, attention):

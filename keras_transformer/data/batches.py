@@ -12,8 +12,8 @@ from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError, expect_at_least
-from keras_transformer.ragged import ranges
-from keras_transformer.tokenizers import PAD_ID, Tokenizer
+from keras_transformer.text import PAD_ID, Tokenizer
+from keras_transformer.text.ragged import ranges
 
 BATCHES_AHEAD = 8  # made ahead while the model trains
 _NO_PAIR = -1

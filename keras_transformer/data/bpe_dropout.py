@@ -20,7 +20,7 @@ from keras_transformer.data.batch_plan import (
     split_to,
 )
 from keras_transformer.data.corpus import Corpus, PairIds
-from keras_transformer.ragged import Ragged, ranges
+from keras_transformer.text.ragged import Ragged, ranges
 
 _GROUP_BATCHES = 64  # before dropout: few to split quickly, yet enough to cover all lengths
 _SPARE = 0.01  # share of batches added to those of the first group, as another may need more

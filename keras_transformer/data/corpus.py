@@ -19,8 +19,8 @@ import numpy as np
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular, partial_folder
-from keras_transformer.text_files import read_json
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.json_files import read_json
+from keras_transformer.text import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
 

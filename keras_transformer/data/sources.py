@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from keras_transformer.data.builtin import builtin_pairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.files import open_regular
-from keras_transformer.sentences import utf_8
-from keras_transformer.text_files import (
+from keras_transformer.text.sentences import utf_8
+from keras_transformer.text.text_files import (
     as_paths,
     is_utf8,
     matching_files,

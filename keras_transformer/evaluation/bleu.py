@@ -12,8 +12,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
-from keras_transformer.language_code import check_language_code
-from keras_transformer.sentences import as_text, utf_8
+from keras_transformer.text.language_code import check_language_code
+from keras_transformer.text.sentences import as_text, utf_8
 
 
 @dataclass(frozen=True)

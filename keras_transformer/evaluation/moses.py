@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import sacremoses
 from sacremoses.corpus import NonbreakingPrefixes
 
-from keras_transformer.sentences import as_text
+from keras_transformer.text.sentences import as_text
 
 NAME = f"sacremoses-{sacremoses.__version__}"
 

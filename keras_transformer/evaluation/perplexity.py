@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
 from keras_transformer.errors import UserError, expect_tensorflow
+from keras_transformer.fast.losses import fused_smoothed_cross_entropy
 from keras_transformer.model import Transformer
 
 

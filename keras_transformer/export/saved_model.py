@@ -10,12 +10,12 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
-from keras_transformer import decoding
-from keras_transformer.decoding import NO_HYPOTHESIS
+from keras_transformer import search
 from keras_transformer.errors import UserError
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
-from keras_transformer.text_files import is_utf8
-from keras_transformer.tokenizers.in_graph import with_single_spaces
+from keras_transformer.search import NO_HYPOTHESIS
+from keras_transformer.text.in_graph import with_single_spaces
+from keras_transformer.text.text_files import is_utf8
 from keras_transformer.translator import Translator
 
 # A server frees the graphs of a version that it unloads, unless it has registered gradients.
@@ -158,7 +158,7 @@ class _ServedTranslator(tf.Module):
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
         def compute(rows, num_slots, source_ids, target_ids):
-            scores = decoding.score(translator.models, source_ids, target_ids, translator.options)
+            scores = search.score(translator.models, source_ids, target_ids, translator.options)
             return [scores]
 
         [scores] = self._by_length(
@@ -191,7 +191,7 @@ class _ServedTranslator(tf.Module):
             sentence_ids = tf.range(tf.size(text))
 
         def compute(rows, num_slots, source_ids):
-            ids, scores = decoding.search(
+            ids, scores = search.search(
                 self._translator.models,
                 source_ids,
                 options,

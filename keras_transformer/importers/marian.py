@@ -12,10 +12,10 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular, read_whole
 from keras_transformer.importers.safetensors import read_safetensors
+from keras_transformer.json_files import read_json
 from keras_transformer.model import Transformer
 from keras_transformer.parameter_count import parameter_count
-from keras_transformer.text_files import read_json
-from keras_transformer.tokenizers.marian import MarianTokenizer
+from keras_transformer.text.marian import MarianTokenizer
 
 _FILES = ("config.json", "source.spm", "target.spm", "vocab.json")
 _TARGET_VOCABULARY = "target_vocab.json"

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular
-from keras_transformer.text_files import parse_json
+from keras_transformer.json_files import parse_json
 
 _OTHER = "__metadata__"  # the entry of a header that is no array
 _LARGEST_HEADER = 100_000_000  # bytes, as in Hugging Face's own reader

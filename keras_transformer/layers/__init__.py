@@ -1,7 +1,6 @@
 """The layers of the Transformer, one concept per file, built on `keras.ops`."""
 
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.decoder import Decoder, DecoderLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
@@ -9,10 +8,11 @@ from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import causal_mask, padding_mask
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.positional_encoding import LearnedPositions, PositionalEncoding
-from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.layers.restricted_attention import RestrictedSelfAttention
+from keras_transformer.layers.positions import LearnedPositions, PositionalEncoding
 from keras_transformer.layers.self_attention import SelfAttention
+from keras_transformer.layers.variants.convolution import Convolution
+from keras_transformer.layers.variants.recurrence import Recurrence
+from keras_transformer.layers.variants.restricted_attention import RestrictedSelfAttention
 
 __all__ = [
     "Convolution",

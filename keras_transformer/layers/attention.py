@@ -5,11 +5,11 @@ import functools
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import sum_dtype
-from keras_transformer.backend.fused_attention import MINUS_INFINITY, fused_attention_weights
-from keras_transformer.backend.projection import project
-from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least, expect_rate
+from keras_transformer.fast.attention import MINUS_INFINITY, fused_attention_weights
+from keras_transformer.fast.dispatch import sum_dtype
+from keras_transformer.fast.projection import project
+from keras_transformer.fast.shapes import flat, reshape
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.inputs import expect_sequence

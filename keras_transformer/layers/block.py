@@ -5,13 +5,13 @@ import keras
 from keras_transformer.errors import expect_at_least, expect_rate
 from keras_transformer.layers.attention import MultiHeadAttention, head_width
 from keras_transformer.layers.composite import CompositeLayer
-from keras_transformer.layers.convolution import Convolution
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.layers.restricted_attention import RestrictedSelfAttention
 from keras_transformer.layers.self_attention import SelfAttention
+from keras_transformer.layers.variants.convolution import Convolution
+from keras_transformer.layers.variants.recurrence import Recurrence
+from keras_transformer.layers.variants.restricted_attention import RestrictedSelfAttention
 
 # The layer types, each with the argument that it alone needs.
 LAYER_TYPES = {

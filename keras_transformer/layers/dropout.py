@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.hashed_dropout import dropped, dropped_sum, hashed
-from keras_transformer.backend.replicas import replica_id
 from keras_transformer.errors import expect_rate
+from keras_transformer.fast.dropout import dropped, dropped_sum, hashed
+from keras_transformer.machine.replicas import replica_id
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

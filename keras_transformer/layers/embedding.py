@@ -4,11 +4,11 @@ import keras
 from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
-from keras_transformer.backend.int8_products import enough_rows, whole_columns
-from keras_transformer.backend.projection import add_bias
-from keras_transformer.backend.rows import take_rows
-from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least
+from keras_transformer.fast.int8 import enough_rows, whole_columns
+from keras_transformer.fast.projection import add_bias
+from keras_transformer.fast.rows import take_rows
+from keras_transformer.fast.shapes import flat, reshape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused_feed_forward import rectified
-from keras_transformer.backend.projection import project
-from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.errors import expect_at_least, expect_rate
+from keras_transformer.fast.feed_forward import rectified
+from keras_transformer.fast.projection import project
+from keras_transformer.fast.shapes import flat, reshape
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 

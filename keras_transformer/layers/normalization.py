@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused import sum_dtype
-from keras_transformer.backend.fused_normalization import fused_normalized
+from keras_transformer.fast.dispatch import sum_dtype
+from keras_transformer.fast.normalization import fused_normalized
 
 
 def normalized(x, gamma, beta, epsilon: float):

@@ -3,13 +3,13 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.fused_rotation import fused_rotated
-from keras_transformer.backend.shapes import reshape
+from keras_transformer.fast.rotation import fused_rotated
+from keras_transformer.fast.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import causal_mask, combined_mask
-from keras_transformer.layers.positional_encoding import rotated
+from keras_transformer.layers.positions import rotated
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_transformer.records import Record, field
+from keras_transformer.options.records import Record, field
 
 LINEARIZATIONS = ("brackets", "words")
 # Defaults of `SearchOptions` for parsers (paper, section 6.3), by linearization. With two symbols

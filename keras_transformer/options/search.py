@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_transformer.records import Record, field
+from keras_transformer.options.records import Record, field
 
 NO_HYPOTHESIS = -1e9
 """The score of a missing hypothesis: finite, so that JSON can hold it."""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from keras_transformer.records import Record, field
+from keras_transformer.options.records import Record, field
 
 
 @dataclasses.dataclass(frozen=True)

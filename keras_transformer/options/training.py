@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_transformer.records import Record, field
+from keras_transformer.options.records import Record, field
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""

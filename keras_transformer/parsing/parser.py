@@ -10,8 +10,8 @@ from keras_transformer.parsing.repair import repair
 from keras_transformer.parsing.trees import Leaf, Tree, format_tree
 from keras_transformer.parsing.vocabulary import ParsingTokenizer
 from keras_transformer.parsing.word_symbols import as_brackets
-from keras_transformer.sentences import as_text
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.sentences import as_text
 from keras_transformer.translator import Translator
 
 # The tags of words that are always punctuation; for other marks, the model's tag counts.

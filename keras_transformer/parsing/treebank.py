@@ -14,7 +14,7 @@ from keras_transformer.parsing.normalization import normalize
 from keras_transformer.parsing.substitution import substituted
 from keras_transformer.parsing.trees import Tree, numbered_trees, words
 from keras_transformer.parsing.word_symbols import word_symbols
-from keras_transformer.text_files import as_paths, matching_files, refuse_pipes
+from keras_transformer.text.text_files import as_paths, matching_files, refuse_pipes
 
 _BLOCK_PAIRS = 1024
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from keras_transformer.errors import UserError
-from keras_transformer.text_files import read_lines
+from keras_transformer.text.text_files import read_lines
 
 ROOT_LABELS = frozenset({"", "TOP", "ROOT", "S1"})  # around a sentence's tree, not part of it
 ROOT = "TOP"

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
+from keras_transformer.json_files import parse_json
 from keras_transformer.parsing.linearization import PUNCTUATION_TAGS
 from keras_transformer.parsing.word_symbols import as_brackets
-from keras_transformer.plain_text import plain_text
-from keras_transformer.ragged import Ragged
-from keras_transformer.text_files import parse_json
-from keras_transformer.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer, in_graph
+from keras_transformer.text import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer, in_graph
+from keras_transformer.text.plain_text import plain_text
+from keras_transformer.text.ragged import Ragged
 
 _SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 _LEAST_COUNT = 2  # a word seen once is more useful as an example of its class

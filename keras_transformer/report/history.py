@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from keras_transformer.errors import UserError
-from keras_transformer.text_files import read_utf_8
+from keras_transformer.files import read_utf_8
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.training.run_state import RunState
 

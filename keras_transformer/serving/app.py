@@ -18,7 +18,7 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
 from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
-from keras_transformer.serving.page import page_routes
+from keras_transformer.serving.page_routes import page_routes
 from keras_transformer.serving.server import Predict, Server, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
 

@@ -13,12 +13,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_transformer.errors import UserError
-from keras_transformer.serving import page
+from keras_transformer.serving import page_routes
 from keras_transformer.serving.server import Server, json_response
 
 _PROBES = {"/healthz", "/readyz"}
 # Paths that need no key: probes, and the page that asks for the key.
-_OPEN = {*_PROBES, *page.FILES}
+_OPEN = {*_PROBES, *page_routes.FILES}
 _LOG = logging.getLogger("keras_transformer.serving.access")
 
 

@@ -10,17 +10,17 @@ from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from keras_transformer.analysis.word_attention import WordAttention, pair_attention
-from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
-from keras_transformer.sentences import as_text, utf_8
+from keras_transformer.report.word_attention import WordAttention, pair_attention
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.text.sentences import as_text, utf_8
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
 
 if TYPE_CHECKING:  # CTranslate2 is optional
-    from keras_transformer.ctranslate2_translator import CTranslate2Translator
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]

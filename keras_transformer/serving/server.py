@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from keras_transformer.decoding import SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
+from keras_transformer.search import SearchOptions
 from keras_transformer.serving.batching import Batcher, QueueFull, Task
 from keras_transformer.serving.body import Body
-from keras_transformer.serving.metrics import Metrics
+from keras_transformer.serving.prometheus import Metrics
 from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model

@@ -21,8 +21,8 @@ from keras_transformer.files import (
     remove_folder,
     whole_folder,
 )
+from keras_transformer.json_files import read_json
 from keras_transformer.parameter_count import parameter_count
-from keras_transformer.text_files import read_json
 
 # Keras and NumPy are imported where arrays are read or written. A command that decodes with
 # CTranslate2 only lists the checkpoints, and these imports would slow it down.

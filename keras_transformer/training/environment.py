@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer import __version__
-from keras_transformer.backend import processor
+from keras_transformer.machine import processor
 
 
 def environment() -> dict[str, str]:

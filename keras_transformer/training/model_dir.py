@@ -18,22 +18,22 @@ from keras_transformer.files import (
     is_partial,
     open_lock,
     partial_folder,
+    read_utf_8,
     read_whole,
     recover_folder,
     whole_file,
 )
 from keras_transformer.options.training import MAY_CHANGE
-from keras_transformer.text_files import read_utf_8
 from keras_transformer.training.checkpoints import (
     Checkpoints,
     average_weights,
     read_while_trained,
 )
-from keras_transformer.training.record import read_record, record_of_other, recorded_run
+from keras_transformer.training.run_record import read_record, record_of_other, recorded_run
 
 if TYPE_CHECKING:
     from keras_transformer.model import Transformer
-    from keras_transformer.tokenizers import Tokenizer
+    from keras_transformer.text import Tokenizer
 
 _VOCABULARY = "vocabulary.model"
 # What a model_dir's own files and folders are called, except the report.
@@ -50,8 +50,8 @@ def digest_of(content: bytes) -> str:
 def tokenizer_kinds() -> dict[str, type["Tokenizer"]]:
     """The kinds of vocabulary by the name of their file; the call imports TensorFlow."""
     from keras_transformer.parsing import ParsingTokenizer
-    from keras_transformer.tokenizers import SubwordTokenizer
-    from keras_transformer.tokenizers.marian import MarianTokenizer
+    from keras_transformer.text import SubwordTokenizer
+    from keras_transformer.text.marian import MarianTokenizer
 
     kinds = (MarianTokenizer, ParsingTokenizer, SubwordTokenizer)
     return {kind.file_name: kind for kind in kinds}

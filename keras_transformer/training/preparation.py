@@ -7,21 +7,21 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_transformer.backend.cores import parts_for_cores
-from keras_transformer.backend.product_speed import fastest_policy, slowdown
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
-from keras_transformer.language_code import check_language_code
+from keras_transformer.machine.cores import parts_for_cores
+from keras_transformer.machine.product_speed import fastest_policy, slowdown
 from keras_transformer.options.training import TrainingOptions
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.language_code import check_language_code
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
-from keras_transformer.training.vocabulary import (
+from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
     linearization_of,
     vocabulary_of_chief,

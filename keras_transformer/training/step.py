@@ -6,15 +6,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_transformer.backend.fused import op_by_op
-from keras_transformer.backend.fused_losses import (
-    fused_smoothed_cross_entropy,
-    symmetric_divergence,
-)
-from keras_transformer.backend.replicas import sum_over_replicas
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import expect_tensorflow
+from keras_transformer.fast.dispatch import op_by_op
+from keras_transformer.fast.losses import fused_smoothed_cross_entropy, symmetric_divergence
 from keras_transformer.losses import per_token
+from keras_transformer.machine.replicas import sum_over_replicas
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
 from keras_transformer.training.strategies import split_rows

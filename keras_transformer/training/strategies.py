@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
+from keras_transformer.json_files import parse_json
 from keras_transformer.options import STRATEGIES
-from keras_transformer.text_files import parse_json
 
 
 def make_strategy(name: str = "auto", tf_config: str | None = None) -> tf.distribute.Strategy:

@@ -2,9 +2,9 @@
 
 import datetime
 
-from keras_transformer.analysis.cost import training_flops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options.training import TrainingOptions
+from keras_transformer.training.cost import training_flops
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_state import RunState, TrainingTotals
 

@@ -5,14 +5,14 @@ from typing import Any, Protocol
 
 from keras_transformer.evaluation import format_scores, translation_scores
 from keras_transformer.evaluation.bleu import sacre_bleu
-from keras_transformer.evaluation.brackets import format_bracket_scores, score_trees
 from keras_transformer.parsing import (
     ParsingTokenizer,
     format_tree,
     search_defaults,
     trees_of,
 )
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.parsing.brackets import format_bracket_scores, score_trees
+from keras_transformer.text import Tokenizer
 
 
 class Task(Protocol):

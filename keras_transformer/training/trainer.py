@@ -10,11 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.backend.memory import keep_freed_memory
-from keras_transformer.backend.xla_flags import set_xla_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError, expect_tensorflow
+from keras_transformer.fast.xla_flags import set_xla_flags
+from keras_transformer.machine.memory import keep_freed_memory
 from keras_transformer.model import Transformer
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.schedules import InverseSquareRootSchedule
@@ -93,8 +93,8 @@ def train(
     Returns:
         The model, with the mean of its last checkpoints.
 
-    For the whole process, `train` sets XLA flags (`backend/xla_flags.py`) and keeps freed memory
-    (`backend/memory.py`). A script that calls `backend.keep_freed_memory` before it imports
+    For the whole process, `train` sets XLA flags (`fast/xla_flags.py`) and keeps freed memory
+    (`machine/memory.py`). A script that calls `machine.keep_freed_memory` before it imports
     TensorFlow trains faster.
 
     Raises:

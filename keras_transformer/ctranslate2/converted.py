@@ -1,0 +1,228 @@
+"""Converts a model_dir for CTranslate2 once, and keeps the result in the model_dir."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keras_transformer import __version__
+from keras_transformer.ctranslate2.subwords import Subwords
+from keras_transformer.errors import UserError, not_installed
+from keras_transformer.files import (
+    checksum,
+    open_lock,
+    open_regular,
+    recover_folder,
+    remove_folder,
+    whole_file,
+)
+from keras_transformer.json_files import read_json
+from keras_transformer.machine.cores import number_of_cores
+from keras_transformer.training.checkpoints import read_while_trained
+
+try:
+    import ctranslate2
+except ImportError as error:
+    raise not_installed("CTranslate2", "ctranslate2", error) from error
+
+if TYPE_CHECKING:
+    from keras_transformer.training.model_dir import ModelDir
+
+_MANIFEST = "manifest.json"
+_ATTEMPTS = 3  # at converting checkpoints that a training replaces meanwhile
+
+
+class ConvertedModel:
+    """The model of a model_dir in CTranslate2's format, converted on first use.
+
+    `MODEL_DIR/ctranslate2` holds a folder for each choice of weights and precision. The folder's
+    name ends in a digest of all that determines its content: the checkpoints (by their checksums,
+    so that no weights are read), the configuration, the vocabulary, and the versions of this
+    package and of CTranslate2. If any of these changes, a new folder replaces the old one. The
+    folder holds the checksums of its files; a damaged model is converted again.
+
+    Args:
+        model_dir: the model_dir of a model for translation.
+        average: number of checkpoints, as for `ModelDir.load_model`.
+        weights: the choice of weights, as for `ModelDir.load_model`.
+        precision: the precision that CTranslate2 computes in, such as "float32"; weights are stored
+            in int8 for "int8", and else in float32.
+
+    Attributes:
+        path: the folder, whether or not it exists; that of later checkpoints if a training
+            replaces them during the conversion.
+
+    Raises:
+        UserError: the model or the weights do not exist, or CTranslate2 does not support this
+            precision on this processor.
+    """
+
+    def __init__(self, model_dir: "ModelDir", average: int | None, weights: str, precision: str):
+        known = ctranslate2.get_supported_compute_types("cpu")
+        if precision not in known:
+            raise UserError(
+                f"precision must be one of {', '.join(sorted(known))}, which CTranslate2 computes "
+                f"in on this processor: found {precision!r}"
+            )
+        self._model_dir, self._average, self._weights = model_dir, average, weights
+        self._precision = precision
+        self._quantization = "int8" if precision == "int8" else "float32"
+        self.path = self._path()
+
+    def exists(self) -> bool:
+        """Whether the converted model exists, with files of the right size; reads no weights."""
+        return _damage(self.path, has_sums=False) is None
+
+    def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
+        """Loads the model and its vocabulary; converts the model first if needed.
+
+        If the converted model is damaged, a line on standard error says that it is converted again.
+        If several processes call this at once, one converts the model, and the others wait. If the
+        model_dir is read-only, each call converts the model to a temporary folder, so that read
+        access is enough to translate.
+
+        Args:
+            workers: number of batches to translate in parallel.
+
+        Raises:
+            UserError: the model cannot be converted, or CTranslate2 cannot load it.
+        """
+        with self._folder() as folder:
+            try:
+                engine = ctranslate2.Translator(
+                    str(folder),
+                    compute_type=self._precision,
+                    inter_threads=workers,
+                    intra_threads=max(1, number_of_cores() // workers),
+                )
+                return engine, Subwords(folder)
+            except (OSError, RuntimeError, ValueError) as error:
+                reason = " ".join(str(error).split())
+                raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The folder; no other process removes it while the block runs."""
+        lock = self._open_lock()
+        if lock is None:
+            with tempfile.TemporaryDirectory() as temporary:
+                yield self._converted(Path(temporary))
+            return
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if _damage(self.path):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                recover_folder(self.path.parent)
+                self._converted(self.path.parent)  # by now another process may have done it
+                self._remove_older()
+            yield self.path
+
+    def _open_lock(self):
+        """Opens the file to lock; None if the model_dir is read-only."""
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            return open_lock(self.path.parent / ".lock")
+        except OSError:
+            return None
+
+    def _converted(self, parent):
+        """Returns the folder of the converted model; converts it to a folder in `parent` if needed.
+
+        If a training replaces the checkpoints meanwhile, later ones are converted.
+        """
+        for _ in range(_ATTEMPTS):
+            damage = _damage(self.path)
+            if damage is None:
+                return self.path
+            if self.path.exists():
+                print(f"{self.path}: converting the model again: {damage}", file=sys.stderr)
+            tokenizer, model = self._load()
+            if self._path() == self.path:
+                folder = parent / self.path.name
+                if folder.exists():
+                    remove_folder(folder)
+                return self._convert(model, tokenizer, folder)
+            self.path = self._path()
+        raise UserError(
+            f"{self._model_dir.path}: the checkpoints changed while they were read, {_ATTEMPTS} "
+            "times: try again"
+        )
+
+    def _load(self):
+        # TensorFlow is imported here: a model that is already converted does not need it.
+        tokenizer = self._model_dir.load_tokenizer()
+        if tokenizer.task != "translation":
+            raise UserError(
+                f"{self._model_dir.path}: expected a model for translation with CTranslate2, "
+                f"found one for {tokenizer.task}"
+            )
+        return tokenizer, self._model_dir.load_model(self._average, self._weights)
+
+    def _convert(self, model, tokenizer, folder):
+        from keras_transformer.ctranslate2.export import export_ctranslate2
+
+        export_ctranslate2(model, tokenizer, folder, self._quantization)
+        sums = {
+            path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
+            for path in sorted(folder.iterdir())
+        }
+        with whole_file(folder / _MANIFEST) as partial:  # a folder without it counts as damaged
+            partial.write_text(json.dumps(sums, indent=2) + "\n")
+        return folder
+
+    def _remove_older(self):
+        choice = self.path.name.rpartition("-")[0]
+        for path in self.path.parent.glob(f"{choice}-*"):
+            if path != self.path:
+                remove_folder(path)
+
+    def _path(self):
+        model_dir = self._model_dir
+        content = (
+            __version__,
+            ctranslate2.__version__,
+            model_dir.load_config().to_json(),
+            model_dir.vocabularies(),
+            read_while_trained(
+                lambda: model_dir.chosen_checkpoints(self._average, self._weights),
+                lambda checkpoints, steps: [checkpoints.manifest(step) for step in steps],
+            ),
+        )
+        digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+        average = [] if self._average is None else [str(self._average)]
+        name = "-".join([self._weights, *average, self._quantization, digest])
+        return model_dir.path / "ctranslate2" / name
+
+
+def _damage(folder: Path, has_sums: bool = True) -> str | None:
+    """Describes the damage to a converted model, or its absence; None if it is whole.
+
+    Args:
+        folder: the converted model.
+        has_sums: whether to check the checksums too, not only the sizes.
+    """
+    try:
+        sums = read_json(folder / _MANIFEST)
+        names = {path.name for path in folder.glob("[!.]*")} - {_MANIFEST}
+        if not isinstance(sums, dict) or names != sums.keys():
+            return f"its files are not those of {_MANIFEST}"
+        for name, recorded in sums.items():
+            with open_regular(folder / name, recorded["bytes"]) as file:
+                has_size = os.fstat(file.fileno()).st_size == recorded["bytes"]
+            if not has_size or (has_sums and checksum(folder / name) != recorded["sha256"]):
+                return f"{name} is damaged"
+        return None
+    except UserError as error:
+        return str(error)
+    except (KeyError, TypeError):
+        return f"{_MANIFEST} is damaged"
+    except FileNotFoundError:
+        return "it has no checksums, as those of earlier versions"
+    except OSError as error:
+        return f"{Path(error.filename).name}: {error.strerror}"

@@ -1,0 +1,77 @@
+"""The vocabulary of a model exported to CTranslate2: text to subwords and back, no TensorFlow."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+
+from keras_transformer.text.sentences import utf_8
+
+# The pattern by which `MarianTokenizer` recognises the symbol of a language.
+_LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
+
+
+class Subwords:
+    """Splits and joins text like the tokenizer of the exported model.
+
+    Args:
+        folder: the folder that `export_ctranslate2` wrote.
+
+    Attributes:
+        end: the end symbol.
+
+    Example:
+        >>> kt.ctranslate2.export_ctranslate2(model, tokenizer, "export")
+        >>> subwords = Subwords("export")
+        >>> subwords.join(subwords.split_target([b"Zwei Hunde."]))
+        ['Zwei Hunde.']
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        folder = Path(folder)
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        self.end, self._unknown = config["eos_token"], config["unk_token"]
+        # An imported Marian model has a vocabulary file for each side. It may translate to several
+        # languages; a source sentence then begins with the symbol of one.
+        self._is_marian = (folder / "source.spm").exists()
+        names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
+        processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
+        self._source, self._target = processors[0], processors[-1]
+        self._languages = set()
+        if self._is_marian:
+            pieces = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
+            self._languages = {piece.encode() for piece in pieces} - {self._unknown.encode()}
+
+    def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
+        """The subwords of source sentences in UTF-8, without an end symbol."""
+        sentences = list(map(utf_8, sentences))
+        languages = [self._language(sentence) for sentence in sentences]
+        rest = [s[len(language) :] for s, language in zip(sentences, languages, strict=True)]
+        return [
+            [language.decode(), *pieces] if language else pieces
+            for language, pieces in zip(languages, _split(self._source, rest), strict=True)
+        ]
+
+    def split_target(self, sentences: Sequence[bytes]) -> list[list[str]]:
+        """The subwords of target sentences in UTF-8, without an end symbol."""
+        return _split(self._target, sentences)
+
+    def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
+        """Joins target subwords to texts without special symbols; white space may surround them."""
+        if self._is_marian:  # its tokenizer drops unknown pieces
+            translations = ([piece for piece in t if piece != self._unknown] for t in translations)
+        return self._target.decode(list(translations))
+
+    def _language(self, sentence):
+        """The language symbol at the beginning of the sentence, or an empty one."""
+        found = _LANGUAGE.match(sentence)
+        return found[0] if found and found[0] in self._languages else b""
+
+
+def _split(processor, sentences):
+    is_lowercase = processor.normalize("A").endswith("a")
+    texts = [utf_8(sentence, is_lowercase) for sentence in sentences]
+    return processor.encode(texts, out_type=str, num_threads=1)

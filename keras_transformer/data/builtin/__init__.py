@@ -1,0 +1,1 @@
+"""The built-in corpus: a grammar that writes English sentences and their German."""

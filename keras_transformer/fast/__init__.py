@@ -1,0 +1,1 @@
+"""Faster twins of the formulas in `layers/`, with the same results: one file for each."""

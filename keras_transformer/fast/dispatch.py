@@ -1,0 +1,213 @@
+"""Functions compiled into few passes over memory, where the backend can."""
+
+import contextlib
+import contextvars
+import functools
+import itertools
+import operator
+import threading
+from collections.abc import Callable, Iterator
+
+import keras
+from keras import ops
+
+_LOCK, _NUMBERS = threading.Lock(), itertools.count()  # of registered gradients
+_OP_BY_OP = contextvars.ContextVar("op_by_op", default=False)
+
+
+@contextlib.contextmanager
+def op_by_op(value: bool = True) -> Iterator[None]:
+    """Says whether TensorFlow will run the graph built here op by op, and not XLA as a whole."""
+    token = _OP_BY_OP.set(value)
+    try:
+        yield
+    finally:
+        _OP_BY_OP.reset(token)
+
+
+def runs_op_by_op() -> bool:
+    """Whether TensorFlow will run the graph built here op by op."""
+    return _OP_BY_OP.get()
+
+
+def fused(function: Callable) -> Callable:
+    """Compiles a function of tensors as part of a TensorFlow graph.
+
+    TensorFlow runs a graph op by op, and each op is a pass over memory; XLA needs one or two
+    passes in all. Keep matrix products outside: TensorFlow's own are faster. Outside a graph the
+    function runs as it is, since compiling it for every new shape would take longer. The other
+    backends compile the whole step anyway.
+
+    Example:
+        >>> @fused
+        ... def gelu_sum(x, y):
+        ...     return keras.ops.gelu(x) + keras.ops.gelu(y)
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    from keras_transformer.fast.xla_flags import set_xla_flags
+
+    # Apart, because `fused_sum_of_rows` builds different graphs.
+    compiled = {
+        value: tf.function(function, jit_compile=True, autograph=False) for value in (False, True)
+    }
+
+    def with_tensors(*args):  # `compiled` takes no variables of a strategy
+        args = [value_of(x) if tf.is_tensor(x) else x for x in args]
+        if tf.executing_eagerly():
+            return function(*args)
+        set_xla_flags()
+        return compiled[runs_op_by_op()](*args)
+
+    return functools.wraps(function)(with_tensors)
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Applies `keras.ops.custom_gradient`, whose upstream gradient differs in form by backend.
+
+    Args:
+        function: function of tensors that returns a tensor, and a function from the gradient of
+            that tensor to the gradients of the arguments.
+
+    Example:
+        >>> @custom_gradient
+        ... def square(x):
+        ...     return x * x, lambda upstream: 2 * x * upstream
+    """
+
+    def adapted(*inputs):
+        output, gradient = function(*inputs)
+
+        def adapted_gradient(*args, upstream=None):
+            return gradient(args[0] if upstream is None else upstream)
+
+        return output, adapted_gradient
+
+    def of_any_mode(*inputs):
+        return (_in_graph if builds_tensorflow_graph() else ops.custom_gradient)(adapted)(*inputs)
+
+    return of_any_mode
+
+
+def builds_tensorflow_graph() -> bool:
+    """Whether the calling code adds to a graph of TensorFlow, instead of computing values."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
+
+
+def _in_graph(function):
+    """Applies a custom gradient in a graph of TensorFlow, and does not outlive this graph.
+
+    `tf.custom_gradient` registers each gradient for the whole process, and a gradient refers to
+    its graph: no graph would ever be freed. Here, the registered function calls the gradient that
+    an operation of the graph has as an attribute.
+    """
+    import tensorflow as tf
+
+    def with_gradient(*inputs):
+        output, gradient = function(*inputs)
+        graph = tf.compat.v1.get_default_graph()
+        tensors = [output, *inputs]
+        types = tuple((str(x.dtype), str(x.shape)) for x in map(tf.convert_to_tensor, tensors))
+        with _LOCK, graph.gradient_override_map({"IdentityN": _registered_gradient(types)}):
+            output, *_ = tf.identity_n(tensors)
+        output.op.keras_transformer_gradient = gradient
+        return output
+
+    # A tape knows of overridden gradients in functions only. A partial, because TensorFlow counts
+    # the traces of all functions with the same code, and warns about many.
+    return tf.function(functools.partial(with_gradient), autograph=False)
+
+
+@functools.cache
+def _registered_gradient(types):
+    """Registers the gradient of `_in_graph` for tensors of these types; returns its name.
+
+    Each has its own name, because TensorFlow saves one gradient for all operations of a name.
+    """
+    import tensorflow as tf
+
+    name = f"KerasTransformerGradient{next(_NUMBERS)}"
+
+    @tf.RegisterGradient(name)
+    def gradient_of(operation, upstream, *others):
+        gradient = getattr(operation, "keras_transformer_gradient", None)
+        if gradient is None:  # saving or loading a graph: differentiate the formula itself
+            return [upstream, *[None] * len(others)]
+        return [None, *tf.nest.flatten(gradient(upstream))]
+
+    return name
+
+
+def value_of(variable):
+    """Converts a variable to a tensor, for functions with a custom gradient."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.convert_to_tensor(variable)
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(ops.convert_to_tensor(variable))  # Keras's leaves it a variable
+
+
+def sum_dtype(x) -> str:
+    """The dtype of sums for a tensor or metric `x`: float32, or float64 if its dtype is that."""
+    return keras.backend.result_type(x.dtype, "float32")
+
+
+def fused_sum(x, axis: int):
+    """Sums over an axis, which is kept with length 1; for use in a `fused` function."""
+    # Not `ops.add`, which fails on TensorFlow for tensors without rows.
+    return _in_pieces(operator.add, ops.sum, x, axis)
+
+
+def fused_sum_of_rows(x):
+    """Sums over all axes but the last, (..., width) -> (width,); for use in a `fused` function.
+
+    The sum is computed in `sum_dtype`, and has the type of `x`.
+    """
+    rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), sum_dtype(x))  # (rows, width)
+    # Where XLA compiles the whole step, pieces of rows make it three times as slow.
+    total = fused_sum(rows, axis=0)[0] if runs_op_by_op() else ops.sum(rows, axis=0)
+    return ops.cast(total, x.dtype)
+
+
+def fused_max(x, axis: int):
+    """Takes the maximum over an axis; otherwise like `fused_sum`."""
+    # The maximum of no rows is an error in Keras without an initial value.
+    highest = functools.partial(ops.max, initial=float("-inf"))
+    return _in_pieces(ops.maximum, highest, x, axis)
+
+
+def _in_pieces(combine, reduce, x, axis):
+    """Reduces an axis to length 1.
+
+    On a CPU it first combines the eighths of the axis with each other, which TensorFlow's XLA turns
+    into vector instructions. It adds up a plain sum of floats one by one, because its order is
+    fixed. It computes sixteenths, or halves of halves, in passes of their own.
+    """
+    length = ops.shape(x)[axis]  # a tensor where it differs between batches
+    if not _reduces_in_pieces() or (isinstance(length, int) and length < 8):
+        return reduce(x, axis=axis, keepdims=True)
+
+    def part(start, stop):
+        return x[(slice(None),) * (axis % len(x.shape)) + (slice(start, stop),)]
+
+    eighth = length // 8
+    eighths = [part(i * eighth, (i + 1) * eighth) for i in range(8)]
+    total = reduce(functools.reduce(combine, eighths), axis=axis, keepdims=True)
+    if isinstance(length, int) and length % 8 == 0:
+        return total
+    return combine(total, reduce(part(8 * eighth, length), axis=axis, keepdims=True))
+
+
+@functools.cache
+def _reduces_in_pieces():
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.config.list_physical_devices("GPU")

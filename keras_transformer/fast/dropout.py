@@ -1,0 +1,62 @@
+"""Dropout masks computed from the indices of elements, not stored."""
+
+from keras import ops
+
+from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
+
+# Odd numbers whose products mix the bits of a 32-bit integer well.
+_MULTIPLIERS = (-1640531527, 0x21F0AAAD, 0x735A2D97)
+
+
+def scaled_mask(x, key, rate: float):
+    """A mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
+    index = ops.reshape(ops.arange(ops.size(x), dtype="int32"), ops.shape(x))
+    bits = ops.bitwise_and(hashed(index, key), 0x7FFFFFFF)
+    factor = ops.convert_to_tensor(1.0 / (1.0 - rate), sum_dtype(x))
+    return ops.where(bits >= int(rate * 2**31), factor, 0.0)
+
+
+@fused
+def dropped(x, key, rate):
+    """Multiplies `x` by its mask; the gradient computes the mask again."""
+
+    @custom_gradient
+    def masked(x):
+        def gradient(upstream):
+            return _times_mask(upstream, key, rate)
+
+        return _times_mask(x, key, rate), gradient
+
+    return masked(x)
+
+
+@fused
+def dropped_sum(x, y, key, rate):
+    """Computes `x + dropped(y)` in one pass."""
+
+    @custom_gradient
+    def masked_sum(x, y):
+        def gradient(upstream):
+            return upstream, ops.cast(_times_mask(upstream, key, rate), y.dtype)
+
+        return x + ops.cast(_times_mask(y, key, rate), x.dtype), gradient
+
+    return masked_sum(x, y)
+
+
+def _times_mask(x, key, rate):
+    return ops.cast(ops.cast(x, sum_dtype(x)) * scaled_mask(x, key, rate), x.dtype)
+
+
+def hashed(x, key):
+    """Hashes integers `x` to 32 bits; each `key`, two int32, gives another hash."""
+    # The key enters every round. In the first alone, all masks would be parts of one sequence.
+    for multiplier, word in zip(_MULTIPLIERS, (key[0], key[1], key[0]), strict=True):
+        x = x + word
+        x = (x ^ _high_half(x)) * multiplier
+    return x ^ _high_half(x)
+
+
+def _high_half(x):
+    # Shifting a signed integer to the right repeats its sign bit.
+    return ops.bitwise_and(ops.right_shift(x, 16), 0xFFFF)

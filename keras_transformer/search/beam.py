@@ -1,0 +1,309 @@
+"""Beam search with a length penalty (paper section 6.1), in core Keras operations only."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.search.constraints import Constraint, Constraints
+from keras_transformer.search.loop import (
+    DecoderSteps,
+    at_position,
+    gather_beams,
+    limits_within,
+    step_by_step,
+    take_sentences,
+    where_sentence,
+)
+
+Tensor = Any
+IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
+TABLE_ROWS = 20  # approximate number of rows of the tables that logits are folded into
+
+
+class BeamSearchResult(NamedTuple):
+    """The best hypotheses of each sentence, sorted by falling score.
+
+    Each ends in the end symbol, also one that the limit cuts.
+
+    Attributes:
+        ids: int32 (batch, n_best, buffer_length), without the start symbol, padded at the right.
+        scores: float32 (batch, n_best), log-probability / length penalty, natural logarithm. If
+            there are fewer hypotheses, the others score `NO_HYPOTHESIS`, -1e9, and hold padding
+            only. No score is lower.
+    """
+
+    ids: Tensor
+    scores: Tensor
+
+
+class BeamState(NamedTuple):
+    """The live beams and finished hypotheses of each sentence, start symbol included."""
+
+    live_ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
+    live_log_probs: Tensor  # float32 (batch, beam_size), falling; minus infinity: no beam
+    finished_ids: Tensor  # int32 (batch, n_best, buffer_length + 1), with the end symbol
+    finished_scores: Tensor  # float32 (batch, n_best), falling; minus infinity: no hypothesis
+    num_finished: Tensor  # int32 (batch,), number of finished hypotheses, kept or not
+    done: Tensor  # boolean (batch,), whether the sentence's search has ended
+
+
+def beam_search(
+    steps: DecoderSteps,
+    start_ids: Tensor,
+    options: SearchOptions,
+    *,
+    max_lengths: Tensor,
+    buffer_length: int | None = None,
+    prefix_ids: Tensor | None = None,
+    end_id: int = 2,
+    pad_id: int = 0,
+    num_slots: int | None = None,
+    constraint: Constraint | None = None,
+) -> BeamSearchResult:
+    """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
+
+    The score of a hypothesis Y is `log P(Y) / length_penalty(|Y|)`; |Y| counts the end symbol.
+
+    Each step ranks the 2 * `beam_size` best continuations of a sentence's live beams. Among the
+    first `beam_size`, those that end become finished hypotheses. The best that do not end become
+    the live beams: each beam has only one continuation that ends, so `beam_size` always remain.
+    The last symbol within the limit can only be the end symbol: every live beam ends there, and its
+    score includes the end symbol's log-probability. So each hypothesis has the score that `score`
+    computes for it.
+
+    A sentence is done at its limit, or once no live beam can enter its `n_best` finished
+    hypotheses; a search up to the limit would return the same. With `n_best=1` this is the paper's
+    rule. One beam is greedy decoding, which stops at the first end symbol. With
+    `options.patience`, a sentence is also done once `patience * beam_size` hypotheses have finished
+    (Kasai et al., 2022). That is sooner, and may miss a better hypothesis.
+
+    A sentence's result does not depend on the other sentences in the batch.
+
+    Args:
+        steps: the decoder.
+        start_ids: int32 (batch,), the start symbol of each sentence.
+        options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
+            limits.
+        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, with prefix
+            and end symbol (in the paper, the length of the source plus 50).
+        buffer_length: length of the returned ids, which also caps all limits; default:
+            `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
+        prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,
+            padded at the right; None for no prefix. A prefix that leaves no room for the end symbol
+            is cut.
+        end_id: the symbol that ends a sequence.
+        pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        num_slots: number of batch slots, that is, of sentences searched at a time. A sentence that
+            is done leaves its slot to the next. None for one slot per sentence.
+        constraint: mask of the symbols that may follow, see `Constraint`.
+
+    Returns:
+        A `BeamSearchResult`.
+
+    Example:
+        >>> class Steps(DecoderSteps):
+        ...     def step(self, ids, position, state):  # 3 is always followed by 2, the end
+        ...         return 9.0 * ops.one_hot(5 - ids, 4), state
+        >>> options = SearchOptions(beam_size=1)
+        >>> result = beam_search(Steps(), ops.array([2]), options, max_lengths=[4])
+        >>> ops.convert_to_numpy(result.ids).tolist()
+        [[[3, 2, 0, 0]]]
+    """
+    beam_size, n_best = options.beam_size, options.n_best
+    start_ids = ops.cast(start_ids, "int32")
+    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
+    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    batch_size = ops.shape(start_ids)[0]
+
+    def search_step(sentences, position, decoder_state, beams):
+        """Takes one step with the sentences in the batch slots; here, batch means slots."""
+        longest, prefixes = take_sentences((limits, prefix_ids), sentences)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
+        logits, decoder_state = steps.step(last_ids, position, decoder_state)
+        # (batch, 2 * beam_size) each, best first
+        log_probs, origins, tokens = _top_continuations(logits, beams, position, constraints)
+        is_end = ops.equal(tokens, end_id) & (log_probs > IMPOSSIBLE)
+        length = position + 1  # (batch,)
+
+        is_finished = is_end[:, :beam_size]
+        scores = log_probs / length_penalty(length, options)[:, None]
+        # Cut here: with a part of the log-probabilities, XLA would sort all candidates for them.
+        scores = ops.where(is_end, scores, IMPOSSIBLE)[:, :beam_size]
+        ids = gather_beams(beams.live_ids, origins[:, :beam_size])
+        ids = write_tokens(ids, length, tokens[:, :beam_size])
+        # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
+        scores = ops.concatenate([beams.finished_scores, scores], axis=1)
+        finished_scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
+        finished_ids = gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best)
+
+        log_probs = ops.where(is_end, IMPOSSIBLE, log_probs)
+        live_log_probs, best = ops.top_k(log_probs, beam_size)  # (batch, beam_size)
+        origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+        live_ids = write_tokens(gather_beams(beams.live_ids, origins), length, tokens)
+        decoder_state = steps.reorder(decoder_state, origins)
+
+        # Log-probabilities only fall and penalties only grow, so no live beam can exceed it.
+        live_bound = live_log_probs[:, 0] / length_penalty(longest, options)  # (batch,)
+        done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
+        if beam_size == 1:
+            done = done | is_finished[:, 0]
+        num_finished = beams.num_finished + ops.sum(ops.cast(is_finished, "int32"), axis=1)
+        if options.enough_finished is not None:
+            done = done | (num_finished >= options.enough_finished)
+
+        # Sentences that were done before are unchanged.
+        return decoder_state, BeamState(
+            live_ids=where_sentence(beams.done, beams.live_ids, live_ids),
+            live_log_probs=where_sentence(beams.done, beams.live_log_probs, live_log_probs),
+            finished_ids=where_sentence(beams.done, beams.finished_ids, finished_ids),
+            finished_scores=where_sentence(beams.done, beams.finished_scores, finished_scores),
+            num_finished=num_finished,
+            done=beams.done | done,
+        )
+
+    empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
+    # All beams start equal, so only the first one may be continued.
+    first_beam = ops.broadcast_to(
+        ops.arange(beam_size, dtype="int32") == 0, (batch_size, beam_size)
+    )
+    zero, is_empty = ops.zeros((), dtype="float32"), limits <= 0
+    decoder_state = steps.initial_state(batch_size, beam_size)
+    beams = BeamState(
+        live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
+        live_log_probs=ops.where(first_beam, zero, IMPOSSIBLE),
+        finished_ids=empty_ids[:, :n_best],
+        # A sentence without room for a symbol has one hypothesis, which is empty.
+        finished_scores=ops.where(is_empty[:, None] & first_beam[:, :n_best], zero, IMPOSSIBLE),
+        num_finished=ops.zeros((batch_size,), dtype="int32"),
+        done=is_empty,
+    )
+    beams = step_by_step(steps, search_step, decoder_state, beams, buffer_length, num_slots)
+    scores = finite(beams.finished_scores)
+    ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], beams.finished_ids, pad_id)
+    return BeamSearchResult(ids[:, :, 1:], scores)
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Replaces scores that are NaN or below `NO_HYPOTHESIS` by `NO_HYPOTHESIS`."""
+    return ops.where(scores > NO_HYPOTHESIS, scores, NO_HYPOTHESIS)
+
+
+def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
+    """Divisor of the log-probability of sequences of `length` symbols (Wu et al., 2016, eq. 14).
+
+    It is float32, of the shape of `length`. Length 0 counts as 1, so that it is never 0.
+    """
+    length = ops.maximum(ops.cast(length, "float32"), 1.0)
+    if not options.plain_length_penalty:
+        length = (5.0 + length) / 6.0
+    return ops.power(length, options.alpha)
+
+
+def _top_continuations(logits, beams, position, constraints):
+    """Finds the 2 * beam_size best continuations of each sentence, over all its beams, best first.
+
+    Args:
+        logits: (batch, beam_size, vocab_size), of any float dtype.
+        beams: a `BeamState`.
+        position: int32 (batch,), position of the beams' last symbols.
+        constraints: rules that the symbols must obey.
+
+    Returns:
+        The log-probability of each new hypothesis, the beam that it continues, and its new symbol,
+        (batch, 2 * beam_size) each.
+    """
+    batch_size, beam_size = ops.shape(beams.live_log_probs)
+    vocab_size = logits.shape[-1]
+    logits = ops.cast(logits, "float32")
+    table = _folded(logits)  # (batch, beam_size, rows, columns)
+    maxima = ops.max(table, axis=2)  # (batch, beam_size, columns)
+    # Forbidden symbols count in the total, so that scores remain the model's.
+    log_total = _log_sum_exp(table, maxima)  # (batch, beam_size)
+    allowed = constraints.allowed(beams.live_ids, position, vocab_size)
+    if allowed is not None:
+        table = _folded(ops.where(allowed, logits, IMPOSSIBLE))
+        maxima = ops.max(table, axis=2)
+    rows, columns = table.shape[2:]
+    offsets = beams.live_log_probs - log_total  # (batch, beam_size)
+
+    # The columns of the largest maxima, over all beams, contain the largest values. Exclusions are
+    # checked after this choice, so choose that many more columns for each beam.
+    num_columns = min(2 + len(constraints.exclusions), columns) * beam_size
+    maxima = _without_nan(maxima + offsets[:, :, None])
+    maxima = ops.reshape(maxima, (batch_size, beam_size * columns))
+    _, best = ops.top_k(maxima, num_columns)  # (batch, num_columns)
+    origins = best // columns
+    # (batch, num_columns, rows): indices into the tables of a sentence's beams, one after another
+    first = origins * (rows * columns) + best % columns
+    indices = first[:, :, None] + columns * ops.arange(rows, dtype="int32")
+    table = ops.reshape(table, (batch_size, beam_size * rows * columns))
+    log_probs = gather_beams(table, ops.reshape(indices, (batch_size, num_columns * rows)))
+    log_probs = ops.reshape(log_probs, (batch_size, num_columns, rows))
+    log_probs = _without_nan(log_probs + gather_beams(offsets, origins)[:, :, None])
+    # Padding of a table has an index that is no symbol's; it may be chosen if symbols are few.
+    tokens = ops.minimum(indices % (rows * columns), vocab_size - 1)
+    log_probs = ops.where(constraints.is_excluded(tokens, position), IMPOSSIBLE, log_probs)
+
+    origins = ops.broadcast_to(origins[:, :, None], ops.shape(tokens))
+    log_probs, origins, tokens = (
+        ops.reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, origins, tokens)
+    )
+    log_probs, best = ops.top_k(log_probs, 2 * beam_size)
+    origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+
+    # At the limit, each beam can only end; the other places stay empty.
+    end_log_probs = _without_nan(logits[..., constraints.end_id] + offsets)  # (batch, beam_size)
+    end_log_probs = ops.pad(end_log_probs, [(0, 0), (0, beam_size)], constant_values=IMPOSSIBLE)
+    is_last = constraints.only_end_may_follow(position)[:, None]  # (batch, 1)
+    return (
+        ops.where(is_last, end_log_probs, log_probs),
+        ops.where(is_last, ops.arange(2 * beam_size, dtype="int32") % beam_size, origins),
+        ops.where(is_last, constraints.end_id, tokens),
+    )
+
+
+def _folded(x: Tensor) -> Tensor:
+    """Folds logits into tables: (..., vocab_size) -> (..., rows, columns).
+
+    Maxima and sums of columns are found quickly. Example, two rows: 3 7 9 8 1 2 becomes
+
+        3 7 9
+        8 1 2
+    """
+    *outer, width = ops.shape(x)
+    rows = _rows_of_table(width)
+    columns = -(-width // rows)
+    if width % rows:
+        room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
+        x = ops.pad(x, room, constant_values=IMPOSSIBLE)
+    return ops.reshape(x, (*outer, rows, columns))
+
+
+def _log_sum_exp(table: Tensor, maxima: Tensor) -> Tensor:
+    """Computes `log(sum(exp(x)))` of tables (..., rows, columns), given the maxima of columns."""
+    # XLA would merge the maxima, and the sums, of rows and columns, which is three times slower.
+    maxima = ops.where(ops.isfinite(maxima), maxima, IMPOSSIBLE)
+    largest = ops.max(maxima, axis=-1, keepdims=True)  # (..., 1)
+    largest = ops.where(ops.isfinite(largest), largest, 0.0)
+    sums = ops.sum(ops.exp(table - largest[..., None]), axis=-2)  # (..., columns)
+    sums = ops.matmul(sums, ops.ones((ops.shape(sums)[-1], 1), sums.dtype))  # (..., 1)
+    return ops.log(sums[..., 0]) + largest[..., 0]
+
+
+def _without_nan(log_probs: Tensor) -> Tensor:
+    """Makes NaN impossible: it would break the order of the candidates."""
+    return ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)
+
+
+def _rows_of_table(width: int) -> int:
+    """The number of rows of the tables: near `TABLE_ROWS`, a divisor if possible."""
+    fit = (rows for rows in range(TABLE_ROWS // 2, 2 * TABLE_ROWS + 1) if width % rows == 0)
+    return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
+
+
+def write_tokens(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
+    """Sets `ids[i, :, index[i]] = tokens[i]` for each sentence i."""
+    is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
+    return ops.where(is_index, tokens[:, :, None], ids)

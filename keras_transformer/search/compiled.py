@@ -1,0 +1,196 @@
+"""Searches as graphs that serve any numbers of the options (TensorFlow)."""
+
+import functools
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from keras_transformer.fast.xla_flags import set_xla_flags
+from keras_transformer.model import Transformer
+from keras_transformer.options.search import SearchOptions
+from keras_transformer.search.constraints import Constraint
+from keras_transformer.search.scoring import score
+from keras_transformer.search.steps import search
+from keras_transformer.search.traced_options import TracedOptions, numbers
+
+_IDS, _INDEX, _NUMBER = (
+    tf.TensorSpec([None, None], tf.int32),
+    tf.TensorSpec([None], tf.int32),
+    tf.TensorSpec([], tf.int32),
+)
+
+
+class CompiledSearches:
+    """The graphs in which a model searches and scores, each traced when it is first used.
+
+    Tracing takes seconds, and a graph tens of MB. So there is one graph for each
+    `SearchOptions.structure`, and the numbers of the options are its inputs. The graphs of the last
+    `_NUM_KEPT` structures are kept, besides those that a caller holds.
+
+    Args:
+        models: a built `Transformer`, or several, as for `search`.
+        constraint: a `Constraint`, or None.
+        jit_compile: whether XLA compiles the searches, once for each shape.
+        workers: number of threads that may search at the same time.
+    """
+
+    _NUM_KEPT = 8
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        constraint: Constraint | None,
+        jit_compile: bool,
+        workers: int,
+    ):
+        self.models = models
+        self.constraint = constraint
+        self.jit_compile = jit_compile
+        if jit_compile:
+            set_xla_flags()
+        # Threads for the first run of each search that XLA compiles, see `CompiledSearch`.
+        self.compilers = ThreadPoolExecutor(workers)
+        self._held: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._recent = functools.lru_cache(self._NUM_KEPT)(self._held_or_new)
+        numbers = tf.TensorSpec([], tf.float32)
+        # Partials, because TensorFlow counts the traces of a function over all objects: it would
+        # warn about retracing after a few translators.
+        self._score = {
+            plain: tf.function(
+                functools.partial(_score, models, plain), [_IDS, _IDS, numbers], autograph=False
+            )
+            for plain in (False, True)
+        }
+
+    def of(self, options: SearchOptions) -> "CompiledSearch":
+        """The search of these options' structure."""
+        with self._lock:
+            return self._recent(options.structure())
+
+    def _held_or_new(self, structure):
+        compiled = self._held.get(structure)
+        if compiled is None:
+            compiled = self._held[structure] = CompiledSearch(self, structure)
+        return compiled
+
+    def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
+        """Computes `search.score`; ids are int32 (batch, length)."""
+        return self._score[options.plain_length_penalty](source_ids, target_ids, options.alpha)
+
+
+class CompiledSearch:
+    """A search of one structure.
+
+    Args:
+        searches: the searches that this one belongs to.
+        structure: result of `SearchOptions.structure`.
+    """
+
+    def __init__(self, searches: CompiledSearches, structure: SearchOptions):
+        self.jit_compile = searches.jit_compile
+        self._compilers = searches.compilers
+        self._have_run: set = set()
+        specs = {
+            name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
+            for name, value in numbers(structure).items()
+        }
+        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
+
+        def compiled(signature):
+            # For XLA each shape is another program; TensorFlow's own function takes all shapes.
+            # Autograph is off because it takes time and has nothing to convert.
+            return tf.function(
+                functools.partial(_search, searches.models, structure, searches.constraint),
+                None if self.jit_compile else signature,
+                jit_compile=self.jit_compile,
+                autograph=False,
+            )
+
+        self._without_prefix, self._with_prefix = compiled(signature), compiled([*signature, _IDS])
+
+    def __call__(
+        self,
+        options: SearchOptions,
+        source_ids: tf.Tensor,
+        num_slots: int,
+        sentence_ids: tf.Tensor,
+        seed: int | None = None,
+        prefix_ids: tf.Tensor | None = None,
+    ):
+        """Computes `search.search`, with options of this structure.
+
+        Args:
+            options: options of the search.
+            source_ids: int32 (batch, source_length).
+            num_slots: number of batch slots.
+            sentence_ids: int32 (batch,).
+            seed: seed of sampling, which needs one.
+            prefix_ids: int32 (batch, prefix_length), or None.
+        """
+        function = self._without_prefix if prefix_ids is None else self._with_prefix
+        values = {
+            name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
+            for name, value in numbers(options).items()
+        }
+        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids]
+        arguments += [] if prefix_ids is None else [prefix_ids]
+        if not self.jit_compile:
+            return function(*arguments)
+        longest = rounded(options.longest(source_ids.shape[1]))
+        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), longest])
+
+    def _run_compiled(self, function, arguments):
+        """Calls a search that XLA compiles; for the first time in a thread apart.
+
+        The compiler leaves thousands of free blocks in its thread's part of the memory (glibc's
+        arena). Each product of a search allocates memory, and would look through them. The thread
+        lives as long as the searches, because glibc gives the arena of an ended thread to another.
+        """
+        # TensorFlow warns about retracing, but here each shape needs its own trace.
+        function = function.get_concrete_function(*arguments)
+        if function in self._have_run:
+            return function(*arguments)
+        results = self._compilers.submit(function, *arguments).result()
+        self._have_run.add(function)
+        return results
+
+
+def rounded(length: int) -> int:
+    """Rounds up a length for XLA: to 8, 16, 24, 32, 48, 64, 96, 128 and so on."""
+    unit = max(8, (1 << length.bit_length()) // 4)
+    return -(-length // unit) * unit
+
+
+def _search(
+    models,
+    structure,
+    constraint,
+    values,
+    seed,
+    source_ids,
+    num_slots,
+    sentence_ids,
+    prefix_ids=None,
+    longest=None,
+):
+    options = TracedOptions.of(structure, values)
+    return search(
+        models,
+        source_ids,
+        options,
+        prefix_ids,
+        seed,
+        num_slots,
+        sentence_ids,
+        constraint,
+        longest,
+    )
+
+
+def _score(models, plain_length_penalty, source_ids, target_ids, alpha):
+    options = TracedOptions(alpha=alpha, plain_length_penalty=plain_length_penalty)
+    return score(models, source_ids, target_ids, options)

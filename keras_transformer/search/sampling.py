@@ -1,0 +1,224 @@
+"""Sampling of target sequences, in core Keras operations only."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer.options.search import SearchOptions
+from keras_transformer.search.beam import (
+    IMPOSSIBLE,
+    NO_HYPOTHESIS,
+    BeamSearchResult,
+    finite,
+    length_penalty,
+    write_tokens,
+)
+from keras_transformer.search.constraints import Constraint, Constraints
+from keras_transformer.search.loop import (
+    DecoderSteps,
+    at_position,
+    gather_beams,
+    limits_within,
+    step_by_step,
+    take_sentences,
+)
+
+Tensor = Any
+
+# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, repeat).
+_STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
+
+
+class SampleState(NamedTuple):
+    """The sequences drawn so far for each sentence; ids begin with the start symbol."""
+
+    ids: Tensor  # int32 (batch, beam_size, buffer_length + 1)
+    log_probs: Tensor  # float32 (batch, beam_size), the model's, at temperature 1
+    lengths: Tensor  # int32 (batch, beam_size), without the start symbol
+    done: Tensor  # boolean (batch, beam_size), whether a sequence is complete
+
+
+def sample(
+    steps: DecoderSteps,
+    start_ids: Tensor,
+    options: SearchOptions,
+    *,
+    max_lengths: Tensor,
+    buffer_length: int | None = None,
+    prefix_ids: Tensor | None = None,
+    end_id: int = 2,
+    pad_id: int = 0,
+    num_slots: int | None = None,
+    seed: int | Tensor | keras.random.SeedGenerator | None = None,
+    sentence_ids: Tensor | None = None,
+    constraint: Constraint | None = None,
+) -> BeamSearchResult:
+    """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
+
+    Each symbol is drawn from the softmax of `logits / temperature`, limited to the `top_k`
+    likeliest symbols and, among these, to the likeliest of joint probability `top_p` (Holtzman et
+    al., 2020). The last symbol within the limit is not drawn: it is the end symbol. Scores are
+    those that `beam_search` gives the same sequences, end symbol included.
+
+    The random numbers of a sentence are a function of the seed and of its entry in `sentence_ids`.
+    They do not depend on the other sentences in the batch.
+
+    Args:
+        steps: the decoder, with each sequence as a beam that is never reordered.
+        start_ids: int32 (batch,), the start symbol of each sentence.
+        options: options of sampling; those of beam search alone are ignored.
+        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, prefix and end
+            symbol included.
+        buffer_length: as in `beam_search`.
+        prefix_ids: as in `beam_search`.
+        end_id: the symbol that ends a sequence.
+        pad_id: the symbol that fills the ids after the end, and is never drawn.
+        num_slots: as in `beam_search`.
+        seed: an integer in [0, 2^31), or an int32 tensor of one seed or one per sentence, gives the
+            same random numbers in each call; a generator or None gives others each time.
+        sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
+        constraint: as in `beam_search`.
+
+    Returns:
+        A `BeamSearchResult`.
+
+    Example:
+        >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
+        >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
+        >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
+        >>> result.ids.shape
+        TensorShape([1, 1, 20])
+    """
+    start_ids = ops.cast(start_ids, "int32")
+    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
+    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    batch = ops.shape(start_ids)[0]
+    rows = (batch, options.beam_size)
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
+        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
+    if sentence_ids is None:
+        sentence_ids = ops.arange(batch, dtype="int32")
+    chances = uniform(
+        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
+        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
+        ops.arange(options.beam_size, dtype="int32")[:, None],
+        ops.arange(buffer_length, dtype="int32"),
+    )  # (batch, beam_size, buffer_length)
+
+    def draw(sentences, position, decoder_state, drawn):
+        """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
+        constants = (limits, prefix_ids, chances)
+        longest, prefixes, slot_chances = take_sentences(constants, sentences)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
+        logits, decoder_state = steps.step(last_ids, position, decoder_state)
+        logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)
+        vocab_size = logits.shape[-1]
+        symbols = ops.arange(vocab_size, dtype="int32")[None, None]
+        allowed = ops.logical_not(constraints.is_excluded(symbols, position))
+        if (more := constraints.allowed(drawn.ids, position, vocab_size)) is not None:
+            allowed = allowed & more
+        is_last = constraints.only_end_may_follow(position)[:, None, None]
+        allowed = ops.where(is_last, ops.equal(symbols, end_id), allowed)
+        log_total = ops.logsumexp(logits, axis=-1)  # (batch, beam_size)
+        logits = ops.where(allowed, logits, IMPOSSIBLE)
+        probabilities = ops.softmax(keep_likely(logits, options))
+        tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
+        token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+        log_probs = drawn.log_probs + token_logits - log_total
+        # NaN arises where no symbol may follow, and is no log-probability.
+        log_probs = ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)
+
+        length = position + 1  # (batch,)
+        is_end = ops.equal(tokens, end_id)
+        # Sequences that were complete before are unchanged.
+        return decoder_state, SampleState(
+            ids=ops.where(
+                drawn.done[..., None], drawn.ids, write_tokens(drawn.ids, length, tokens)
+            ),
+            log_probs=ops.where(drawn.done, drawn.log_probs, log_probs),
+            lengths=ops.where(drawn.done, drawn.lengths, length[:, None]),
+            done=drawn.done | is_end | (length >= longest)[:, None],
+        )
+
+    ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
+    drawn = SampleState(
+        ids=write_tokens(ids, ops.zeros_like(limits), start_ids[:, None]),
+        log_probs=ops.zeros(rows, "float32"),
+        lengths=ops.zeros(rows, "int32"),
+        done=ops.broadcast_to((limits <= 0)[:, None], rows),
+    )
+    decoder_state = steps.initial_state(*rows)
+    drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
+    return _likeliest(drawn, options, pad_id)
+
+
+def _likeliest(drawn, options, pad_id):
+    """Selects the `n_best` sequences of each sentence by score."""
+    # If a sentence has no room for a symbol, keep one of its empty sequences.
+    first = ops.arange(options.beam_size, dtype="int32") == 0
+    log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
+    scores = finite(log_probs / length_penalty(drawn.lengths, options))
+    scores, best = ops.top_k(scores, options.n_best)  # (batch, n_best)
+    ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, n_best, buffer_length)
+    return BeamSearchResult(ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id), scores)
+
+
+def keep_likely(logits: Tensor, options: SearchOptions) -> Tensor:
+    """Divides logits by the temperature; symbols outside `top_k` or `top_p` get minus infinity."""
+    logits = logits / options.temperature
+    if 0 < options.top_k < logits.shape[-1]:
+        kept, _ = ops.top_k(logits, options.top_k)
+        logits = ops.where(logits >= kept[..., -1:], logits, IMPOSSIBLE)
+    if options.top_p < 1:
+        probabilities = ops.softmax(logits)
+        falling = -ops.sort(-probabilities, axis=-1)
+        # A symbol is kept if those before it sum to less than top_p, so the likeliest always is.
+        is_kept = ops.cumsum(falling, axis=-1) - falling < options.top_p
+        least = ops.min(ops.where(is_kept, falling, 1.0), axis=-1, keepdims=True)
+        logits = ops.where(probabilities >= least, logits, IMPOSSIBLE)
+    return logits
+
+
+def choose(probabilities: Tensor, chances: Tensor) -> Tensor:
+    """Chooses the symbol at which the running sum of probabilities passes a number in [0, 1).
+
+    Args:
+        probabilities: float32 (..., vocab_size).
+        chances: float32 (...).
+
+    Returns:
+        int32 (...), never a symbol of probability 0.
+    """
+    sums = ops.cumsum(probabilities, axis=-1)
+    # Compilers may reorder sums: running sums can then fall, or rise at a probability of 0.
+    passed = (sums > chances[..., None] * sums[..., -1:]) & (probabilities > 0)
+    first = ops.argmax(ops.cast(passed, "int32"), axis=-1)
+    return ops.where(ops.any(passed, axis=-1), first, ops.argmax(probabilities, axis=-1))
+
+
+def uniform(*counters: Tensor) -> Tensor:
+    """Computes random numbers in [0, 1) as hashes of counters: equal counters, equal numbers.
+
+    Args:
+        counters: int32 tensors whose shapes broadcast together.
+
+    Returns:
+        float32, multiples of 2^-24.
+    """
+    bits = ops.zeros((), "int32")
+    for counter in counters:
+        bits = _hash(bits + counter + _STRIDE)
+    return ops.cast(_shifted(bits, 8), "float32") / 2**24
+
+
+def _hash(x):
+    for multiplier in (_FIRST, _SECOND):
+        x = (x ^ _shifted(x, 16)) * multiplier
+    return x ^ _shifted(x, 16)
+
+
+def _shifted(x, count):
+    # Shifting a signed integer to the right repeats its sign bit.
+    return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)

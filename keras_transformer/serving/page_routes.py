@@ -1,0 +1,138 @@
+"""The page at `/`, where people try a model, and the requests that only this page makes."""
+
+import asyncio
+from importlib import resources
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from keras_transformer.errors import UserError
+from keras_transformer.report.attention_page import attention_data
+from keras_transformer.report.word_attention import WordAttention, word_numbers
+from keras_transformer.serving.server import Attention, Server, Translate, json_response
+
+# The search options that people can choose on the page.
+OPTIONS = (
+    "beam_size",
+    "n_best",
+    "alpha",
+    "min_length",
+    "max_length",
+    "extra_length",
+    "no_repeat_ngram",
+)
+FILES = {
+    "/": ("keras_transformer.serving", "page/index.html", "text/html"),
+    "/page.css": ("keras_transformer.serving", "page/page.css", "text/css"),
+    "/page.js": ("keras_transformer.serving", "page/page.js", "text/javascript"),
+    "/tree.js": ("keras_transformer.serving", "page/tree.js", "text/javascript"),
+    "/icon.svg": ("keras_transformer.serving", "page/icon.svg", "image/svg+xml"),
+    "/attention.css": ("keras_transformer.report", "attention_drawing.css", "text/css"),
+    "/attention.js": ("keras_transformer.report", "attention_drawing.js", "text/javascript"),
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # a new release of the server has a new page
+}
+
+
+def page_routes(server: Server) -> list[Route]:
+    """The routes of the page and of its requests."""
+
+    async def models(request: Request) -> Response:
+        loaded = [model for model in server.models.values() if model.current]
+        if not loaded:
+            raise HTTPException(503, "models are loading", {"Retry-After": "1"})
+        return json_response([_described(model) for model in loaded])
+
+    async def translate(request: Request) -> Response:
+        _, _, servable = server.model(request)
+        body = await server.read_json(request)
+        texts, changes = parse_translate(body)
+        options = server.search_options(servable, changes)
+        found = await server.compute(request, Translate(servable, options), texts, texts)
+        return json_response({"translations": [[one._asdict() for one in some] for some in found]})
+
+    async def attention(request: Request) -> Response:
+        _, _, servable = server.model(request)
+        text, translation = parse_attention(await server.read_json(request))
+        pair = text, translation
+        [maps] = await server.compute(request, Attention(servable), [pair], pair)
+        return json_response(await asyncio.to_thread(_drawn, maps))
+
+    return [
+        *(Route(path, _file(*file)) for path, file in FILES.items()),
+        Route("/api/models", models),
+        Route("/api/models/{name:model}:translate", translate, methods=["POST"]),
+        Route("/api/models/{name:model}:attention", attention, methods=["POST"]),
+    ]
+
+
+def parse_translate(body: Any) -> tuple[list[str], dict[str, Any]]:
+    """The texts and the options of a request such as `{"text": ["Two dogs."], "options": {}}`.
+
+    Raises:
+        UserError: the body has another form.
+    """
+    texts, options = _values(body, "text", "options")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UserError("text: expected a list of strings")
+    if not isinstance(options, dict | None):
+        raise UserError("options: expected an object")
+    return texts, options or {}
+
+
+def parse_attention(body: Any) -> tuple[str, str]:
+    """The two texts of a request such as `{"text": "Two dogs.", "translation": "Zwei Hunde."}`.
+
+    Raises:
+        UserError: the body has another form.
+    """
+    text, translation = _values(body, "text", "translation")
+    if not isinstance(text, str) or not isinstance(translation, str):
+        raise UserError("text and translation: expected a string each")
+    return text, translation
+
+
+def _values(body, *names):
+    """The values of an object for these names, and no others; None for a missing name."""
+    if not isinstance(body, dict) or not set(body) <= set(names):
+        raise UserError(f"expected an object of {' and '.join(names)}")
+    return [body.get(name) for name in names]
+
+
+def _described(model):
+    version, servable = model.current
+    options = servable.options
+    return {
+        "name": model.name,
+        "task": servable.task,
+        "engine": servable.engine,
+        "versions": [version],
+        "options": options and {name: getattr(options, name) for name in OPTIONS},
+        "attention": servable.has_attention,
+    }
+
+
+def _drawn(maps: dict[str, WordAttention]) -> dict[str, Any]:
+    """The data of the attention drawing, and the word that each subword belongs to."""
+    cross = maps["memory"]
+    # The end symbol belongs to no word.
+    source, target = (word_numbers(pieces[:-1]) for pieces in (cross.key_pieces, cross.pieces))
+    return attention_data(maps) | {"words": {"source": source, "target": target}}
+
+
+def _file(package, name, media_type):
+    content = resources.files(package).joinpath(name).read_bytes()
+
+    async def respond(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=HEADERS)
+
+    return respond

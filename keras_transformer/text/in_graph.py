@@ -1,0 +1,31 @@
+"""Functions of text for tensors, with operations of TensorFlow alone."""
+
+import tensorflow as tf
+
+from keras_transformer.text import plain_text as python
+
+
+def plain_text(texts: tf.Tensor) -> tf.Tensor:
+    """Replaces control characters by spaces and removes invisible ones, as in `plain_text.py`."""
+    separated = tf.strings.regex_replace(texts, python.SEPARATORS, " ")
+    return tf.strings.regex_replace(separated, python.INVISIBLE, "")
+
+
+def with_final_sigmas(texts: tf.Tensor) -> tf.Tensor:
+    """Replaces each capital sigma that ends a word by U+03C2, as in `plain_text.py`."""
+    return tf.strings.regex_replace(texts, python.final_sigma_pattern(), python.FINAL_SIGMA)
+
+
+def with_single_spaces(texts: tf.Tensor) -> tf.Tensor:
+    """Makes texts plain, with one space between words: `" ".join(plain_text(text).split())`."""
+    return tf.strings.strip(tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " "))
+
+
+def lower(texts: tf.Tensor) -> tf.Tensor:
+    """Lower-cases texts in the same way in every locale.
+
+    In Turkish, `tf.strings.lower` makes "I" a dotless letter, and in Lithuanian it adds dots.
+    """
+    for letter in "IİJĮÌÍĨ":
+        texts = tf.strings.regex_replace(texts, letter, letter.lower())
+    return tf.strings.lower(texts, "utf-8")

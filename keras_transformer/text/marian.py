@@ -1,0 +1,144 @@
+"""The vocabulary of Marian models: two SentencePiece models that share one list of ids."""
+
+import io
+import json
+import lzma
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import LARGEST_WHOLE
+from keras_transformer.json_files import parse_json
+from keras_transformer.text import in_graph
+from keras_transformer.text.sentencepiece_model import SentencePieceModel
+from keras_transformer.text.tokenizer import Tokenizer
+
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+_LANGUAGE = r"^(>>[^<>\s]+<<)?\C*$"  # `\C` is any byte, also one that is not UTF-8
+_SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
+
+# What reading a damaged zip file of JSON raises; for other compression than its own, it raises
+# RuntimeError, OSError or LZMAError.
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError),
+    *(EOFError, KeyError, RuntimeError, ValueError),
+)
+
+
+class MarianTokenizer(Tokenizer):
+    """Splits source and target by a SentencePiece model each, and looks up the ids of the pieces.
+
+    OPUS-MT models were trained with it. If a model has several target languages, its source
+    sentences begin with a language symbol, such as `>>fra<<`; unknown language symbols are plain
+    text. Pieces outside the vocabulary become `<unk>`, which `detokenize` leaves out. The decoder
+    starts with the padding symbol.
+
+    Args:
+        source_model: serialised SentencePiece model of the source language.
+        target_model: serialised SentencePiece model of the target language.
+        vocabulary: id of each piece, from 0 to the number of pieces minus one.
+
+    Raises:
+        UserError: an argument is malformed.
+
+    Example:
+        >>> tokenizer = MarianTokenizer.load("runs/en-fr/vocabulary.zip")
+        >>> ids = tokenizer.tokenize(tf.constant([">>fra<< A man rides a horse."]))
+    """
+
+    file_name = "vocabulary.zip"
+
+    def __init__(self, source_model: bytes, target_model: bytes, vocabulary: Mapping[str, int]):
+        super().__init__()
+        _check_vocabulary(vocabulary)
+        self.pad_id = self.start_id = vocabulary[PAD]
+        self.end_id, self.unknown_id = vocabulary[END], vocabulary[UNKNOWN]
+        self.vocab_size = len(vocabulary)
+        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._source = SentencePieceModel(source_model, tf.string)
+        self._target = SentencePieceModel(target_model, tf.string)
+        entries = tf.lookup.KeyValueTensorInitializer(
+            self.pieces, list(range(self.vocab_size)), tf.string, tf.int32
+        )
+        self._pieces = tf.constant(self.pieces)
+        self._ids = tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+
+    @property
+    def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]
+        return {_SOURCE: self._source.model, _TARGET: self._target.model}
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        text = in_graph.plain_text(text)
+        language = tf.strings.regex_replace(text, _LANGUAGE, r"\1")
+        language_id = self._ids.lookup(language)
+        is_language = (language_id != self.unknown_id) & (language != "")
+        start = tf.where(is_language, tf.strings.length(language), 0)
+        rest = tf.strings.substr(text, start, tf.strings.length(text) - start)
+        return tf.concat(
+            [
+                tf.ragged.boolean_mask(language_id[:, None], is_language[:, None]),
+                self._look_up(self._source.tokenize(rest)),
+            ],
+            axis=1,
+        )
+
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        return self._look_up(self._target.tokenize(text))
+
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        ids = tf.ragged.boolean_mask(ids, ids != self.unknown_id)
+        pieces = ids.with_flat_values(tf.gather(self._pieces, ids.flat_values))
+        return tf.strings.strip(self._target.detokenize(pieces))
+
+    def normalize(self, text: str) -> str:
+        return self._source.normalize(text)
+
+    def to_bytes(self) -> bytes:
+        content = io.BytesIO()
+        vocabulary = {piece: id_ for id_, piece in enumerate(self.pieces)}
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo(_SOURCE), self._source.model)
+            archive.writestr(zipfile.ZipInfo(_TARGET), self._target.model)
+            archive.writestr(zipfile.ZipInfo(_VOCABULARY), json.dumps(vocabulary))
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "MarianTokenizer":
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > LARGEST_WHOLE:
+                    raise ValueError
+                source, target, vocabulary = map(archive.read, (_SOURCE, _TARGET, _VOCABULARY))
+            pieces = parse_json(vocabulary.decode("utf-8"), _VOCABULARY)
+        except UserError:
+            raise
+        except _DAMAGED as error:
+            raise UserError(
+                f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}"
+            ) from error
+        return cls(source, target, pieces)
+
+    def _look_up(self, pieces):
+        return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
+
+
+def _check_vocabulary(vocabulary):
+    if not isinstance(vocabulary, Mapping):
+        raise UserError(
+            f"expected a vocabulary of pieces and their ids, found {type(vocabulary).__name__}"
+        )
+    try:
+        "".join(vocabulary).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UserError(
+            "expected a vocabulary of pieces that are text: strings without surrogates"
+        ) from error
+    for piece in (PAD, END, UNKNOWN):
+        if piece not in vocabulary:
+            raise UserError(f"expected a vocabulary with {piece}, found none")
+    ids = list(vocabulary.values())
+    if any(type(id_) is not int for id_ in ids) or sorted(ids) != list(range(len(ids))):
+        raise UserError(f"expected a vocabulary with each id from 0 to {len(ids) - 1} once")

@@ -1,0 +1,64 @@
+"""Conversion of any iterable of sentences to a list."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from keras_transformer.errors import UserError
+from keras_transformer.text.plain_text import plain_text, with_final_sigmas
+
+
+def as_list(sentences: Iterable[str | bytes], what: str = "sentences") -> list[Any]:
+    """Lists the sentences of any iterable: a list, a generator, an open file, an array, a tensor.
+
+    Args:
+        sentences: strings or UTF-8 bytes.
+        what: name of the argument in messages.
+
+    Raises:
+        UserError: `sentences` is a single string or not an iterable, or an item is not a string.
+
+    Example:
+        >>> as_list(line.upper() for line in ["yes", "no"])
+        ['YES', 'NO']
+    """
+    return list(each(sentences, what))
+
+
+def each(sentences: Iterable[str | bytes], what: str = "sentences") -> Iterator[Any]:
+    """Yields the sentences that `as_list` would list; raises the same errors, when it is read."""
+    if hasattr(sentences, "__array__"):
+        sentences = sentences.__array__().tolist()
+    if isinstance(sentences, str | bytes):
+        raise UserError(f"expected a list of {what}, found a single string")
+    if not isinstance(sentences, Iterable):
+        raise UserError(f"expected a list of {what}, found {type(sentences).__name__}")
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str | bytes):
+            kind = type(sentence).__name__
+            raise UserError(f"expected {what} that are strings, found {kind} at index {number}")
+        yield sentence
+
+
+def as_text(
+    sentences: Iterable[str | bytes], what: str = "sentences", errors: str = "replace"
+) -> list[str]:
+    """Lists sentences like `as_list`, as plain text (`plain_text`), with bytes decoded."""
+    return [
+        plain_text(sentence.decode("utf-8", errors) if isinstance(sentence, bytes) else sentence)
+        for sentence in as_list(sentences, what)
+    ]
+
+
+def utf_8(sentence: str | bytes, for_lowercase: bool = False) -> bytes:
+    """Encodes a sentence in UTF-8, as plain text (`plain_text`).
+
+    Args:
+        sentence: a string, in which a lone surrogate becomes a question mark, or bytes, of which
+            those that are not UTF-8 stay.
+        for_lowercase: whether a vocabulary will lower-case it (`with_final_sigmas`).
+    """
+    encoded = sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
+    text = plain_text(encoded.decode("utf-8", "surrogateescape"))
+    if for_lowercase:
+        text = with_final_sigmas(text)
+    return text.encode("utf-8", "surrogateescape")

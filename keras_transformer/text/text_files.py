@@ -1,0 +1,209 @@
+"""Reads text files of one sentence per line, with one definition of a line."""
+
+import glob
+import gzip
+import io
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import kind_of, read_whole
+from keras_transformer.text.sentences import utf_8
+
+LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
+_BUFFER_BYTES = 1 << 16
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 text file, without their ends.
+
+    A line ends only at `\n`, or `\r\n`, and is read as plain text (`plain_text`). `str.splitlines`
+    and universal newlines also split at other characters, so parallel files would fall out of step.
+
+    Args:
+        path: path of the file, which is decompressed if it ends in `.gz`.
+
+    Raises:
+        UserError: the file cannot be read, is truncated, or has a line that is not UTF-8 or is
+            longer than `LONGEST_LINE`.
+    """
+    number = 0
+    try:
+        with open_binary(path) as file:
+            for line in file:
+                number += 1
+                yield without_end(line).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: expected UTF-8 text, found {error.reason}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+
+
+def as_paths(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Returns one path, or several, as a list of strings."""
+    return [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)]
+
+
+def matching_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Replaces each pattern among paths, such as `shard-*.en`, by its files, sorted by name.
+
+    Raises:
+        UserError: a pattern has no files.
+    """
+    paths = []
+    for path in as_paths(files):
+        is_pattern = glob.has_magic(path) and not os.path.exists(path)
+        found = sorted(glob.glob(path)) if is_pattern else [path]
+        if not found:
+            raise UserError(f"{path}: expected files of this pattern, found none")
+        paths += found
+    return paths
+
+
+def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
+    """Refuses pipes and devices among files that are read more than once.
+
+    A second reading of a pipe finds no lines, and some devices never end.
+
+    Raises:
+        UserError: one of them is a pipe, such as `<(zcat train.en.gz)`, or a device.
+    """
+    for path in paths:
+        if os.path.exists(path):
+            mode = os.stat(path).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # to open a folder fails
+                raise UserError(
+                    f"{path}: expected a file, which is read more than once, found {kind_of(mode)}"
+                )
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: its content is not JSON; the message names the file.
+    """
+    return parse_json(read_utf_8(path), path)
+
+
+def read_utf_8(path: str | os.PathLike) -> str:
+    """Reads the text of a small regular file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is not UTF-8; the message names the file.
+    """
+    try:
+        return read_whole(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+
+
+def parse_json(text: str, where: str | os.PathLike) -> Any:
+    """Parses JSON whose objects have each name once.
+
+    Raises:
+        UserError: the text is not JSON; the message names `where`, and the line.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_repetition)
+    except json.JSONDecodeError as error:
+        message = error.msg.removesuffix(" at")  # the column, which only `str(error)` gives
+        raise UserError(f"{where}:{error.lineno}: not JSON: {message}") from None
+    except RecursionError:
+        raise UserError(f"{where}: not JSON that can be read: nested too deeply") from None
+    except _Repetition as error:
+        raise UserError(f"{where}: {json.dumps(error.name)[:80]} is there more than once") from None
+    except ValueError:
+        raise UserError(
+            f"{where}: not JSON that can be read: an integer of more than "
+            f"{sys.get_int_max_str_digits():,} digits"
+        ) from None
+
+
+class _Repetition(Exception):
+    def __init__(self, name):
+        self.name = name
+
+
+def _without_repetition(pairs):
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _Repetition(name)
+        fields[name] = value
+    return fields
+
+
+def standard_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Returns standard input and output in binary mode.
+
+    Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
+
+    Raises:
+        UserError: one of them is closed.
+    """
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if stream is None:
+            raise UserError(f"expected an open standard {name}, found it closed")
+    lines = io.BufferedReader(_WithLines(sys.stdin.buffer, "standard input"), _BUFFER_BYTES)
+    return cast(BinaryIO, lines), sys.stdout.buffer
+
+
+def open_binary(path: str | os.PathLike) -> BinaryIO:
+    """Opens a text file for reading in binary, decompressed if its name ends in `.gz`.
+
+    Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
+    """
+    file = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+    return cast(BinaryIO, io.BufferedReader(_WithLines(file, path), _BUFFER_BYTES))
+
+
+class _WithLines(io.RawIOBase):
+    """A file, with an error in a line that is too long."""
+
+    def __init__(self, file, path):
+        self._file, self._path = file, path
+        self._lines, self._length = 0, 0  # ended lines; bytes of the line that has not ended
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        block = self._file.read1(len(buffer))
+        buffer[: len(block)] = block
+        if ends := block.count(b"\n"):
+            self._lines, self._length = self._lines + ends, -1 - block.rfind(b"\n")
+        self._length += len(block)
+        if self._length > LONGEST_LINE:
+            raise UserError(
+                f"{self._path}:{self._lines + 1}: expected lines of text, found one of more than "
+                f"{LONGEST_LINE:,} bytes"
+            )
+        return len(block)
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+def without_end(line: bytes) -> bytes:
+    r"""Strips a binary line of its end, `\n` or `\r\n`, and makes it plain text (`plain_text`)."""
+    return utf_8(line.removesuffix(b"\n").rstrip(b"\r"))
+
+
+def is_utf8(lines: list[bytes]) -> bool:
+    """Whether each of the lines is UTF-8 text."""
+    try:
+        b"\n".join(lines).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

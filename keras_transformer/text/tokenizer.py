@@ -1,0 +1,169 @@
+"""The base class of vocabularies: from text to ids and back, in-graph."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_whole, whole_file
+from keras_transformer.text.ragged import Ragged
+from keras_transformer.text.sentences import as_list, utf_8
+
+PAD_ID = 0
+"""The id of padding."""
+START_ID = 1
+"""The id of the start symbol, with which every target begins."""
+END_ID = 2
+"""The id of the end symbol, with which every sentence ends."""
+UNKNOWN_ID = 3
+"""The id of text outside the vocabulary."""
+
+
+class Tokenizer(tf.Module):
+    """A vocabulary: from text to ids and back.
+
+    Both directions are TensorFlow operations, so they run inside `tf.data`, `tf.function` and a
+    SavedModel. Source and target share ids, but may be split differently.
+
+    Attributes:
+        task: task of a model with this vocabulary, "translation" or "parsing".
+        vocab_size: number of ids, special ones included.
+        target_vocab_size: number of ids that targets have, the first ones; None for all.
+        pad_id, start_id, end_id, unknown_id: special ids of a model with this vocabulary.
+        pieces: subword of each id.
+        sentencepiece_models: serialised SentencePiece models that split text, by file name.
+        file_name: name of the vocabulary's file in a model_dir.
+    """
+
+    task = "translation"
+    vocab_size: int
+    target_vocab_size: int | None = None
+    pad_id: int
+    start_id: int
+    end_id: int
+    unknown_id: int
+    pieces: list[str]
+    sentencepiece_models: dict[str, bytes]
+    file_name: str
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Loads a vocabulary that `save` wrote.
+
+        Raises:
+            UserError: the file is missing or is not a vocabulary.
+        """
+        with naming(path):
+            return cls.from_bytes(read_whole(path))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the vocabulary to one file, atomically."""
+        with whole_file(path) as partial:
+            partial.write_bytes(self.to_bytes())
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits source sentences into subwords, without start or end symbol.
+
+        Args:
+            text: string `(batch,)`.
+
+        Returns:
+            int32 `(batch, None)`.
+        """
+        raise NotImplementedError
+
+    def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Calls `tokenize`, like a keras-nlp tokenizer; also accepts a single string."""
+        if isinstance(text, str | bytes) or getattr(text, "shape", None) == ():
+            return self.tokenize(tf.convert_to_tensor(text)[None])[0]
+        return self.tokenize(text)
+
+    def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits target sentences; arguments and result are those of `tokenize`."""
+        raise NotImplementedError
+
+    def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
+        """Tokenises many sentences by `tokenize` or `tokenize_target`, to NumPy arrays."""
+        tokenize = self.tokenize_target if is_target else self.tokenize
+        ids = tokenize(tf.constant([utf_8(text) for text in as_list(sentences)], tf.string))
+        return Ragged(ids.flat_values.numpy(), ids.row_lengths().numpy())
+
+    def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
+        """Splits encoded sentences anew at random, to regularise training (`bpe_dropout`).
+
+        Raises:
+            UserError: this vocabulary has only one way to split a sentence.
+        """
+        raise UserError(f"expected another vocabulary for bpe_dropout, found {type(self).__name__}")
+
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor | Sequence) -> tf.Tensor:
+        """Joins target subwords into sentences, up to the first end symbol; drops special symbols.
+
+        Args:
+            ids: int32 `(batch, length)`, dense, ragged or a list of lists; or the ids of one
+                sentence, `(length,)`.
+
+        Returns:
+            string `(batch,)`, or `()` for one sentence.
+        """
+        if isinstance(ids, list | tuple) and not any(map(tf.is_tensor, ids)):
+            ids = tf.ragged.constant(ids, tf.int32)
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(self.pad_id)
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        if ids.shape.rank == 1:
+            return self.detokenize(ids[None])[0]
+        ended = tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) > 0
+        special = (ids == self.pad_id) | (ids == self.start_id)
+        return self.join(tf.ragged.boolean_mask(ids, ~(ended | special)))
+
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Joins subwords into sentences, given ids without special symbols."""
+        raise NotImplementedError
+
+    def normalize(self, text: str) -> str:
+        """Normalises source text as the vocabulary does before splitting."""
+        raise NotImplementedError
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether the vocabulary folds case: all its texts are then in lower case."""
+        return self.normalize("A") == "a"
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of the file that `save` writes."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Reads the result of `to_bytes`; raises `UserError` if it is not a vocabulary."""
+        raise NotImplementedError
+
+    def __reduce__(self):
+        """Pickles and copies the file's content: TensorFlow's tables cannot be pickled."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def check_fits(self, config: TransformerConfig) -> None:
+        """Raises `UserError` unless a model of this configuration has these ids."""
+        for name in ("vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"):
+            ours, found = getattr(self, name), getattr(config, name)
+            if found != ours:
+                raise UserError(
+                    f"expected a model with {name}={ours}, as the vocabulary has it, found {found}"
+                )
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Adds the file's name to errors about it."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: expected a vocabulary file: {error.strerror or error}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error

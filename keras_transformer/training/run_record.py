@@ -1,0 +1,120 @@
+"""The record of a run, training.json: its options, its data, and each command that trained it."""
+
+import dataclasses
+from pathlib import Path
+
+from keras_transformer.errors import UserError
+from keras_transformer.json_files import parse_json
+from keras_transformer.options.parsing import LINEARIZATIONS
+from keras_transformer.options.training import TrainingOptions
+from keras_transformer.text.language_code import check_language_code
+
+_FIELDS = {
+    "options": dict,
+    "data": dict,
+    "vocab_type": str | None,
+    "linearization": str | None,
+    "preset": str | None,
+    "target_lang": str | None,
+    "config": str | None,
+    "commands": list,
+    "starts": list,
+}
+_COUNTS = {"kept", "source_tokens", "target_tokens"}
+_LAST_TIME = 253_402_300_800  # the end of the year 9999, as the report shows no later one
+
+
+def _is_start(start):
+    if not isinstance(start, dict) or not isinstance(time := start.get("time"), int | float):
+        return False
+    return 0 <= time < _LAST_TIME
+
+
+_CHECKS = {
+    "data": lambda record: all(
+        isinstance(count, int) and count > 0
+        for name, count in record["data"].items()
+        if name in _COUNTS
+    ),
+    "commands": lambda record: all(isinstance(one, str) for one in record["commands"]),
+    "starts": lambda record: (
+        all(map(_is_start, record["starts"])) and len(record["starts"]) <= len(record["commands"])
+    ),
+}
+
+
+def read_record(text: str, path: Path) -> dict:
+    """Reads a record; options unknown to it get their earlier behaviour.
+
+    Args:
+        text: content of the file.
+        path: the file, to be named in messages.
+
+    Raises:
+        UserError: the text is not such a record.
+    """
+    record = parse_json(text, path)
+    if isinstance(record, dict):
+        record = {"linearization": None, "preset": None, "config": None, "starts": [], **record}
+    if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
+        raise UserError(f"{path}: expected the fields {', '.join(sorted(_FIELDS))}")
+    for name, kind in _FIELDS.items():
+        if not isinstance(record[name], kind):
+            raise UserError(f"{path}: {name}: found {record[name]!r}")
+    for name, holds in _CHECKS.items():
+        if not holds(record):
+            raise UserError(f"{path}: {name}: found {record[name]!r}")
+    record = _with_linearization(record)
+    known = {field.name for field in dataclasses.fields(TrainingOptions)}
+    options = {name: value for name, value in record["options"].items() if name in known}
+    try:
+        checked = TrainingOptions(**{"parallel_parts": 1, "dtype_policy": "float32", **options})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return {**record, "options": dataclasses.asdict(checked)}
+
+
+def record_of_other(target_lang: str | None, command: str) -> dict:
+    """The record of a model that was not trained by `train`.
+
+    Raises:
+        UserError: `target_lang` is not the code of a language.
+    """
+    check_language_code(target_lang)
+    return {
+        "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
+        "data": {},
+        "vocab_type": None,
+        "linearization": None,
+        "preset": None,
+        "target_lang": target_lang,
+        "commands": [command],
+        "starts": [],
+    }
+
+
+def recorded_run(record: dict) -> dict:
+    """The options, data and kind of subwords or of trees in a record, in one dictionary.
+
+    A run of an earlier version lacks later options: it had their defaults.
+    """
+    return {
+        **dataclasses.asdict(TrainingOptions()),
+        **record["options"],
+        **record["data"],
+        "vocab_type": record["vocab_type"],
+        "linearization": record["linearization"],
+    }
+
+
+def _with_linearization(record):
+    """Renames two fields in the record of a parser from before version 0.2.
+
+    Its `vocab_type` was the linearization, its `bpe_dropout` the word dropout.
+    """
+    if record["vocab_type"] not in LINEARIZATIONS:
+        return record
+    options = dict(record["options"])
+    options["word_dropout"] = options.pop("bpe_dropout", 0.0)
+    kinds = {"vocab_type": None, "linearization": record["vocab_type"]}
+    return {**record, "options": options, **kinds}
