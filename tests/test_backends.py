@@ -94,7 +94,7 @@ def run_on(backend, script, *arguments, devices=1):
             "KERAS_BACKEND": backend,
             "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
             f"--xla_force_host_platform_device_count={devices}",
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests/support'}",
         },
         cwd=ROOT,
         capture_output=True,
@@ -156,13 +156,13 @@ def test_layers_pass_their_own_tests(backend):
         "-q",
         "-m",
         "",  # the slow ones too
-        *(f"tests/test_layers.py::test_{name}" for name in LAYER_TESTS),
+        *(f"tests/layers/test_layers.py::test_{name}" for name in LAYER_TESTS),
         *(
-            f"tests/test_masks.py::test_padding_{name}"
+            f"tests/layers/test_masks.py::test_padding_{name}"
             for name in MASK_TESTS
             if "Recurrence" not in name or backend != "torch"
         ),
-        *(f"tests/test_mask_arguments.py::test_{name}" for name in MASK_ARGUMENT_TESTS),
+        *(f"tests/layers/test_mask_arguments.py::test_{name}" for name in MASK_ARGUMENT_TESTS),
     )
 
 

@@ -15,7 +15,7 @@ from keras_transformer.training.vocabulary_choice import learn_vocabulary
 
 FIT = """
 import os, sys
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 from keras_transformer.cli import quiet
 quiet.import_tensorflow()
 from keras_transformer.training import make_strategy, replica_batches, worker_of
@@ -23,7 +23,7 @@ from keras_transformer.training.strategies import split_rows
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 import keras
 import numpy as np
-from test_step import dataset, new_model, ragged_batches
+from tests.training.test_step import dataset, new_model, ragged_batches
 
 with strategy.scope():
     model = new_model(num_microbatches=2)

@@ -6,9 +6,9 @@ import re
 
 import pytest
 from helpers import ROOT
-from test_docs import anchor
 
 from benchmarks import tables
+from tests.docs.test_links import anchor
 
 FILES = sorted(tables.RESULTS.glob("*.csv"))
 WITH_TABLES = [path for path in tables.documents() if "<!-- table:" in path.read_text()]

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer import Transformer, TransformerConfig
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def small_model(seed: int = 0, **fields) -> Transformer:

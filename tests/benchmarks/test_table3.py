@@ -8,10 +8,10 @@ import pytest
 from absl import flags
 from command_lines import FEW_STEPS, refused, run, run_process
 from helpers import ROOT
-from test_command_lines import corpus  # noqa: F401 (a fixture)
 
 from keras_transformer import PRESETS
 from keras_transformer.training import ModelDir
+from tests.cli.test_command_lines import corpus  # noqa: F401 (a fixture)
 
 SCRIPT = "benchmarks/table3.py"
 

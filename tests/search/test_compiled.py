@@ -160,7 +160,7 @@ def test_trained_models_leave_no_graph_behind(jit_compile):
 MEMORY = """
 import dataclasses, gc, sys
 from pathlib import Path
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 import tensorflow as tf
 from serving_world import tiny_translator
 from keras_transformer.serving.servable import SavedModelServable, TranslatorServable

@@ -412,12 +412,12 @@ def on_two_devices(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     script = """
 import pickle, sys
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from test_keras_fit import CASES, fitted, fitted_to_text, reported
+from tests.training.test_keras_fit import CASES, fitted, fitted_to_text, reported
 folder, text = sys.argv[1:]
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 found = {name: fitted(strategy, *case) for name, case in CASES.items()}

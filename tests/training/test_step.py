@@ -410,14 +410,14 @@ def test_configuration_gives_back_the_same_model():
 # Under a strategy in a process of its own, since logical devices are set once.
 ON_REPLICAS = """
 import sys
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 replicas, num_microbatches, jit_compile, not_finite = map(int, sys.argv[2:])
 import numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
 )
 from keras_transformer.training import make_strategy, replica_batches
-from test_step import adam, dataset, new_model, ragged_batches, Logs
+from tests.training.test_step import adam, dataset, new_model, ragged_batches, Logs
 
 strategy = make_strategy("mirrored")
 assert strategy.num_replicas_in_sync == replicas

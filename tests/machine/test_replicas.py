@@ -134,12 +134,12 @@ def on_two_devices(tmp_path_factory):
     path = tmp_path_factory.mktemp("two") / "found.pickle"
     script = """
 import pickle, sys
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from test_replicas import CASES, NO_ROW, evaluated
+from tests.machine.test_replicas import CASES, NO_ROW, evaluated
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 found = {name: case(strategy) for name, case in {**CASES, **NO_ROW}.items()}
 found["evaluate"] = evaluated(strategy)

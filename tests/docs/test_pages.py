@@ -15,7 +15,7 @@ from keras_transformer.data.builtin.corpus import builtin_pairs
 RUN_ELSEWHERE = {
     "beam.md": "test_beam.py runs the transforms, where apache-beam is installed",
     "jax.md": "the test below runs it on JAX",
-    "tensorflow_serving.md": "test_export_saved_model.py runs the client beside a server",
+    "tensorflow_serving.md": "test_saved_model.py runs the client beside a server",
 }
 SHORTER = {
     "vocab_size=10_000": "vocab_size=340",

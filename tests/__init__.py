@@ -1,0 +1,1 @@
+"""Tests, in the folders of the package; `support/` has what they share."""
