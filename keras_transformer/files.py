@@ -79,6 +79,19 @@ def read_whole(path: str | os.PathLike, largest: int = LARGEST_WHOLE) -> bytes:
         return file.read()
 
 
+def read_utf_8(path: str | os.PathLike) -> str:
+    """Reads the text of a small regular file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is not UTF-8; the message names the file.
+    """
+    try:
+        return read_whole(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+
+
 def checksum(path: str | os.PathLike, largest: int | None = None) -> str:
     """The SHA-256 checksum of a file that `open_regular` opens, in hexadecimal."""
     with open_regular(path, largest) as file:

@@ -3,16 +3,15 @@
 import glob
 import gzip
 import io
-import json
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import kind_of, read_whole
+from keras_transformer.files import kind_of
 from keras_transformer.text.sentences import utf_8
 
 LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
@@ -82,65 +81,6 @@ def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
                 raise UserError(
                     f"{path}: expected a file, which is read more than once, found {kind_of(mode)}"
                 )
-
-
-def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: its content is not JSON; the message names the file.
-    """
-    return parse_json(read_utf_8(path), path)
-
-
-def read_utf_8(path: str | os.PathLike) -> str:
-    """Reads the text of a small regular file.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: it is not UTF-8; the message names the file.
-    """
-    try:
-        return read_whole(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
-
-
-def parse_json(text: str, where: str | os.PathLike) -> Any:
-    """Parses JSON whose objects have each name once.
-
-    Raises:
-        UserError: the text is not JSON; the message names `where`, and the line.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_without_repetition)
-    except json.JSONDecodeError as error:
-        message = error.msg.removesuffix(" at")  # the column, which only `str(error)` gives
-        raise UserError(f"{where}:{error.lineno}: not JSON: {message}") from None
-    except RecursionError:
-        raise UserError(f"{where}: not JSON that can be read: nested too deeply") from None
-    except _Repetition as error:
-        raise UserError(f"{where}: {json.dumps(error.name)[:80]} is there more than once") from None
-    except ValueError:
-        raise UserError(
-            f"{where}: not JSON that can be read: an integer of more than "
-            f"{sys.get_int_max_str_digits():,} digits"
-        ) from None
-
-
-class _Repetition(Exception):
-    def __init__(self, name):
-        self.name = name
-
-
-def _without_repetition(pairs):
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise _Repetition(name)
-        fields[name] = value
-    return fields
 
 
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:
