@@ -1,17 +1,18 @@
 from . import (
-    analysis,
-    backend,
+    ctranslate2,
     data,
-    decoding,
     evaluation,
     export,
     importers,
     layers,
+    machine,
     parsing,
     report,
-    tokenizers,
+    search,
+    text,
     training,
 )
+from .attention_maps import AttentionMaps, attention_maps
 from .config import TransformerConfig
 from .ctranslate2.translator import CTranslate2Translator
 from .errors import UserError
@@ -31,6 +32,7 @@ __version__: str
 
 __all__ = [
     "PRESETS",
+    "AttentionMaps",
     "CTranslate2Translator",
     "CutWarning",
     "InverseSquareRootSchedule",
@@ -45,17 +47,18 @@ __all__ = [
     "TransformerConfig",
     "Translator",
     "UserError",
-    "analysis",
-    "backend",
+    "attention_maps",
+    "ctranslate2",
     "data",
-    "decoding",
     "evaluation",
     "export",
     "import_marian",
     "importers",
     "layers",
+    "machine",
     "parsing",
     "report",
-    "tokenizers",
+    "search",
+    "text",
     "training",
 ]

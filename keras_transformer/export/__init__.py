@@ -1,4 +1,4 @@
-"""Exports trained models to other programs: one module for each format."""
+"""Exports translators to other programs, as a SavedModel."""
 
 import lazy_loader
 

@@ -1,4 +1,3 @@
-from .ctranslate2 import export_ctranslate2
 from .saved_model import export_saved_model
 
-__all__ = ["export_ctranslate2", "export_saved_model"]
+__all__ = ["export_saved_model"]

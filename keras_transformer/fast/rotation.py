@@ -8,7 +8,7 @@ from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
 
 @fused
 def fused_rotated(x):
-    """Computes `layers.positional_encoding.rotated` faster, for positions 0, 1, 2 and so on."""
+    """Computes `layers.positions.rotated` faster, for positions 0, 1, 2 and so on."""
 
     @custom_gradient
     def turned(x):

@@ -1,4 +1,4 @@
-"""Machine-specific work: compiled passes, replicas, cores, memory. None of it is from the paper."""
+"""The machine: its cores, memory, processor and replicas."""
 
 import lazy_loader
 

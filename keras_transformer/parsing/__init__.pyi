@@ -1,3 +1,4 @@
+from .brackets import format_bracket_scores, score_trees
 from .linearization import delinearize, linearize
 from .normalization import normalize
 from .parser import Parser, search_defaults, trees_of
@@ -14,6 +15,7 @@ __all__ = [
     "TreebankPairs",
     "as_brackets",
     "delinearize",
+    "format_bracket_scores",
     "format_tree",
     "linearize",
     "normalize",
@@ -21,6 +23,7 @@ __all__ = [
     "parse_tree",
     "read_trees",
     "repair",
+    "score_trees",
     "search_defaults",
     "trees_of",
     "word_symbols",

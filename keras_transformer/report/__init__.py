@@ -1,4 +1,4 @@
-"""The report of one run, or of several side by side: a page and pictures."""
+"""Pages and pictures: attention between words, the paper's figures, the report of runs."""
 
 import lazy_loader
 

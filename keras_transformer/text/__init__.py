@@ -1,4 +1,4 @@
-"""Vocabularies: from text to ids and back, as TensorFlow operations."""
+"""Text: its lines and characters, and vocabularies from text to ids and back."""
 
 import lazy_loader
 

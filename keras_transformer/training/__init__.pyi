@@ -1,7 +1,7 @@
 from .checkpoints import Checkpoints, average_weights
 from .model_dir import ModelDir
 from .preparation import parallel_parts
-from .record import TrainingOptions
+from .run_record import TrainingOptions
 from .step import TrainableTransformer
 from .strategies import (
     STRATEGIES,
