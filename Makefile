@@ -25,9 +25,10 @@ test: install ## run the quick tests
 	$(BIN)/python -m pytest -n 2 --dist=worksteal
 
 # In two halves, since a process keeps what TensorFlow has compiled: up to 10 GB for all tests.
+SLOW_FIRST := tests/docs tests/machine tests/project tests/training
 test-slow: install ## run the other tests: trainings, kills, replicas, workers, the wheel, the tutorial
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[a-l]*.py
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[m-z]*.py
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(SLOW_FIRST)
+	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(SLOW_FIRST:%=--ignore=%)
 
 lint: install ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -172,7 +172,8 @@ import keras_transformer as kt
 from keras import ops
 from keras_transformer.layers import (
     Dropout, FeedForward, LayerNormalization, MultiHeadAttention, causal_mask)
-from keras_transformer.fast.losses import fused_smoothed_cross_entropy, symmetric_divergence, token_nll
+from keras_transformer.fast.losses import (
+    fused_smoothed_cross_entropy, symmetric_divergence, token_nll)
 from keras_transformer.losses import smoothed_cross_entropy
 
 def gradient(function, x):  # of the sum of its values

@@ -79,8 +79,8 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
             kt.Translator, name, lambda self, texts, *_, result=result: [result for _ in texts]
         )
     monkeypatch.setattr("keras_transformer.evaluation.ReferenceLoss", lambda *_: lambda: LOSS)
-    for name in ("export_saved_model", "export_ctranslate2"):
-        monkeypatch.setattr(f"keras_transformer.export.{name}", lambda *_: "")
+    for name in ("export.export_saved_model", "ctranslate2.export_ctranslate2"):
+        monkeypatch.setattr(f"keras_transformer.{name}", lambda *_: "")
     monkeypatch.setattr("keras_transformer.serving.run.serve", lambda *_, **__: None)
     monkeypatch.setattr("keras_transformer.training.cost.parameter_count", lambda _: 1)
     monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)

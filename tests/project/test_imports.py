@@ -77,7 +77,7 @@ import importlib, pkgutil
 import keras_transformer as kt
 
 for module in pkgutil.iter_modules(kt.__path__):
-    if module.ispkg and module.name not in ("layers", "decoding"):
+    if module.ispkg and module.name not in ("layers", "search"):
         importlib.import_module(f"keras_transformer.{module.name}")
 """
     run_without_backends(script)

@@ -11,9 +11,10 @@ import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
-from keras_transformer import LabelSmoothedCrossEntropy, Transformer, search
+from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.errors import UserError
 from keras_transformer.search import SearchOptions, search
+from keras_transformer.search import score as score_targets
 
 PAD, START, END = 0, 1, 2
 SOURCES = [[5, 4, 3, 3, 6, 5, 2], [4, 2], [3, 5, 2], [6, 6, 4, 2]]
@@ -157,7 +158,7 @@ def test_search_may_start_with_the_padding_symbol(model):
         for row in np.array(ids):
             assert START not in until_end(row)
         np.testing.assert_allclose(
-            search.score(other, renamed, ids), result.scores[:, rank], rtol=1e-4
+            score_targets(other, renamed, ids), result.scores[:, rank], rtol=1e-4
         )
 
 

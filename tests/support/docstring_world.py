@@ -18,8 +18,8 @@ from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.training import TrainableTransformer
 from keras_transformer.training.log import TrainingLog
 
-PACKAGES = [kt.report, kt.data, kt.search, kt.evaluation, kt.layers, kt.parsing]
-PACKAGES += [kt.report, kt.text, kt.training, kt]
+PACKAGES = [kt.ctranslate2, kt.data, kt.evaluation, kt.layers, kt.parsing]
+PACKAGES += [kt.report, kt.search, kt.text, kt.training, kt]
 NUM_PAIRS = 200
 TREES = [
     "(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))",

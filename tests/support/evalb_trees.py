@@ -3,7 +3,7 @@
 `evalb_figures.txt` holds the figures of EVALB with COLLINS.prm (the version of January 2006, whose
 source is not distributed here). With its binary, this script compares other pairs, or records anew:
 
-  python tests/support/evalb_trees.py path/to/evalb path/to/COLLINS.prm          # thousands of others
+  python tests/support/evalb_trees.py path/to/evalb path/to/COLLINS.prm  # thousands of others
   python tests/support/evalb_trees.py path/to/evalb path/to/COLLINS.prm --record
 """
 
