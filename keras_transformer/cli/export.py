@@ -9,7 +9,7 @@ CTranslate2.
 
 from absl import flags, logging
 
-from keras_transformer import export, training
+from keras_transformer import ctranslate2, export, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
 from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
@@ -39,11 +39,11 @@ def main():
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)  # at absl's own level, TensorFlow lists every tensor
     expect_named("output", FLAGS.output)
-    write = {"saved_model": saved_model, "ctranslate2": ctranslate2}[FLAGS.format]
+    write = {"saved_model": write_saved_model, "ctranslate2": write_ctranslate2}[FLAGS.format]
     print(write(training.ModelDir(FLAGS.model_dir), given_fields(SearchOptions)))
 
 
-def saved_model(model_dir, search_options):
+def write_saved_model(model_dir, search_options):
     if FLAGS.quantization is not None:
         raise UserError("--quantization is an option of --format=ctranslate2, not of saved_model")
     from keras_transformer.translator import Translator
@@ -53,7 +53,7 @@ def saved_model(model_dir, search_options):
     return export.export_saved_model(translator, FLAGS.output)
 
 
-def ctranslate2(model_dir, search_options):
+def write_ctranslate2(model_dir, search_options):
     if search_options:
         raise UserError(
             f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
