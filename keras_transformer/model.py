@@ -9,21 +9,29 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend.projection import project
 from keras_transformer.backend.replicas import num_replicas
-from keras_transformer.backend.shapes import flat, reshape
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
+    Convolution,
     Decoder,
+    DecoderLayer,
+    Dense,
     Dropout,
     Encoder,
+    EncoderLayer,
+    FeedForward,
     LearnedPositions,
+    MultiHeadAttention,
     PositionalEncoding,
+    Recurrence,
+    RestrictedSelfAttention,
+    Rotation,
+    SelfAttention,
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.block import TransformerBlock
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
+from keras_transformer.layers.shapes import reshape
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 
 
@@ -153,15 +161,12 @@ class Transformer(keras.Model):
         self.embedding_dropout = Dropout(
             config.dropout, dtype=self.dtype_policy, name="embedding_dropout"
         )
-        fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
-        block = {name: getattr(config, name) for name in fields}
-        block.update(rotary=config.rotary, dtype=self.dtype_policy)
-        self.encoder = Encoder(config.num_encoder_layers, **block, name="encoder")
-        self.decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
+        self.encoder = self._stack(Encoder, config.num_encoder_layers, self._encoder_layer)
+        self.decoder = self._stack(Decoder, config.num_decoder_layers, self._decoder_layer)
         self.output_projection = (
             None
             if config.tie_output
-            else keras.layers.Dense(
+            else Dense(
                 config.output_vocab_size,
                 use_bias=config.output_bias,
                 dtype=self.dtype_policy,
@@ -196,6 +201,77 @@ class Transformer(keras.Model):
         interleave = config.positions != "sinusoidal_split"
         return PositionalEncoding(config.d_model, interleave, **options)
 
+    def _stack(self, stack_class, num_layers, new_layer):
+        layers = [new_layer(f"layer_{i}") for i in range(num_layers)]
+        return stack_class(layers, dtype=self.dtype_policy, name=stack_class.__name__.lower())
+
+    def _encoder_layer(self, name):
+        return EncoderLayer(
+            **self._residuals(),
+            self_attention=self._self_attention(causal=False),
+            feed_forward=self._feed_forward(),
+            name=name,
+        )
+
+    def _decoder_layer(self, name):
+        return DecoderLayer(
+            **self._residuals(),
+            self_attention=self._self_attention(causal=True),
+            memory_attention=MultiHeadAttention(**self._attention("memory_attention")),
+            feed_forward=self._feed_forward(),
+            name=name,
+        )
+
+    def _residuals(self):
+        config = self.config
+        return {
+            "d_model": config.d_model,
+            "dropout": config.dropout,
+            "pre_norm": config.pre_norm,
+            "layer_norm_epsilon": config.layer_norm_epsilon,
+            "dtype": self.dtype_policy,
+        }
+
+    def _attention(self, name):
+        config = self.config
+        return {
+            "d_model": config.d_model,
+            "num_heads": config.num_heads,
+            "d_k": config.d_k,
+            "d_v": config.d_v,
+            "dropout": config.attention_dropout,
+            "use_bias": config.attention_bias,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
+    def _self_attention(self, causal):
+        """Creates self-attention, or the layer that replaces it (paper, Table 1)."""
+        config = self.config
+        rotation = Rotation(dtype=self.dtype_policy) if config.rotary else None
+        attention = {**self._attention("self_attention"), "causal": causal, "rotation": rotation}
+        other = {"causal": causal, "dtype": self.dtype_policy, "name": "self_attention"}
+        match config.layer_type:
+            case "attention":
+                return SelfAttention(**attention)
+            case "restricted":
+                return RestrictedSelfAttention(radius=config.radius, **attention)
+            case "recurrent":
+                return Recurrence(config.d_model, **other)
+        separable = config.layer_type == "separable"
+        return Convolution(config.d_model, config.kernel_size, separable, **other)
+
+    def _feed_forward(self):
+        config = self.config
+        return FeedForward(
+            config.d_model,
+            config.d_ff,
+            config.activation_dropout,
+            config.activation,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
     fit = _with_plain_errors(_without_class_weight(keras.Model.fit))
     train_on_batch = _with_plain_errors(_without_class_weight(keras.Model.train_on_batch))
     evaluate = _with_plain_errors(keras.Model.evaluate)
@@ -225,18 +301,15 @@ class Transformer(keras.Model):
         config = self.config
         _expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
         _expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
-        memory, source_mask = self.encode(inputs["source_ids"], training)
-        x = self._embed(
-            inputs["target_ids"], self.target_embedding, self.target_positions, training
-        )
-        x = self.decoder(x, memory, source_mask=source_mask, training=training)
-        return self._logits(x, training=training)
+        memory, source_mask = self.encode(inputs["source_ids"])
+        x = self._embed(inputs["target_ids"], self.target_embedding, self.target_positions)
+        return self._logits(self.decoder(x, memory, source_mask=source_mask))
 
-    def encode(self, source_ids, training=None):
+    def encode(self, source_ids):
         """Computes the memory (batch, source_length, d_model) and the source's padding mask."""
         mask = padding_mask(source_ids, self.config.pad_id)
-        x = self._embed(source_ids, self.source_embedding, self.source_positions, training)
-        return self.encoder(x, attention_mask=mask, training=training), mask
+        x = self._embed(source_ids, self.source_embedding, self.source_positions)
+        return self.encoder(x, attention_mask=mask), mask
 
     def decode_step(
         self, target_ids, position, cache, visible, prepared, source_mask, logits_kernel=None
@@ -309,17 +382,15 @@ class Transformer(keras.Model):
             )
         super()._maybe_symbolic_build(data_batch=data_batch)
 
-    def _embed(self, ids, embedding, positions, training=False, start=0):
+    def _embed(self, ids, embedding, positions, start=0):
         x = embedding(ids)
         if positions is not None:
             x = positions(x, start=start)
-        return self.embedding_dropout(x, training=training)
+        return self.embedding_dropout(x)
 
-    def _logits(self, x, kernel=None, training=None):
+    def _logits(self, x, kernel=None):
         if self.output_projection is not None:
-            # (batch * length, output_vocab_size)
-            rows = project(self.output_projection, flat(x), training)
-            return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
+            return self.output_projection(x)
         return self.target_embedding.logits(x, kernel)
 
     def load_own_variables(self, store):

@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.shapes import one_if_empty
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -79,10 +79,10 @@ class Convolution(keras.layers.Layer):
     def build(self, x_shape):
         self.convolution.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
+        paddings = [first_given(mask, x_mask)]
+        attention_mask = combined_mask(attention_mask, paddings, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         if attention_mask is not None:
             x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)

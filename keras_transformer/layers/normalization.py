@@ -33,6 +33,9 @@ class LayerNormalization(keras.layers.Layer):
 
     Args:
         epsilon: keeps rows without variance finite.
+        gamma_initializer, beta_initializer: initializers of the two weights.
+        gamma_regularizer, beta_regularizer: regularizers of the two weights.
+        gamma_constraint, beta_constraint: constraints of the two weights.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,18 +51,40 @@ class LayerNormalization(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs):
+    def __init__(
+        self,
+        epsilon: float = 1e-6,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.epsilon = epsilon
+        self.gamma_initializer = keras.initializers.get(gamma_initializer)
+        self.beta_initializer = keras.initializers.get(beta_initializer)
+        self.gamma_regularizer = keras.regularizers.get(gamma_regularizer)
+        self.beta_regularizer = keras.regularizers.get(beta_regularizer)
+        self.gamma_constraint = keras.constraints.get(gamma_constraint)
+        self.beta_constraint = keras.constraints.get(beta_constraint)
         self.supports_masking = True
 
     def build(self, x_shape):
         self.input_spec = keras.InputSpec(axes={-1: x_shape[-1]})
-        for name, initializer in (("gamma", "ones"), ("beta", "zeros")):
-            weight = self.add_weight(
-                name=name, shape=x_shape[-1:], initializer=initializer, autocast=False
+        self.gamma, self.beta = (
+            self.add_weight(
+                name=name,
+                shape=x_shape[-1:],
+                initializer=getattr(self, f"{name}_initializer"),
+                regularizer=getattr(self, f"{name}_regularizer"),
+                constraint=getattr(self, f"{name}_constraint"),
+                autocast=False,
             )
-            setattr(self, name, weight)
+            for name in ("gamma", "beta")
+        )
 
     def call(self, x, mask=None, training=None):
         weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
@@ -70,4 +95,13 @@ class LayerNormalization(keras.layers.Layer):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
+        return {
+            **super().get_config(),
+            "epsilon": self.epsilon,
+            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
+            "beta_initializer": keras.initializers.serialize(self.beta_initializer),
+            "gamma_regularizer": keras.regularizers.serialize(self.gamma_regularizer),
+            "beta_regularizer": keras.regularizers.serialize(self.beta_regularizer),
+            "gamma_constraint": keras.constraints.serialize(self.gamma_constraint),
+            "beta_constraint": keras.constraints.serialize(self.beta_constraint),
+        }

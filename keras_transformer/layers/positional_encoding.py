@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype
+from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.inputs import expect_sequence
@@ -144,6 +145,37 @@ def rotated(x, positions=None):
     even, odd = pairs[..., 0], pairs[..., 1]  # (batch, heads, length, width / 2) each
     turned = ops.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
     return ops.cast(ops.reshape(turned, ops.shape(x)), x.dtype)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Rotation(keras.layers.Layer):
+    """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
+
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x, positions: as in `rotated`.
+
+    Returns:
+        A tensor like `x`.
+
+    Example:
+        >>> attention = SelfAttention(d_model=64, num_heads=4, rotation=Rotation())
+        >>> attention(keras.random.normal((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.built = True
+
+    def call(self, x, positions=None, training=None):
+        # Only in training: an exported model must not need XLA.
+        return fused_rotated(x) if training and positions is None else rotated(x, positions)
+
+    def compute_output_shape(self, x_shape, positions_shape=None):
+        return x_shape
 
 
 def _positions(start, length):

@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.shapes import one_if_empty
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -67,10 +67,10 @@ class Recurrence(keras.layers.Layer):
         if self.backward:
             self.backward.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
+        paddings = [first_given(mask, x_mask)]
+        attention_mask = combined_mask(attention_mask, paddings, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         batch, length, _ = shape = ops.shape(x)
         padding = [(0, one_if_empty(batch)), (0, one_if_empty(length)), (0, 0)]
