@@ -1,12 +1,8 @@
 """The Transformer as a Keras model (paper, section 3)."""
 
-import functools
-import inspect
-import re
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_transformer.backend.replicas import num_replicas
@@ -33,79 +29,12 @@ from keras_transformer.layers import (
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
 from keras_transformer.layers.shapes import reshape
 from keras_transformer.losses import LabelSmoothedCrossEntropy
-
-
-def _with_plain_errors(method):
-    """Makes a Keras method name ids and labels that TensorFlow finds outside of the vocabulary."""
-
-    def checked(*args, **kwargs):
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:
-            label = re.search(r"failed: \[(labels must .*found)\] \[(-?\d+)\]", str(error))
-            if label:
-                raise ValueError(f"{label[1]} {label[2]}") from None
-            found = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", str(error))
-            if found is None or "_embedding" not in str(error):
-                raise
-            raise ValueError(
-                f"source_ids and target_ids must be below the size of the vocabulary, {found[2]}: "
-                f"found {found[1]}"
-            ) from None
-
-    return functools.wraps(method)(checked)
-
-
-def _without_class_weight(method):
-    """Makes a Keras method refuse `class_weight`, for which it takes labels for one-hot classes."""
-    signature = inspect.signature(method)
-
-    def checked(*args, **kwargs):
-        if signature.bind(*args, **kwargs).arguments.get("class_weight") is not None:
-            raise ValueError(
-                "class_weight must be None, as Keras takes labels (batch, length) for one-hot "
-                "classes: give weights (batch, length) as sample_weight instead"
-            )
-        return method(*args, **kwargs)
-
-    return functools.wraps(method)(checked)
-
-
-def _expect_ids(inputs):
-    """Refuses inputs of a Transformer that are not the two matrices of ids."""
-    names = ("source_ids", "target_ids")
-    found = type(inputs).__name__
-    if isinstance(inputs, dict):
-        found = {name: tuple(ids.shape) for name, ids in inputs.items()}
-        ragged = [name for name in names if getattr(inputs.get(name), "ragged_rank", None)]
-        if not ragged and all(len(found.get(name, ())) == 2 for name in names):
-            # JAX has sizes that are symbols, and cannot be compared.
-            rows = {found[name][0] for name in names if isinstance(found[name][0], int)}
-            if len(rows) == 2:
-                raise ValueError(
-                    "source_ids and target_ids must have as many rows: found shapes "
-                    f"{found['source_ids']} and {found['target_ids']}"
-                )
-            return
-        found.update({name: f"ragged {found[name]}" for name in ragged})
-    raise ValueError(
-        "inputs must be a dictionary of source_ids (batch, source_length) and target_ids "
-        f"(batch, target_length): found {found}"
-    )
-
-
-def _expect_in_vocabulary(name, ids, vocab_size):
-    """Refuses ids outside the vocabulary, unless they are symbols of a graph without values yet."""
-    try:
-        ids = np.asarray(ids)
-    except (TypeError, ValueError, NotImplementedError):
-        return
-    wrong = ids[(ids < 0) | (ids >= vocab_size)]
-    if wrong.size:
-        raise ValueError(
-            f"{name} must be at least 0 and below the size of the vocabulary, {vocab_size}: "
-            f"found {wrong[0]}"
-        )
+from keras_transformer.model_inputs import (
+    expect_ids,
+    expect_in_vocabulary,
+    with_plain_errors,
+    without_class_weight,
+)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -161,8 +90,10 @@ class Transformer(keras.Model):
         self.embedding_dropout = Dropout(
             config.dropout, dtype=self.dtype_policy, name="embedding_dropout"
         )
-        self.encoder = self._stack(Encoder, config.num_encoder_layers, self._encoder_layer)
-        self.decoder = self._stack(Decoder, config.num_decoder_layers, self._decoder_layer)
+        layers = [self._encoder_layer(f"layer_{i}") for i in range(config.num_encoder_layers)]
+        self.encoder = Encoder(layers, dtype=self.dtype_policy, name="encoder")
+        layers = [self._decoder_layer(f"layer_{i}") for i in range(config.num_decoder_layers)]
+        self.decoder = Decoder(layers, dtype=self.dtype_policy, name="decoder")
         self.output_projection = (
             None
             if config.tie_output
@@ -201,38 +132,36 @@ class Transformer(keras.Model):
         interleave = config.positions != "sinusoidal_split"
         return PositionalEncoding(config.d_model, interleave, **options)
 
-    def _stack(self, stack_class, num_layers, new_layer):
-        layers = [new_layer(f"layer_{i}") for i in range(num_layers)]
-        return stack_class(layers, dtype=self.dtype_policy, name=stack_class.__name__.lower())
-
     def _encoder_layer(self, name):
-        return EncoderLayer(
-            **self._residuals(),
-            self_attention=self._self_attention(causal=False),
-            feed_forward=self._feed_forward(),
-            name=name,
-        )
+        return self._layer(EncoderLayer, name, causal=False)
 
     def _decoder_layer(self, name):
-        return DecoderLayer(
-            **self._residuals(),
-            self_attention=self._self_attention(causal=True),
-            memory_attention=MultiHeadAttention(**self._attention("memory_attention")),
-            feed_forward=self._feed_forward(),
+        memory_attention = MultiHeadAttention(**self._attention_options("memory_attention"))
+        return self._layer(DecoderLayer, name, causal=True, memory_attention=memory_attention)
+
+    def _layer(self, layer_class, name, causal, **parts):
+        config = self.config
+        feed_forward = FeedForward(
+            config.d_model,
+            config.d_ff,
+            config.activation_dropout,
+            config.activation,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        return layer_class(
+            config.d_model,
+            dropout=config.dropout,
+            pre_norm=config.pre_norm,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            self_attention=self._self_attention(causal),
+            feed_forward=feed_forward,
+            **parts,
+            dtype=self.dtype_policy,
             name=name,
         )
 
-    def _residuals(self):
-        config = self.config
-        return {
-            "d_model": config.d_model,
-            "dropout": config.dropout,
-            "pre_norm": config.pre_norm,
-            "layer_norm_epsilon": config.layer_norm_epsilon,
-            "dtype": self.dtype_policy,
-        }
-
-    def _attention(self, name):
+    def _attention_options(self, name):
         config = self.config
         return {
             "d_model": config.d_model,
@@ -247,35 +176,27 @@ class Transformer(keras.Model):
 
     def _self_attention(self, causal):
         """Creates self-attention, or the layer that replaces it (paper, Table 1)."""
-        config = self.config
+        config, options = self.config, self._attention_options("self_attention")
         rotation = Rotation(dtype=self.dtype_policy) if config.rotary else None
-        attention = {**self._attention("self_attention"), "causal": causal, "rotation": rotation}
-        other = {"causal": causal, "dtype": self.dtype_policy, "name": "self_attention"}
         match config.layer_type:
             case "attention":
-                return SelfAttention(**attention)
+                return SelfAttention(causal=causal, rotation=rotation, **options)
             case "restricted":
-                return RestrictedSelfAttention(radius=config.radius, **attention)
-            case "recurrent":
-                return Recurrence(config.d_model, **other)
+                return RestrictedSelfAttention(
+                    radius=config.radius, causal=causal, rotation=rotation, **options
+                )
+        options = {name: options[name] for name in ("d_model", "dtype", "name")}
+        if config.layer_type == "recurrent":
+            return Recurrence(causal=causal, **options)
         separable = config.layer_type == "separable"
-        return Convolution(config.d_model, config.kernel_size, separable, **other)
-
-    def _feed_forward(self):
-        config = self.config
-        return FeedForward(
-            config.d_model,
-            config.d_ff,
-            config.activation_dropout,
-            config.activation,
-            dtype=self.dtype_policy,
-            name="feed_forward",
+        return Convolution(
+            kernel_size=config.kernel_size, separable=separable, causal=causal, **options
         )
 
-    fit = _with_plain_errors(_without_class_weight(keras.Model.fit))
-    train_on_batch = _with_plain_errors(_without_class_weight(keras.Model.train_on_batch))
-    evaluate = _with_plain_errors(keras.Model.evaluate)
-    predict = _with_plain_errors(keras.Model.predict)
+    fit = with_plain_errors(without_class_weight(keras.Model.fit))
+    train_on_batch = with_plain_errors(without_class_weight(keras.Model.train_on_batch))
+    evaluate = with_plain_errors(keras.Model.evaluate)
+    predict = with_plain_errors(keras.Model.predict)
 
     def build(self, input_shape=None):
         """Builds the layers; the constructor does so, because the config gives all shapes.
@@ -297,10 +218,10 @@ class Transformer(keras.Model):
                 layer.build(shape)
 
     def call(self, inputs, training=None):
-        _expect_ids(inputs)
+        expect_ids(inputs)
         config = self.config
-        _expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
-        _expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
+        expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
+        expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
         memory, source_mask = self.encode(inputs["source_ids"])
         x = self._embed(inputs["target_ids"], self.target_embedding, self.target_positions)
         return self._logits(self.decoder(x, memory, source_mask=source_mask))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from keras_transformer.backend.fused_feed_forward import rectified
 
 from keras_transformer.backend.fused import (
     fused,
@@ -15,7 +16,6 @@ from keras_transformer.backend.fused import (
     runs_op_by_op,
 )
 from keras_transformer.backend.fused_attention import fused_attention_weights
-from keras_transformer.backend.fused_feed_forward import rectified
 from keras_transformer.backend.fused_losses import fused_smoothed_cross_entropy
 from keras_transformer.backend.fused_normalization import fused_normalized
 from keras_transformer.backend.fused_rotation import fused_rotated

@@ -164,17 +164,6 @@ class MultiHeadAttention(_WithoutKerasArguments):
         shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
         return output, keras.KerasTensor(shape, self.compute_dtype)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_k": self.d_k,
-            "d_v": self.d_v,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-        }
-
 
 def split_heads(x, num_heads: int):
     """Cuts the features of each position into heads.

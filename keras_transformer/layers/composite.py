@@ -6,8 +6,10 @@ from typing import Any
 
 import keras
 
+from keras_transformer.layers.configured import ConfiguredLayer
 
-class CompositeLayer(keras.layers.Layer):
+
+class CompositeLayer(ConfiguredLayer):
     """A layer made of others, down to the leaves, whose arguments may all be given.
 
     Its configuration also tells which leaves are quantised, and how: `keras.Model.quantize` changes
@@ -51,14 +53,13 @@ class CompositeLayer(keras.layers.Layer):
         return layer_class(*args, **kwargs, dtype=self.dtype_policy, name=name)
 
     def get_config(self):
-        leaves = keras.saving.serialize_keras_object(self.leaves)
-        return {**super().get_config(), "leaves": leaves, **quantized_parts(self)}
+        return {**super().get_config(), **quantized_parts(self)}
 
     @classmethod
     def from_config(cls, config):
-        config = keras.saving.deserialize_keras_object(config)  # parts, initializers and the like
+        config = dict(config)
         policies = config.pop("quantized", {})
-        layer = cls(**config)
+        layer = super().from_config(config)
         set_policies(layer, policies)
         expect_quantized(layer, policies)
         return layer

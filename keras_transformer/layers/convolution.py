@@ -5,13 +5,14 @@ from keras import ops
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
 from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Convolution(keras.layers.Layer):
+class Convolution(ConfiguredLayer):
     """A convolution over neighbouring positions: O(k n d^2) (paper, Table 1).
 
     If separable, it is O(k n d + n d^2). Padding counts as zeros, and so do positions beyond either
@@ -108,13 +109,3 @@ class Convolution(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "kernel_size": self.kernel_size,
-            "separable": self.separable,
-            "dilation_rate": self.dilation_rate,
-            "causal": self.causal,
-        }

@@ -8,11 +8,12 @@ from keras_transformer.backend.fused_dense import add_bias
 from keras_transformer.backend.int8_products import enough_rows, whole_columns
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.shapes import flat, reshape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(ConfiguredLayer):
     """Embeds ids, and projects onto the vocabulary by the same matrix (paper, section 3.4).
 
     Embeddings are multiplied by `sqrt(d_model)`, logits are not.
@@ -188,16 +189,3 @@ class TokenEmbedding(keras.layers.Layer):
             return keras.KerasTensor((*ids.shape[:-1], self.vocab_size), self.compute_dtype)
         rows = keras.KerasTensor((*ids.shape, self.d_model), self.compute_dtype)
         return self._with_mask(rows, ids)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "scale": self.scale,
-            "logits_bias": self.logits_bias,
-            "mask_zero": self.mask_zero,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
-            "embeddings_constraint": keras.constraints.serialize(self.embeddings_constraint),
-        }

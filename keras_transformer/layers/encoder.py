@@ -113,15 +113,6 @@ class EncoderLayer(ResidualLayer):
         update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
         return self.add(x, update, self.feed_forward_norm)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "self_attention": keras.saving.serialize_keras_object(self.self_attention),
-            "feed_forward": keras.saving.serialize_keras_object(self.feed_forward),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(Stack):

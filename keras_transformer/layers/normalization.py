@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_normalization import fused_normalized
+from keras_transformer.layers.configured import ConfiguredLayer
 
 
 def normalized(x, gamma, beta, epsilon: float):
@@ -25,7 +26,7 @@ def normalized(x, gamma, beta, epsilon: float):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(ConfiguredLayer):
     """Normalises the last axis: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
     The sums are float32, or float64 if `x` is. The result is that of
@@ -93,15 +94,3 @@ class LayerNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "epsilon": self.epsilon,
-            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
-            "beta_initializer": keras.initializers.serialize(self.beta_initializer),
-            "gamma_regularizer": keras.regularizers.serialize(self.gamma_regularizer),
-            "beta_regularizer": keras.regularizers.serialize(self.beta_regularizer),
-            "gamma_constraint": keras.constraints.serialize(self.gamma_constraint),
-            "beta_constraint": keras.constraints.serialize(self.beta_constraint),
-        }

@@ -8,11 +8,12 @@ from keras_transformer.backend.fused import sum_dtype
 from keras_transformer.backend.fused_rotation import fused_rotated
 from keras_transformer.backend.rows import take_rows
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEncoding(keras.layers.Layer):
+class PositionalEncoding(ConfiguredLayer):
     """Adds sinusoids of the position to the embeddings (paper, section 3.5).
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1) = cos(...)`, interleaved.
@@ -66,12 +67,9 @@ class PositionalEncoding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "interleave": self.interleave}
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(ConfiguredLayer):
     """Adds a learned vector for each position, instead of sinusoids (paper, Table 3, row E).
 
     Args:
@@ -117,9 +115,6 @@ class LearnedPositions(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "max_length": self.max_length}
-
 
 def rotated(x, positions=None):
     """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
@@ -148,7 +143,7 @@ def rotated(x, positions=None):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Rotation(keras.layers.Layer):
+class Rotation(ConfiguredLayer):
     """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
 
     Args:

@@ -5,13 +5,14 @@ from keras import ops
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
 from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Recurrence(keras.layers.Layer):
+class Recurrence(ConfiguredLayer):
     """Gated recurrent units over the sequence: O(n d^2), n sequential steps (paper, Table 1).
 
     It runs on TensorFlow and JAX, not on Keras's PyTorch backend.
@@ -99,9 +100,6 @@ class Recurrence(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "causal": self.causal}
 
 
 def _mirrored(shape, attention_mask):

@@ -58,12 +58,3 @@ class ResidualLayer(CompositeLayer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "dropout": self.dropout,
-            "pre_norm": self.pre_norm,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }

@@ -109,9 +109,6 @@ class RestrictedSelfAttention(SelfAttention):
         near = ops.repeat(near[:, None, None], beam_size, axis=-1)
         return super().step(x, position, cache, visible & near)
 
-    def get_config(self):
-        return {**super().get_config(), "radius": self.radius}
-
 
 def _neighbourhoods(x, size, blocks, before=0, after=0):
     """Gathers each block of positions with its neighbours, as one row of the batch.

@@ -135,7 +135,3 @@ class SelfAttention(MultiHeadAttention):
 
     def compute_output_spec(self, x, **masks):
         return keras.KerasTensor(x.shape, self.compute_dtype)
-
-    def get_config(self):
-        rotation = keras.saving.serialize_keras_object(self.rotation)
-        return {**super().get_config(), "causal": self.causal, "rotation": rotation}

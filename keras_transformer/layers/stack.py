@@ -63,7 +63,3 @@ class Stack(CompositeLayer):
             return ops.pad(x, room)
 
         return keras.tree.map_structure(with_room, cache)
-
-    def get_config(self):
-        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
-        return {**super().get_config(), "layers": layers}
