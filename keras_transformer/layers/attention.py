@@ -4,13 +4,36 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least, expect_rate
-from keras_transformer.layers.attention_weights import AttentionWeights
+from keras_transformer.layers.attention_weights import AttentionWeights, attention_weights
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import both, causal_mask, combined_mask, query_padding
 from keras_transformer.layers.shapes import reshape
+
+
+def scaled_dot_product_attention(queries, keys, values, mask=None):
+    """`Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
+
+    `MultiHeadAttention.attend` computes it by leaves, with dropout on the weights.
+
+    Args:
+        queries: (batch, heads, query, d_k).
+        keys: (batch, heads, key, d_k).
+        values: (batch, heads, key, d_v).
+        mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
+            None: no mask.
+
+    Returns:
+        (batch, heads, query, d_v).
+
+    Example:
+        >>> x = keras.random.normal((2, 4, 7, 16))
+        >>> scaled_dot_product_attention(x, x, x).shape
+        TensorShape([2, 4, 7, 16])
+    """
+    return ops.matmul(attention_weights(queries, keys, mask), values)
 
 
 class _WithoutKerasArguments(CompositeLayer):

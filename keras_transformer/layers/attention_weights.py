@@ -89,8 +89,9 @@ def recorded_attention() -> Iterator[dict[AttentionWeights, Tensor]]:
         >>> weights[attention.attention_weights].shape
         TensorShape([2, 4, 7, 7])
     """
-    token = _RECORD.set({})
+    record: dict[AttentionWeights, Tensor] = {}
+    token = _RECORD.set(record)
     try:
-        yield _RECORD.get()
+        yield record
     finally:
         _RECORD.reset(token)
