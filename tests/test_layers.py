@@ -202,7 +202,8 @@ def test_layers_and_loss_train_in_any_default_dtype(floatx):
     tf = pytest.importorskip("tensorflow")
     keras.config.set_floatx(floatx)
     try:
-        layer = EncoderLayer(**BLOCK)
+        attention = SelfAttention(8, 2, dropout=0.1, dtype=floatx)
+        layer = EncoderLayer(**BLOCK, self_attention=attention, dtype=floatx)
         with tf.GradientTape() as tape:
             logits = layer(X, training=True)
             loss = LabelSmoothedCrossEntropy(0.1)(IDS % 8, logits)
@@ -517,7 +518,7 @@ def test_in_mixed_precision_ids_given_as_floats_are_not_rounded(dtype):
 def test_parts_of_attention_refuse_symbolic_tensors(part):
     with pytest.raises(
         ValueError,
-        match="take tensors, not symbols .*: in a functional model, call the layer itself",
+        match=r"take tensors, not symbols .*: in a functional model, call the layer itself",
     ):
         getattr(MultiHeadAttention(8, 2), part)(keras.Input((None, 8)))
 
