@@ -13,7 +13,6 @@ from command_lines import run_process
 from helpers import ROOT, run_python
 
 import keras_transformer as kt
-from keras_transformer.cli.flags import RENAMED
 from keras_transformer.cli.main import COMMANDS, _run
 from keras_transformer.options import ParsingOptions, SearchOptions, TrainingOptions
 
@@ -93,7 +92,6 @@ def test_helpfull_adds_the_flags_of_absl():
     assert "verbosity" not in flags_in(short)
     assert "--flagfile=FILE" in short
     assert {*flags_in(short), "verbosity"} <= {*flags_in(full)}
-    assert not {old for old, _ in RENAMED} & {*flags_in(full)}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from command_lines import (
     ended,
     refused,
     run,
-    run_arguments,
     run_process,
 )
 from helpers import ROOT, randomise
@@ -514,40 +513,6 @@ def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):
     message = refused("train", **training)
     assert message.endswith("found vocabulary.model; --vocabulary takes one to train with")
     assert files_of(training["model_dir"]) == {training["model_dir"] / "vocabulary.model": b"mine"}
-
-
-@pytest.mark.parametrize(
-    ("old", "positions"),
-    [
-        (["--learned_positions"], "learned"),
-        (["--learned_positions=true", "--interleave_sinusoids=false"], "learned"),
-        (["--nolearned_positions", "--nointerleave_sinusoids"], "sinusoidal_split"),
-        (["--nointerleave_sinusoids"], "sinusoidal_split"),
-        (["--nolearned_positions"], "sinusoidal"),
-        (["--interleave_sinusoids"], "sinusoidal"),
-    ],
-)
-@pytest.mark.parametrize("preset", ["tiny", "E-learned"])
-def test_flags_of_earlier_versions_are_understood(old, positions, preset, monkeypatch, capfd):
-    configs = []
-    monkeypatch.setattr(
-        "keras_transformer.training.train", lambda _, c, *__, **___: configs.append(c)
-    )
-    monkeypatch.setattr(
-        "keras_transformer.cli.cost.cost_report", lambda c, *_, **__: configs.append(c)
-    )
-    for command in ("train", "cost"):
-        only = ["--noreport"] if command == "train" else []  # nothing was trained
-        run_arguments(command, [f"--preset={preset}", *old, *only])
-        [line] = capfd.readouterr().err.splitlines()
-        assert line.endswith(f" is now --positions={positions}")
-    assert [config.positions for config in configs] == [positions] * 2
-
-
-def test_a_flag_given_by_both_its_names_is_refused():
-    for command in ("train", "cost"):
-        message = refused(command, positions="learned", learned_positions=True)
-        assert message == "expected no --learned_positions, found with --positions, its new name"
 
 
 def test_an_unknown_flag_is_refused_without_a_traceback(tmp_path):

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -213,44 +212,13 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
     )
 
 
-def test_a_parser_of_version_0_1_is_used_and_its_training_resumed(
-    trained, treebank, tmp_path, capfd
-):
-    """Earlier versions called these options `vocab_type` and `bpe_dropout`."""
-    model_dir = ModelDir(shutil.copytree(trained[0], tmp_path / "parser"))
-    now = json.loads((model_dir.path / "training.json").read_text())
-    assert (now["linearization"], now["options"]["word_dropout"]) == ("words", 0.9)
-    old = {**now, "vocab_type": now["linearization"], "options": dict(now["options"])}
-    del old["linearization"]
-    old["options"]["bpe_dropout"] = old["options"].pop("word_dropout")
-    (model_dir.path / "training.json").write_text(json.dumps(old))
-
-    run("evaluate", task="parsing", model_dir=model_dir.path, source=treebank)
-    assert "2 sentences" in capfd.readouterr().out
-    same = {
-        **{**TINY_PARSER, "train_source": treebank, "valid_source": treebank, "steps": 3},
-        **{"extra_source": treebank, "extra_weight": 2, "substituted": 1},
-    }
-    assert "word_dropout=0.9 (now 0.5)" in refused(
-        "train", **same, model_dir=model_dir.path, word_dropout=0.5
-    )
-    run("train", **same, model_dir=model_dir.path, bpe_dropout=0.9)
-    output = capfd.readouterr()
-    assert "Resuming from step 2\n" in output.out
-    assert "--bpe_dropout is now --word_dropout=0.9\n" in output.err
-    assert model_dir.checkpoints.steps()[-1] == 3
-    again = json.loads((model_dir.path / "training.json").read_text())
-    assert again["options"] == {**now["options"], "steps": 3}
-    assert (again["vocab_type"], again["linearization"]) == (None, "words")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"train_target": "a.de"}, "expected no --train_target, found with --task=parsing"),
         ({"tfds": "wmt"}, "expected no --tfds, found with --task=parsing"),
         ({"lowercase": True}, "lowercase: expected False for a parser, found True"),
-        ({"bpe_dropout": 0.1, "word_dropout": 0.1}, "expected no --bpe_dropout, found with --word"),
+        ({"bpe_dropout": 0.1}, "expected no --bpe_dropout, found with --task=parsing"),
         ({"vocab_type": "bpe"}, "expected no --vocab_type, found with --task=parsing"),
         ({"extra_weight": 2}, "expected no --extra_weight, found without --extra_source"),
         ({"substituted": 0, "substituted_share": 0.5}, "expected no --substituted_share, found"),

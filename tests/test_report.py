@@ -98,7 +98,7 @@ def test_a_clock_that_is_set_back_takes_no_hours_away(tmp_path):
     assert [entry["hours"] for entry in run.figures["train"]] == [1.0, 2.0, 2.0, 2.5]
 
 
-def test_a_run_of_an_earlier_version_has_no_starts_and_a_killed_one_half_a_line(tmp_path):
+def test_half_a_line_of_a_killed_run_is_left_out(tmp_path):
     model_dir = model_dir_of(tmp_path / "run", ENTRIES)
     with open(model_dir.logs / "log.jsonl", "a") as log:
         log.write('{"time": 90200.0, "st')

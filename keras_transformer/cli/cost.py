@@ -19,12 +19,10 @@ from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options import TrainingOptions
@@ -71,12 +69,10 @@ def define_flags() -> None:
             leave_out=("pad_id", "start_id", "end_id"),
             or_else=", or the preset's",
         )
-    define_renamed_flags()
 
 
 def main():
     quiet.find_devices()
-    take_renamed_flags()
     if FLAGS.table2:
         names = ("preset", "model_dir", *fields(), *training_flags())
         refuse(present(names), "found with --table2, which has its own")

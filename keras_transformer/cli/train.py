@@ -28,13 +28,10 @@ from keras_transformer.cli.flags import (
     FLAGS,
     TASKS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flag,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
@@ -50,7 +47,7 @@ NOT_EMPTY = (
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
     *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
-    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary"),
+    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary", "bpe_dropout"),
 )
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
@@ -170,7 +167,6 @@ def define_flags() -> None:
         )
         define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
         define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
-    define_renamed_flags()
 
 
 def before_tensorflow():
@@ -178,7 +174,6 @@ def before_tensorflow():
 
 
 def main():
-    take_renamed_flags()
     check_combinations()
     is_parser = FLAGS.task == "parsing"
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
@@ -225,8 +220,6 @@ def check_combinations():
             expect_named(name, FLAGS[name].value)
     if FLAGS.task == "parsing":
         refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
-        if FLAGS.bpe_dropout is not None:
-            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
     else:
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
         refuse(of_parsers, "found without --task=parsing")
@@ -290,7 +283,7 @@ def model_and_options(model_dir, preset, vocab_size):
         here, options = model_dir.load_config(), model_dir.load_training()["options"]
         if FLAGS.preset:
             expect_preset(model_dir, given)
-        steps, first = given_options.get("steps"), options.get("bidirectional_steps", 0)
+        steps, first = given_options.get("steps"), options["bidirectional_steps"]
         if steps and steps <= first and "bidirectional_steps" not in given_options:
             raise UserError(
                 f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
@@ -328,7 +321,7 @@ def _with_steps(training, given):
 def expect_preset(model_dir, given):
     """Raises `UserError` if the run here began with another preset than --preset.
 
-    Runs of earlier versions recorded no preset. Their model must be that of --preset, except for
+    A run that began in Python may have no preset. Its model must be that of --preset, except for
     the vocabulary size and the given fields.
     """
     here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]

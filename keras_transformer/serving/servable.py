@@ -181,7 +181,6 @@ class SavedModelServable:
 
     task, engine = "translation", "saved_model"
     options: SearchOptions | None = None
-    max_tokens = 1023  # of an export before 0.2, which does not say
     has_attention = False
 
     def __init__(self, path: str | os.PathLike):
@@ -194,13 +193,10 @@ class SavedModelServable:
                 f"{path}: expected a SavedModel of `keras-transformer export`, found one without "
                 f"the signature {min(missing)}"
             )
-        if hasattr(self._loaded, "max_tokens"):
-            self.max_tokens = int(self._loaded.max_tokens())
+        self.max_tokens = int(self._loaded.max_tokens())
 
     def count_tokens(self, texts: Texts) -> list[int]:
-        if hasattr(self._loaded, "count_tokens"):
-            return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()
-        return [len(utf_8(text)) // 4 for text in texts]  # an estimate, for an export before 0.2
+        return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()
 
     def joins(self, signature: str) -> bool:
         # If a model samples, a text's samples depend on its index in the request.
