@@ -16,6 +16,7 @@ from keras_transformer import training
 from keras_transformer.analysis import table2
 from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
@@ -122,3 +123,6 @@ def mean_lengths(data):
     if not data.keys() >= {"kept", "source_tokens", "target_tokens"}:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))
+
+
+COMMAND = Command(main, __doc__)

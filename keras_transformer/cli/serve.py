@@ -14,6 +14,7 @@ from absl import flags
 
 from keras_transformer import backend
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
@@ -128,3 +129,6 @@ def open_model(sources, name, paths):
     given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
     refuse(given, f"found with {paths[0]}, a SavedModel, whose options are fixed")
     return sources.saved_model(name, paths[0])
+
+
+COMMAND = Command(main, __doc__)

@@ -24,6 +24,7 @@ from absl import flags
 
 from keras_transformer import backend, data, parsing, report, tokenizers, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     TASKS,
@@ -167,10 +168,6 @@ def define_flags() -> None:
         )
         define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
         define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
-
-
-def before_tensorflow():
-    backend.keep_freed_memory()
 
 
 def main():
@@ -389,3 +386,6 @@ def treebank_pairs(preset):
         valid,
         None,
     )
+
+
+COMMAND = Command(main, __doc__, before_tensorflow=backend.keep_freed_memory)

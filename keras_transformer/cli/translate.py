@@ -24,7 +24,7 @@ import itertools
 from absl import flags
 
 from keras_transformer.cli import cluster, quiet
-from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
@@ -67,11 +67,6 @@ def define_flags() -> None:
     define_search_flags()
     define_engine_flag()
     cluster.define_flags()
-
-
-def needs_tensorflow() -> bool:
-    """Whether this run translates with TensorFlow, which takes seconds to import."""
-    return not uses_ctranslate2()
 
 
 def main():
@@ -145,3 +140,8 @@ def output(translator, lines, given, number, cut_lines):
 
 def alignment(links):
     return " ||| " + " ".join(f"{source}-{target}" for source, target in links)
+
+
+COMMAND = Command(
+    main, __doc__, parse=cluster.parse_flags, needs_tensorflow=lambda: not uses_ctranslate2()
+)

@@ -18,6 +18,7 @@ from absl import flags
 
 from keras_transformer import analysis, parsing, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
 from keras_transformer.cli.translator_flags import define_weights_flags
 from keras_transformer.config import TransformerConfig
@@ -215,3 +216,6 @@ def save(figure, path):
     missing = {int(found[1]) for w in caught if (found := re.match(r"Glyph (\d+)", str(w.message)))}
     if missing:
         print(f"  (matplotlib has no font for {' '.join(map(chr, sorted(missing)))})")
+
+
+COMMAND = Command(main, __doc__)
