@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, expect_at_least
@@ -177,12 +177,6 @@ class CTranslate2Translator:
                 score = math.fsum(log_probs) / len(log_probs) ** self.options.alpha
                 scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
         return scores
-
-    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> NoReturn:
-        """Raises `UserError`: CTranslate2 does not give the attention of the layer that aligns."""
-        raise UserError(
-            "expected a Translator to align: CTranslate2 has no attention of its layers"
-        )
 
     def _checked(self, options):
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""

@@ -283,11 +283,9 @@ def test_a_precision_that_the_processor_lacks_is_refused(precision, path):
         CTranslate2Translator(path, precision=precision)
 
 
-def test_prefixes_and_alignments_are_refused(translator):
+def test_prefixes_are_refused(translator):
     with pytest.raises(UserError, match="expected no prefixes with CTranslate2"):
         translator.translate(["A horse!"], ["Ein"])
-    with pytest.raises(UserError, match="CTranslate2 has no attention of its layers"):
-        translator.align(["A horse!"], ["Ein Pferd!"])
 
 
 # Converted once.
