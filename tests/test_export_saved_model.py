@@ -27,7 +27,7 @@ from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model, saved_model
 from keras_transformer.serving.servable import SavedModelServable
-from keras_transformer.tokenizers import SubwordTokenizer
+from keras_transformer.tokenizers import SubwordTokenizer, in_graph
 from keras_transformer.training import ModelDir
 from keras_transformer.translation import one_line
 from keras_transformer.translator import Translator
@@ -173,7 +173,7 @@ def test_a_translation_must_be_given_for_each_text(signatures):
 @given(said=st.lists(st.sampled_from([*range(4, 4 + 256), 300]), min_size=1))
 def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, said):
     spelled = translator.tokenizer.detokenize(tf.constant([said]))
-    [line] = saved_model._one_line(spelled).numpy()
+    [line] = in_graph.one_line(spelled).numpy()
     assert line.decode() == one_line(spelled.numpy()[0].decode())
 
 
@@ -181,7 +181,7 @@ def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, s
 def test_white_space_of_every_script_is_one_space():
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     texts = [f"{c} a{c}{c}b{c}".encode() for c in characters]
-    lines = saved_model._one_line(tf.constant(texts)).numpy().tolist()
+    lines = in_graph.one_line(tf.constant(texts)).numpy().tolist()
     assert [line.decode() for line in lines] == [one_line(text.decode()) for text in texts]
 
 
