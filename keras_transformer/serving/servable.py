@@ -17,7 +17,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
 from keras_transformer.sentences import as_text, utf_8
-from keras_transformer.translation import Translation
+from keras_transformer.translation import Translation, as_translations
 from keras_transformer.translator import Translator
 
 if TYPE_CHECKING:  # CTranslate2 is optional
@@ -208,13 +208,7 @@ class SavedModelServable:
     ) -> list[list[Translation]]:
         rows = self.predict("nbest", [(text,) for text in texts])
         return [
-            [
-                Translation(*pair)
-                for pair in zip(row["translations"], row["scores"], strict=True)
-                if pair[1] > NO_HYPOTHESIS
-            ]
-            or [Translation("", NO_HYPOTHESIS)]
-            for row in rows
+            as_translations(zip(row["translations"], row["scores"], strict=True)) for row in rows
         ]
 
 
