@@ -65,7 +65,12 @@ def test_help_of_training_has_its_flags_in_groups():
     text, _ = help_of("train", "--help")
     headings = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1:] == ":"]
     assert headings == [
-        *("Common", "Data", "Model", "Training", "Checkpoints and validation", "Devices"),
+        "Common",
+        "Data",
+        "Model",
+        "Training",
+        "Checkpoints and validation",
+        "Devices",
         "Parsing",
     ]
     assert flags_in(text)[:4] == ["model_dir", "preset", "task", "train_source"]
