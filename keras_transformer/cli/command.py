@@ -1,4 +1,4 @@
-"""What `cli.main.run` needs to know of a command, besides its flags."""
+"""A command as `cli.main.run` runs it: its work, its help, and how it starts."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -76,7 +76,7 @@ def main():
     quiet.find_devices()
     if FLAGS.table2:
         names = ("preset", "model_dir", *fields(), *training_flags())
-        refuse(present(names), "found with --table2, which has its own")
+        refuse(present(names), "with --table2, which has its own")
         return print(table2.table2())
     if FLAGS.model_dir is None:
         preset = FLAGS.preset or "base"
@@ -86,7 +86,7 @@ def main():
             (table2.LENGTH, table2.LENGTH),
         )
     else:
-        refuse(present(("preset", *fields())), "found with --model_dir, which has its own")
+        refuse(present(("preset", *fields())), "with --model_dir, which has its own")
         model_dir = training.ModelDir(FLAGS.model_dir)
         config, record = model_dir.load_config(), model_dir.load_training()
         options, lengths = TrainingOptions(**record["options"]), mean_lengths(record["data"])

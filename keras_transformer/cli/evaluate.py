@@ -126,7 +126,7 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
-    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
+    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees

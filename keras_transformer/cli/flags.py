@@ -105,14 +105,18 @@ def present(names: Iterable[str]) -> list[str]:
     return [name for name in names if FLAGS[name].present]
 
 
-def refuse(names: Iterable[str], why: str) -> None:
+def refuse(names: Iterable[str], where: str) -> None:
     """Refuses the first of these flags, which would be ignored.
+
+    Args:
+        names: the flags.
+        where: what makes them useless, such as "with --tfds, which takes the place of files".
 
     Raises:
         UserError: `names` is not empty.
     """
     for name in names:
-        raise UserError(f"expected no --{name}, {why}")
+        raise UserError(f"--{name} has no effect {where}: leave it out")
 
 
 def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> None:

@@ -82,7 +82,7 @@ def main():
         raise UserError("poll_seconds must be a number: found nan")
     if FLAGS.sample:
         raise UserError(
-            "expected no --sample: a server's answers are repeatable; a SavedModel that was "
+            "--sample is not for a server, whose answers are repeatable; a SavedModel that was "
             "exported with --sample has a signature that samples by the seeds of a request"
         )
     try:
@@ -127,7 +127,7 @@ def open_model(sources, name, paths):
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
     given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
-    refuse(given, f"found with {paths[0]}, a SavedModel, whose options are fixed")
+    refuse(given, f"with {paths[0]}, a SavedModel, whose options are fixed")
     return sources.saved_model(name, paths[0])
 
 

@@ -41,25 +41,56 @@ from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_s
 from keras_transformer.text_files import refuse_pipes
 
 NOT_EMPTY = (
-    *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
-    *("tfds", "train_split", "source_lang", "target_lang", "data_cache", "vocabulary"),
-    *("model_dir", "preset", "start_from"),
+    "train_source",
+    "train_target",
+    "valid_source",
+    "valid_target",
+    "extra_source",
+    "tfds",
+    "train_split",
+    "source_lang",
+    "target_lang",
+    "data_cache",
+    "vocabulary",
+    "model_dir",
+    "preset",
+    "start_from",
 )
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
-    *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
-    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary", "bpe_dropout"),
+    "train_target",
+    "valid_target",
+    "tfds",
+    "train_split",
+    "valid_split",
+    "test_split",
+    "download",
+    "source_lang",
+    "target_lang",
+    "vocab_type",
+    "vocabulary",
+    "bpe_dropout",
 )
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 # The headings of `--help` for the fields of TrainingOptions; all others are under "Training".
 DATA_FIELDS = ("max_length", "lowercase", "bpe_dropout")
 CHECKPOINT_FIELDS = (
-    *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
-    *("validation_steps", "best_by", "stop_patience", "report_steps"),
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "average_checkpoints",
+    "validation_steps",
+    "best_by",
+    "stop_patience",
+    "report_steps",
 )
 DEVICE_FIELDS = (
-    *("dtype_policy", "jit_compile", "num_microbatches", "parallel_parts", "device_flops"),
+    "dtype_policy",
+    "jit_compile",
+    "num_microbatches",
+    "parallel_parts",
+    "device_flops",
 )
 PARSER_FIELDS = ("word_dropout",)
 PRESETS_CHOICE = ", or the preset's"
@@ -216,17 +247,17 @@ def check_combinations():
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
     if FLAGS.task == "parsing":
-        refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
+        refuse(present(TRANSLATION_ONLY), "with --task=parsing")
     else:
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
-        refuse(of_parsers, "found without --task=parsing")
+        refuse(of_parsers, "without --task=parsing")
     if FLAGS.start_from:
-        refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
+        refuse(present(["vocab_type", "vocabulary"]), "with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
         training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
-        refuse(present(["vocab_type"]), "found with --vocabulary")
+        refuse(present(["vocab_type"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
 
 
@@ -338,7 +369,7 @@ def sentence_pairs():
     """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
-        refuse(files, "found with --tfds, which takes the place of files")
+        refuse(files, "with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -347,9 +378,9 @@ def sentence_pairs():
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
-    refuse(present(TFDS_ONLY), "found without --tfds")
+    refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
+        refuse(["target_lang"] if FLAGS.target_lang else [], "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),
@@ -375,10 +406,10 @@ def treebank_pairs(preset):
         raise UserError("--task=parsing needs --train_source, files of trees")
     given = given_fields(ParsingOptions)
     if "extra_weight" in given and not FLAGS.extra_source:
-        raise UserError("expected no --extra_weight, found without --extra_source")
+        refuse(["extra_weight"], "without --extra_source")
     options = ParsingOptions(**{**(find_preset(preset).parsing or {}), **given})
     if "substituted_share" in given and not options.substituted:
-        raise UserError("expected no --substituted_share, found without --substituted")
+        refuse(["substituted_share"], "without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)
     valid = parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
     return (

@@ -75,7 +75,7 @@ def main():
     cluster.refuse_flags_for_files()
     if uses_ctranslate2():
         asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
-        refuse(asked, "found with --engine=ctranslate2, which has no equivalent")
+        refuse(asked, "with --engine=ctranslate2, which has no equivalent")
     else:
         share_cores_among_workers()
         quiet.find_devices()
@@ -86,10 +86,7 @@ def main():
         of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
-        if of_search:
-            raise UserError(
-                f"expected no --{min(of_search)}, found with --score, which does not search"
-            )
+        refuse(sorted(of_search), "with --score, which does not search")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     translator = load_translator("translation")

@@ -415,7 +415,7 @@ class ModelDir:
         return None
 
     def _foreign_file(self) -> str | None:
-        """The name of a file that is not ours; None after a killed `create`, which leaves none."""
+        """A file that no run writes, or None. An interrupted `create` leaves none."""
         found = {path.name for path in self.path.iterdir() if not is_partial(path)}
         found -= {self._lock.name}
         with contextlib.suppress(UserError):
