@@ -229,11 +229,23 @@ def compare_commands(folder, precision):
     tokens, root = str(FLAGS.tokens_per_batch), Path(__file__).parent.parent
     commands = {
         "CTranslate2's own loop": [
-            *("-c", LOOP, folder, FLAGS.source, precision, str(THREADS), "1", tokens)
+            "-c",
+            LOOP,
+            folder,
+            FLAGS.source,
+            precision,
+            str(THREADS),
+            "1",
+            tokens,
         ],
         "translate --engine=ctranslate2": [
-            *("-m", "keras_transformer", "translate", "--engine=ctranslate2", "--beam_size=5"),
-            *(f"--model_dir={FLAGS.model_dir[0]}", f"--precision={precision}"),
+            "-m",
+            "keras_transformer",
+            "translate",
+            "--engine=ctranslate2",
+            "--beam_size=5",
+            f"--model_dir={FLAGS.model_dir[0]}",
+            f"--precision={precision}",
             f"--workers={THREADS}",
         ],
     }

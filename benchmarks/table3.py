@@ -31,6 +31,7 @@ from typing import NamedTuple
 from absl import flags
 from matplotlib.figure import Figure
 
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import define_record_flags, given_fields
 from keras_transformer.cli.main import run
 from keras_transformer.config import TransformerConfig
@@ -339,4 +340,4 @@ def plot(results):
 
 
 if __name__ == "__main__":
-    run(sys.modules[__name__], "table3.py", sys.argv[1:])
+    run(Command(main, __doc__), "table3.py", sys.argv[1:])

@@ -7,15 +7,15 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from keras_transformer.backend.cores import number_of_cores
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.export.converted import ConvertedModel
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
-from keras_transformer.sentences import as_list
+from keras_transformer.sentences import as_list, one_for_each
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.translation import Translation, cut, one_line
+from keras_transformer.translation import Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
     from keras_transformer.tokenizers import Tokenizer
@@ -130,19 +130,13 @@ class CTranslate2Translator:
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
         translations = [[Translation("", 0.0)] for _ in sources]
         for row, best in found.items():
-            spelled = [Translation(one_line(next(texts)), score) for _, score in best]
-            translations[row] = [
-                translation for translation in spelled if translation.score > NO_HYPOTHESIS
-            ] or [Translation("", NO_HYPOTHESIS)]
+            translations[row] = as_translations((next(texts), score) for _, score in best)
         return translations
 
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
         """Scores given translations as the search would; arguments are `Translator.score`'s."""
-        texts, others = as_list(sentences), as_list(translations, "translations")
-        if len(texts) != len(others):
-            raise UserError(
-                f"expected as many translations as sentences, {len(texts)}, found {len(others)}"
-            )
+        texts = as_list(sentences)
+        others = one_for_each(texts, translations, "translations")
         sources = self._split(self._subwords.split_source, texts)
         targets = self._split(self._subwords.split_target, others, "translations")
         scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
@@ -177,12 +171,6 @@ class CTranslate2Translator:
                 score = math.fsum(log_probs) / len(log_probs) ** self.options.alpha
                 scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
         return scores
-
-    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> NoReturn:
-        """Raises `UserError`: CTranslate2 does not give the attention of the layer that aligns."""
-        raise UserError(
-            "expected a Translator to align: CTranslate2 has no attention of its layers"
-        )
 
     def _checked(self, options):
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
@@ -301,16 +289,9 @@ class CTranslate2Translator:
         return hypothesis[-1:] == [self._subwords.end]
 
     def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
-        """Yields batches of sentence indices of similar length, the longest first.
-
-        Args:
-            lengths: length of each sentence in tokens, by index.
-        """
-        rows = sorted(lengths, key=lengths.__getitem__, reverse=True)
-        share = math.ceil(len(rows) / self.workers)  # so that no worker waits for a large batch
-        start = 0
-        while start < len(rows):
-            length = lengths[rows[start]] + self.options.extra_length
-            size = max(1, min(share, self.tokens_per_batch // length))
-            yield rows[start : start + size]
-            start += size
+        """Yields batches of sentence indices, given the number of tokens of each sentence."""
+        share = math.ceil(len(lengths) / self.workers)  # so that no worker waits for a large batch
+        more = self.options.extra_length
+        return by_length(
+            lengths, lambda longest: min(share, self.tokens_per_batch // (longest + more))
+        )

@@ -20,11 +20,14 @@ class Steps(DecoderSteps):
     """A decoder made of a function and the state that it starts with."""
 
     def __init__(self, step, state=()):
-        self.step = step
+        self.function = step
         self.state = state
 
     def initial_state(self, batch, beam_size):
         return self.state
+
+    def step(self, ids, position, state):
+        return self.function(ids, position, state)
 
 
 def run(

@@ -222,10 +222,10 @@ def test_table_2_is_printed(capsys):
 
 def test_flags_that_would_be_ignored_are_refused(tmp_path):
     assert refused("cost", table2=True, d_ff=4) == (
-        "expected no --d_ff, found with --table2, which has its own"
+        "--d_ff has no effect with --table2, which has its own: leave it out"
     )
     assert refused("cost", model_dir=tmp_path, d_ff=4) == (
-        "expected no --d_ff, found with --model_dir, which has its own"
+        "--d_ff has no effect with --model_dir, which has its own: leave it out"
     )
     missing = tmp_path / "config.json"
     assert f"{missing}: expected the folder of a trained model" in refused(

@@ -441,7 +441,8 @@ def test_a_prefix_may_repeat_itself():
 
 def test_a_search_without_room_takes_no_step():
     class NoSteps(DecoderSteps):
-        pass  # its `step` raises
+        def step(self, ids, position, state):
+            raise AssertionError("a step")
 
     for plain in (False, True):
         options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)

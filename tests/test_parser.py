@@ -137,7 +137,12 @@ def test_words_and_classes(tmp_path):
     # The class of an unknown word: shape, and the longest ending that enough words have.
     assert pieces("singing xyz") == ["<aa_ing>", "<aa_>"]
     assert pieces("Xyz XYZ X1 pre-war % ÉTÉ") == [
-        *("<Aa_>", "<AA_>", "<0_>", "<aa-_>", "<--_>", "<AA_>"),
+        "<Aa_>",
+        "<AA_>",
+        "<0_>",
+        "<aa-_>",
+        "<--_>",
+        "<AA_>",
     ]
     # Brackets and escapes are read in the treebank's notation.
     assert pieces("( 1/2") == [*pieces("-LRB-"), *pieces(r"1\/2")]

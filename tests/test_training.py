@@ -697,7 +697,7 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
 def test_the_recorded_language_is_checked_before_a_run_resumes(
     trained, tmp_path, monkeypatch, recorded, message
 ):
-    """A run of an earlier version, or one that began on a machine with a segmenter of Japanese."""
+    """A record edited by hand, or a run that began on a machine with a segmenter of Japanese."""
     monkeypatch.setitem(sys.modules, "MeCab", None)
     copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
     copy.save_training({**copy.load_training(), "target_lang": recorded})

@@ -73,7 +73,7 @@ def refuse_flags_for_files() -> None:
     Raises:
         UserError: one of them is given.
     """
-    refuse(present(GROUPS[_GROUP]), "found without --runner")
+    refuse(present(GROUPS[_GROUP]), "without --runner")
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def main() -> None:
         logging.set_verbosity(logging.FATAL)  # Beam also logs the errors that it raises
     from keras_transformer.beam.translate_files import TranslateFiles, beam
 
-    refuse(_flags_for_lines(), "found with --runner: the exported model has its options")
+    refuse(_flags_for_lines(), "with --runner, since the exported model has its options")
     for name in GROUPS[_GROUP]:
         expect_named(name, FLAGS[name].value)
     _check_runner(FLAGS.runner)

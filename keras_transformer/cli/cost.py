@@ -16,15 +16,14 @@ from keras_transformer import training
 from keras_transformer.analysis import table2
 from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options import TrainingOptions
@@ -71,15 +70,13 @@ def define_flags() -> None:
             leave_out=("pad_id", "start_id", "end_id"),
             or_else=", or the preset's",
         )
-    define_renamed_flags()
 
 
 def main():
     quiet.find_devices()
-    take_renamed_flags()
     if FLAGS.table2:
         names = ("preset", "model_dir", *fields(), *training_flags())
-        refuse(present(names), "found with --table2, which has its own")
+        refuse(present(names), "with --table2, which has its own")
         return print(table2.table2())
     if FLAGS.model_dir is None:
         preset = FLAGS.preset or "base"
@@ -89,7 +86,7 @@ def main():
             (table2.LENGTH, table2.LENGTH),
         )
     else:
-        refuse(present(("preset", *fields())), "found with --model_dir, which has its own")
+        refuse(present(("preset", *fields())), "with --model_dir, which has its own")
         model_dir = training.ModelDir(FLAGS.model_dir)
         config, record = model_dir.load_config(), model_dir.load_training()
         options, lengths = TrainingOptions(**record["options"]), mean_lengths(record["data"])
@@ -126,3 +123,6 @@ def mean_lengths(data):
     if not data.keys() >= {"kept", "source_tokens", "target_tokens"}:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))
+
+
+COMMAND = Command(main, __doc__)

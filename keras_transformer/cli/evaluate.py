@@ -20,6 +20,7 @@ from absl import flags
 
 from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
@@ -125,7 +126,7 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
-    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
+    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees
@@ -217,3 +218,6 @@ def check_outputs(inputs):
             if training.ModelDir(folder).owns(path):
                 raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
         taken.add(file)
+
+
+COMMAND = Command(main, __doc__)

@@ -13,6 +13,7 @@ from absl import flags
 
 from keras_transformer import report, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, check_output_folder, define_model_dirs, group
 from keras_transformer.errors import UserError, expect_named
 
@@ -37,3 +38,6 @@ def main():
     quiet.find_devices()
     model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
     print(report.write_report(model_dirs, FLAGS.output, FLAGS.overwrite))
+
+
+COMMAND = Command(main, __doc__)

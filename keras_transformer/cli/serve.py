@@ -14,6 +14,7 @@ from absl import flags
 
 from keras_transformer import backend
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
@@ -81,7 +82,7 @@ def main():
         raise UserError("poll_seconds must be a number: found nan")
     if FLAGS.sample:
         raise UserError(
-            "expected no --sample: a server's answers are repeatable; a SavedModel that was "
+            "--sample is not for a server, whose answers are repeatable; a SavedModel that was "
             "exported with --sample has a signature that samples by the seeds of a request"
         )
     try:
@@ -126,5 +127,8 @@ def open_model(sources, name, paths):
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
     given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
-    refuse(given, f"found with {paths[0]}, a SavedModel, whose options are fixed")
+    refuse(given, f"with {paths[0]}, a SavedModel, whose options are fixed")
     return sources.saved_model(name, paths[0])
+
+
+COMMAND = Command(main, __doc__)

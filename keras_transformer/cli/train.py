@@ -24,17 +24,15 @@ from absl import flags
 
 from keras_transformer import backend, data, parsing, report, tokenizers, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     TASKS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flag,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
@@ -43,25 +41,56 @@ from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_s
 from keras_transformer.text_files import refuse_pipes
 
 NOT_EMPTY = (
-    *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
-    *("tfds", "train_split", "source_lang", "target_lang", "data_cache", "vocabulary"),
-    *("model_dir", "preset", "start_from"),
+    "train_source",
+    "train_target",
+    "valid_source",
+    "valid_target",
+    "extra_source",
+    "tfds",
+    "train_split",
+    "source_lang",
+    "target_lang",
+    "data_cache",
+    "vocabulary",
+    "model_dir",
+    "preset",
+    "start_from",
 )
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
-    *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
-    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary"),
+    "train_target",
+    "valid_target",
+    "tfds",
+    "train_split",
+    "valid_split",
+    "test_split",
+    "download",
+    "source_lang",
+    "target_lang",
+    "vocab_type",
+    "vocabulary",
+    "bpe_dropout",
 )
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 # The headings of `--help` for the fields of TrainingOptions; all others are under "Training".
 DATA_FIELDS = ("max_length", "lowercase", "bpe_dropout")
 CHECKPOINT_FIELDS = (
-    *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
-    *("validation_steps", "best_by", "stop_patience", "report_steps"),
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "average_checkpoints",
+    "validation_steps",
+    "best_by",
+    "stop_patience",
+    "report_steps",
 )
 DEVICE_FIELDS = (
-    *("dtype_policy", "jit_compile", "num_microbatches", "parallel_parts", "device_flops"),
+    "dtype_policy",
+    "jit_compile",
+    "num_microbatches",
+    "parallel_parts",
+    "device_flops",
 )
 PARSER_FIELDS = ("word_dropout",)
 PRESETS_CHOICE = ", or the preset's"
@@ -170,15 +199,9 @@ def define_flags() -> None:
         )
         define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
         define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
-    define_renamed_flags()
-
-
-def before_tensorflow():
-    backend.keep_freed_memory()
 
 
 def main():
-    take_renamed_flags()
     check_combinations()
     is_parser = FLAGS.task == "parsing"
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
@@ -224,19 +247,17 @@ def check_combinations():
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
     if FLAGS.task == "parsing":
-        refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
-        if FLAGS.bpe_dropout is not None:
-            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
+        refuse(present(TRANSLATION_ONLY), "with --task=parsing")
     else:
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
-        refuse(of_parsers, "found without --task=parsing")
+        refuse(of_parsers, "without --task=parsing")
     if FLAGS.start_from:
-        refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
+        refuse(present(["vocab_type", "vocabulary"]), "with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
         training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
-        refuse(present(["vocab_type"]), "found with --vocabulary")
+        refuse(present(["vocab_type"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
 
 
@@ -290,7 +311,7 @@ def model_and_options(model_dir, preset, vocab_size):
         here, options = model_dir.load_config(), model_dir.load_training()["options"]
         if FLAGS.preset:
             expect_preset(model_dir, given)
-        steps, first = given_options.get("steps"), options.get("bidirectional_steps", 0)
+        steps, first = given_options.get("steps"), options["bidirectional_steps"]
         if steps and steps <= first and "bidirectional_steps" not in given_options:
             raise UserError(
                 f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
@@ -328,7 +349,7 @@ def _with_steps(training, given):
 def expect_preset(model_dir, given):
     """Raises `UserError` if the run here began with another preset than --preset.
 
-    Runs of earlier versions recorded no preset. Their model must be that of --preset, except for
+    A run that began in Python may have no preset. Its model must be that of --preset, except for
     the vocabulary size and the given fields.
     """
     here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
@@ -348,7 +369,7 @@ def sentence_pairs():
     """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
-        refuse(files, "found with --tfds, which takes the place of files")
+        refuse(files, "with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -357,9 +378,9 @@ def sentence_pairs():
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
-    refuse(present(TFDS_ONLY), "found without --tfds")
+    refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
+        refuse(["target_lang"] if FLAGS.target_lang else [], "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),
@@ -385,10 +406,10 @@ def treebank_pairs(preset):
         raise UserError("--task=parsing needs --train_source, files of trees")
     given = given_fields(ParsingOptions)
     if "extra_weight" in given and not FLAGS.extra_source:
-        raise UserError("expected no --extra_weight, found without --extra_source")
+        refuse(["extra_weight"], "without --extra_source")
     options = ParsingOptions(**{**(find_preset(preset).parsing or {}), **given})
     if "substituted_share" in given and not options.substituted:
-        raise UserError("expected no --substituted_share, found without --substituted")
+        refuse(["substituted_share"], "without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)
     valid = parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
     return (
@@ -396,3 +417,6 @@ def treebank_pairs(preset):
         valid,
         None,
     )
+
+
+COMMAND = Command(main, __doc__, before_tensorflow=backend.keep_freed_memory)

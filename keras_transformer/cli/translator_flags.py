@@ -132,7 +132,7 @@ def refuse_n_best(why: str) -> None:
         UserError: it is above 1.
     """
     if (FLAGS.n_best or 1) > 1:
-        raise UserError(f"expected no --n_best, found {FLAGS.n_best}: {why}")
+        raise UserError(f"--n_best={FLAGS.n_best} has no effect: {why}")
 
 
 def share_cores_among_workers() -> None:
@@ -204,10 +204,10 @@ def load_translator(
 
 
 def _load_ctranslate2_translator(paths):
-    engine = "found with --engine=ctranslate2"
+    engine = "with --engine=ctranslate2"
     refuse(["jit_compile"] * FLAGS.jit_compile, f"{engine}, which is compiled")
     if len(paths) != 1:
-        raise UserError(f"expected one --model_dir, {engine}: {len(paths)}")
+        raise UserError(f"expected one --model_dir {engine}, found {len(paths)}")
     given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
     if given.get("alpha"):  # whoever chooses the exponent must also choose the formula
         del defaults["plain_length_penalty"]

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.backend.integer_hash import hashed, high_bits
 from keras_transformer.decoding.beam_search import (
     IMPOSSIBLE,
     NO_HYPOTHESIS,
@@ -26,8 +27,7 @@ from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
 
-# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, repeat).
-_STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
+_STRIDE = -1640531527  # added to each counter, since a hash of zeros would be zero
 
 
 class SampleState(NamedTuple):
@@ -95,16 +95,9 @@ def sample(
     limits, buffer_length = limits_within(max_lengths, buffer_length)
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
-    if seed is None or isinstance(seed, keras.random.SeedGenerator):
-        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
     if sentence_ids is None:
         sentence_ids = ops.arange(batch, dtype="int32")
-    chances = uniform(
-        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
-        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
-        ops.arange(options.beam_size, dtype="int32")[:, None],
-        ops.arange(buffer_length, dtype="int32"),
-    )  # (batch, beam_size, buffer_length)
+    chances = _chances(seed, sentence_ids, options.beam_size, buffer_length)
 
     def draw(sentences, position, decoder_state, drawn):
         """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
@@ -114,15 +107,8 @@ def sample(
         last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)
-        vocab_size = logits.shape[-1]
-        symbols = ops.arange(vocab_size, dtype="int32")[None, None]
-        allowed = ops.logical_not(constraints.is_excluded(symbols, position))
-        if (more := constraints.allowed(drawn.ids, position, vocab_size)) is not None:
-            allowed = allowed & more
-        is_last = constraints.only_end_may_follow(position)[:, None, None]
-        allowed = ops.where(is_last, ops.equal(symbols, end_id), allowed)
         log_total = ops.logsumexp(logits, axis=-1)  # (batch, beam_size)
-        logits = ops.where(allowed, logits, IMPOSSIBLE)
+        logits = _allowed_only(logits, constraints, drawn.ids, position)
         probabilities = ops.softmax(keep_likely(logits, options))
         tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
@@ -152,6 +138,30 @@ def sample(
     decoder_state = steps.initial_state(*rows)
     drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
     return _likeliest(drawn, options, pad_id)
+
+
+def _chances(seed, sentence_ids, beam_size, buffer_length):
+    """A random number for each symbol to draw: float32 (batch, beam_size, buffer_length)."""
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
+        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
+    return uniform(
+        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
+        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
+        ops.arange(beam_size, dtype="int32")[:, None],
+        ops.arange(buffer_length, dtype="int32"),
+    )
+
+
+def _allowed_only(logits, constraints, ids, position):
+    """The logits (batch, beam_size, vocab_size), minus infinity for forbidden symbols."""
+    vocab_size = logits.shape[-1]
+    symbols = ops.arange(vocab_size, dtype="int32")[None, None]
+    allowed = ops.logical_not(constraints.is_excluded(symbols, position))
+    if (more := constraints.allowed(ids, position, vocab_size)) is not None:
+        allowed = allowed & more
+    is_last = constraints.only_end_may_follow(position)[:, None, None]
+    allowed = ops.where(is_last, ops.equal(symbols, constraints.end_id), allowed)
+    return ops.where(allowed, logits, IMPOSSIBLE)
 
 
 def _likeliest(drawn, options, pad_id):
@@ -209,16 +219,5 @@ def uniform(*counters: Tensor) -> Tensor:
     """
     bits = ops.zeros((), "int32")
     for counter in counters:
-        bits = _hash(bits + counter + _STRIDE)
-    return ops.cast(_shifted(bits, 8), "float32") / 2**24
-
-
-def _hash(x):
-    for multiplier in (_FIRST, _SECOND):
-        x = (x ^ _shifted(x, 16)) * multiplier
-    return x ^ _shifted(x, 16)
-
-
-def _shifted(x, count):
-    # Shifting a signed integer to the right repeats its sign bit.
-    return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)
+        bits = hashed(bits, (counter + _STRIDE, 0))
+    return ops.cast(high_bits(bits, 24), "float32") / 2**24

@@ -1,5 +1,6 @@
 """The loop of a search: decoder steps until all sentences are done, in batch slots."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.B
 STATE_SIZES = (16, 32, 128, 512)
 
 
-class DecoderSteps:
+class DecoderSteps(abc.ABC):
     """A decoder as a search sees it: one position at a time, all beams at once.
 
     The state is a nested structure of tensors (batch, ...). It holds everything that depends on the
@@ -44,6 +45,7 @@ class DecoderSteps:
         """
         return tree.map_structure(lambda old, new: where_sentence(is_new, new, old), state, initial)
 
+    @abc.abstractmethod
     def step(self, ids: Tensor, position: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Decodes one position: computes logits of the symbols that follow `ids`.
 
@@ -56,7 +58,6 @@ class DecoderSteps:
             Logits (batch, beam_size, vocab_size) of any float dtype, and the new state, of the same
             structure, shapes and dtypes.
         """
-        raise NotImplementedError
 
     def reorder(self, state: Any, beams: Tensor) -> Any:
         """Returns the state where each beam continues one of `beams`, int32 (batch, beam_size)."""

@@ -223,6 +223,6 @@ def _damage(folder: Path, has_sums: bool = True) -> str | None:
     except (KeyError, TypeError):
         return f"{_MANIFEST} is damaged"
     except FileNotFoundError:
-        return "it has no checksums, as those of earlier versions"
+        return "it has no checksums"
     except OSError as error:
         return f"{Path(error.filename).name}: {error.strerror}"

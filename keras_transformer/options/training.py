@@ -9,9 +9,17 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 # The fields that may differ when a run is resumed: all others determine the trained weights.
 MAY_CHANGE = frozenset(
     (
-        *("steps", "jit_compile", "report_steps", "validation_steps"),
-        *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
-        *("stop_patience", "max_skipped_updates", "device_flops"),
+        "steps",
+        "jit_compile",
+        "report_steps",
+        "validation_steps",
+        "checkpoint_steps",
+        "checkpoint_minutes",
+        "keep_checkpoints",
+        "average_checkpoints",
+        "stop_patience",
+        "max_skipped_updates",
+        "device_flops",
     )
 )
 

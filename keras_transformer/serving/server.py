@@ -72,6 +72,11 @@ class Attention:
     servable: Servable
 
     def __call__(self, rows: Sequence[tuple[str, str]]) -> list:
+        if self.servable.attention is None:
+            raise UserError(
+                "this model shows no attention: serve the model_dir of a translator, with "
+                "--engine=tensorflow"
+            )
         return [self.servable.attention(*row) for row in rows]
 
     def joins(self) -> bool:

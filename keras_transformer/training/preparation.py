@@ -308,11 +308,10 @@ def _record(model_dir, data, options, vocab_type, linearization):
     before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
     if model_dir.exists():
         before = model_dir.load_training()
-        theirs = {"validation": None, "start_from": None, **before["data"]}
+        theirs = before["data"]
         ours, started_from = data["start_from"], theirs["start_from"]
         if ours and started_from and os.path.realpath(ours) == os.path.realpath(started_from):
             data["start_from"] = started_from  # as written then: `own` and `./own` are the same
-            vocab_type = before["vocab_type"]  # in earlier versions "bpe", whatever it was
         compared = dict(data)
         if not (theirs["validation"] and data["validation"]):  # one may be added, or left out
             del compared["validation"]

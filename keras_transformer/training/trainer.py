@@ -202,7 +202,8 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         figures, samples = judge()
         if writes:
             model_dir.check_locked()  # the folder may have gone meanwhile
-        # The chief's, since processors of other kinds round otherwise, and all must stop together.
+        # All workers use the chief's figures: processors differ in rounding, and all must stop at
+        # the same step.
         [figures_of_chief, *_] = gather(run.strategy, json.dumps(figures).encode())
         return json.loads(figures_of_chief), samples
 
