@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend.hashed_dropout import dropped, dropped_sum, hashed
+from keras_transformer.backend.hashed_dropout import dropped, dropped_sum
+from keras_transformer.backend.integer_hash import hashed
 from keras_transformer.backend.replicas import replica_id
 from keras_transformer.errors import expect_rate
 from keras_transformer.layers.configured import ConfiguredLayer
@@ -64,7 +65,7 @@ class Dropout(ConfiguredLayer):
     def new_key(self):
         """Draws the key of one mask: two random int32."""
         seed = ops.cast(self.seed_generator.next(), "int32")
-        return hashed(ops.arange(2, dtype="int32") + 2 * replica_id(), seed)
+        return hashed(ops.arange(2, dtype="int32") + 2 * replica_id(), (seed[0], seed[1], seed[0]))
 
     def compute_output_shape(self, x_shape, residual_shape=None):
         return x_shape
