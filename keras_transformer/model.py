@@ -177,7 +177,7 @@ class Transformer(keras.Model):
     def _self_attention(self, causal):
         """Creates self-attention, or the layer that replaces it (paper, Table 1)."""
         config, options = self.config, self._attention_options("self_attention")
-        rotation = Rotation(dtype=self.dtype_policy) if config.rotary else None
+        rotation = Rotation(dtype=self.dtype_policy, name="rotation") if config.rotary else None
         match config.layer_type:
             case "attention":
                 return SelfAttention(causal=causal, rotation=rotation, **options)

@@ -89,7 +89,14 @@ class DecoderLayer(ResidualLayer):
     def build(self, x_shape, memory_shape=None):
         if not self.memory_attention.built:
             self.memory_attention.build(x_shape, memory_shape)
-        self.build_parts(x_shape)
+        self.build_parts(
+            x_shape,
+            self.self_attention,
+            self.self_attention_norm,
+            self.memory_attention_norm,
+            self.feed_forward,
+            self.feed_forward_norm,
+        )
 
     def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape

@@ -76,7 +76,13 @@ class EncoderLayer(ResidualLayer):
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
 
     def build(self, x_shape):
-        self.build_parts(x_shape)
+        self.build_parts(
+            x_shape,
+            self.self_attention,
+            self.self_attention_norm,
+            self.feed_forward,
+            self.feed_forward_norm,
+        )
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)

@@ -41,9 +41,9 @@ class ResidualLayer(CompositeLayer):
         """Creates the normalisation of one part."""
         return self.new(LayerNormalization, self.layer_norm_epsilon, name=name)
 
-    def build_parts(self, x_shape):
-        """Builds the parts that are not built, for inputs of the width of `x`."""
-        for part in self._flatten_layers(include_self=False, recursive=False):
+    def build_parts(self, x_shape, *parts):
+        """Builds the parts that are not built, for inputs of this shape."""
+        for part in parts:
             if not part.built:
                 part.build(x_shape)
 
