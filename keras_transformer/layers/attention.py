@@ -37,7 +37,7 @@ def scaled_dot_product_attention(queries, keys, values, mask=None):
 
 
 class _WithoutKerasArguments(CompositeLayer):
-    """Answers the arguments of Keras's attention with ours; apart, for the signature of ours."""
+    """Names our arguments where Keras's are given; apart, so that a subclass has its signature."""
 
     def __new__(cls, *args, **kwargs):
         if wrong := {"key_dim", "value_dim"} & set(kwargs):
@@ -195,7 +195,7 @@ def split_heads(x, num_heads: int):
     """
     if isinstance(x, keras.KerasTensor):
         raise ValueError(
-            "the parts of attention take tensors, not symbols such as "
+            "queries, keys and values take tensors, not symbols such as "
             f"{x}: in a functional model, call the layer itself"
         )
     batch, length, width = ops.shape(x)

@@ -46,7 +46,10 @@ class AttentionWeights(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        queries, keys, attention_mask: as in `attention_weights`, where the last is `mask`.
+        queries: (batch, heads, query, d_k).
+        keys: (batch, heads, key, d_k).
+        attention_mask: boolean, broadcastable to (batch, heads, query, key), true where attention
+            may look; None: no mask.
 
     Returns:
         (batch, heads, query, key).
@@ -62,7 +65,7 @@ class AttentionWeights(keras.layers.Layer):
         self.built = True
 
     def call(self, queries, keys, attention_mask=None, training=None):
-        # Only in training: an exported model must not need XLA.
+        # The fast twin is compiled by XLA, which an exported model must not need.
         weights_of = fused_attention_weights if training else attention_weights
         weights = weights_of(queries, keys, attention_mask)
         if (record := _RECORD.get()) is not None:

@@ -10,15 +10,16 @@ from keras_transformer.layers.configured import ConfiguredLayer
 
 
 class CompositeLayer(ConfiguredLayer):
-    """A layer made of others, down to the leaves, whose arguments may all be given.
+    """A layer made of others; the innermost ones are its leaves.
 
-    Its configuration also tells which leaves are quantised, and how: `keras.Model.quantize` changes
-    the leaves alone, and tells none of the outer layers.
+    `leaves` sets arguments of the leaves that it creates. Its configuration records which leaves
+    are quantised, and how, because `keras.Model.quantize` changes them without telling the layers
+    around them.
 
     Args:
         leaves: arguments of the leaves that the layer creates, by the name of their class: "Dense",
-            "Dropout" or "LayerNormalization". The masks of one seed of "Dropout" differ between
-            its leaves.
+            "Dropout" or "LayerNormalization". Each dropout derives a seed of its own from a
+            given one.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Example:

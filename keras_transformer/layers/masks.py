@@ -75,7 +75,9 @@ def both(one, other):
 
 
 def query_padding(mask, query):
-    """Makes a padding mask (batch, query) a mask of the scores, (batch, 1, query, 1); None: None.
+    """Makes a padding mask (batch, query) a mask of the scores, (batch, 1, query, 1).
+
+    It is None if `mask` is None.
 
     Raises:
         ValueError: the mask does not fit the sequence `query`, (batch, query, width).

@@ -89,7 +89,7 @@ class LayerNormalization(ConfiguredLayer):
 
     def call(self, x, mask=None, training=None):
         weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
-        # Only in training: an exported model must not need XLA.
+        # The fast twin is compiled by XLA, which an exported model must not need.
         return (fused_normalized if training else normalized)(x, *weights, self.epsilon)
 
     def compute_output_shape(self, x_shape):

@@ -150,7 +150,8 @@ class Rotation(ConfiguredLayer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x, positions: as in `rotated`.
+        x: (batch, heads, length, width), the width even.
+        positions: int32 (batch, length) or (batch, 1); default: 0, 1, 2 and so on in every row.
 
     Returns:
         A tensor like `x`.
@@ -166,7 +167,7 @@ class Rotation(ConfiguredLayer):
         self.built = True
 
     def call(self, x, positions=None, training=None):
-        # Only in training: an exported model must not need XLA.
+        # The fast twin is compiled by XLA, which an exported model must not need.
         return fused_rotated(x) if training and positions is None else rotated(x, positions)
 
     def compute_output_shape(self, x_shape, positions_shape=None):

@@ -43,7 +43,9 @@ class Recurrence(ConfiguredLayer):
     def __init__(self, d_model: int, causal: bool = False, **kwargs):
         if keras.backend.backend() == "torch":
             # The networks' names, which are in weight files, are names of methods in PyTorch.
-            raise NotImplementedError("expected the backend TensorFlow or JAX, found PyTorch")
+            raise NotImplementedError(
+                "Recurrence does not run on PyTorch: set KERAS_BACKEND to tensorflow or jax"
+            )
         super().__init__(**kwargs)
         expect_at_least(1, "d_model", d_model)
         self.d_model = d_model

@@ -13,7 +13,7 @@ class Stack(CompositeLayer):
     """A stack of layers; after layers with `pre_norm`, a normalisation follows.
 
     Args:
-        layers: the layers, from the first on.
+        layers: the layers, in the order in which they run.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -29,7 +29,7 @@ class Stack(CompositeLayer):
         last = self.layers[-1]
         self.norm = (
             self.new(LayerNormalization, last.layer_norm_epsilon, name="norm")
-            if last.pre_norm
+            if getattr(last, "pre_norm", False)  # a layer of a user's own may have no such option
             else None
         )
         self.supports_masking = True
