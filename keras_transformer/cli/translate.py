@@ -25,9 +25,10 @@ from absl import flags
 
 from keras_transformer.cli import cluster, quiet
 from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
-from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
+from keras_transformer.cli.flags import FLAGS, given_fields, group
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -78,10 +79,8 @@ def main():
     if FLAGS.runner is not None:
         return cluster.main()
     cluster.refuse_flags_for_files()
-    if uses_ctranslate2():
-        asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
-        refuse(asked, "found with --engine=ctranslate2, which has no equivalent")
-    else:
+    check_engine()
+    if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
     read, write = standard_streams()
