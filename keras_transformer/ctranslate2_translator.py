@@ -20,6 +20,14 @@ from keras_transformer.translation import Translation, as_translations, by_lengt
 if TYPE_CHECKING:
     from keras_transformer.tokenizers import Tokenizer
 
+# The search options that CTranslate2 has too; `_checked` has conditions on three of them. It lacks
+# `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
+# and `sample`, since it has no seed for each sentence.
+CTRANSLATE2_OPTIONS = (
+    *("beam_size", "n_best", "alpha", "plain_length_penalty", "patience"),
+    *("extra_length", "max_length"),
+)
+"""The fields of `SearchOptions` that `CTranslate2Translator` supports."""
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
@@ -174,15 +182,10 @@ class CTranslate2Translator:
 
     def _checked(self, options):
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
-        with_ctranslate2 = "with CTranslate2, which"
-        options.expect(
-            "sample", not options.sample, f"off {with_ctranslate2} has no seed for each sentence"
+        options.expect_only(
+            CTRANSLATE2_OPTIONS, "CTranslate2", "leave it out, or use --engine=tensorflow"
         )
-        for name, none in (("min_length", 1), ("no_repeat_ngram", 0)):
-            expected = (
-                f"{none} {with_ctranslate2} gives the probability of forbidden tokens to others"
-            )
-            options.expect(name, getattr(options, name) == none, expected)
+        with_ctranslate2 = "with CTranslate2, which"
         options.expect(
             "alpha",
             options.plain_length_penalty or not options.alpha,

@@ -251,9 +251,12 @@ def test_int8_is_near_float32(path, translator):
             "alpha must be 0 or come with plain_length",
         ),
         ({"patience": None}, "patience must be a number, such as 1, with CTranslate2"),
-        ({"no_repeat_ngram": 3}, "no_repeat_ngram must be 0 with CTranslate2, .*: found 3"),
-        ({"min_length": 2}, "min_length must be 1 with CTranslate2, .*: found 2"),
-        ({"sample": True, "patience": None}, "sample must be off with CTranslate2"),
+        (
+            {"no_repeat_ngram": 3},
+            "CTranslate2 does not support no_repeat_ngram=3: leave it out, or use",
+        ),
+        ({"min_length": 2}, "CTranslate2 does not support min_length=2: leave it out, or use"),
+        ({"sample": True, "patience": None}, "CTranslate2 does not support sample=True: "),
         ({"extra_length": 2000}, "extra_length must be .* 2048 tokens .*: found 2000"),
         ({"beam_size": 0}, "beam_size must be in"),
     ],
@@ -548,11 +551,11 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
     ("options", "message"),
     [
         ({"alpha": 0.6}, "alpha must be 0 or come with plain_length_penalty with CTranslate2"),
-        ({"jit_compile": True}, "--jit_compile has no effect with --engine=ctranslate2"),
-        ({"prefix": "file"}, "--prefix has no effect with --engine=ctranslate2"),
-        ({"alignment": True}, "--alignment has no effect with --engine=ctranslate2"),
-        ({"sample": True}, "sample must be off with CTranslate2"),
-        ({"model_dir": "a,b"}, "expected one --model_dir with --engine=ctranslate2, found 2"),
+        ({"jit_compile": True}, "CTranslate2 does not support --jit_compile: leave it out, or use"),
+        ({"prefix": "file"}, "CTranslate2 does not support --prefix: leave it out, or use"),
+        ({"alignment": True}, "CTranslate2 does not support --alignment: leave it out, or use"),
+        ({"sample": True}, "CTranslate2 does not support sample=True: leave it out, or use"),
+        ({"model_dir": "a,b"}, "CTranslate2 does not support ensembles: found 2 folders; use one"),
         ({"model_dir": "nowhere"}, "nowhere/config.json: expected the folder of a trained model"),
         ({"average": 2}, "expected to average 1 to 1 checkpoints, found 2"),
     ],
@@ -561,6 +564,13 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
 def test_flags_without_an_equivalent_are_refused_in_one_line(options, message, path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
     assert message in refused("translate", **{"model_dir": path, **ENGINE, **options})
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "serve"])
+def test_every_command_refuses_a_flag_that_ctranslate2_lacks(command, path):
+    needed = {"evaluate": {"source": "test.en"}}.get(command, {})
+    message = refused(command, model_dir=path, jit_compile=True, **needed, **ENGINE)
+    assert message.startswith("CTranslate2 does not support --jit_compile: ")
 
 
 def test_a_parser_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Every search option, compared with the same search in plain Python lists."""
 
 import dataclasses
+import importlib
 import itertools
 
 import numpy as np
@@ -254,8 +255,8 @@ class MoreOptions(SearchOptions):
 
 @pytest.fixture
 def more_constraints(monkeypatch):
-    """The second place: a symbol that is always forbidden is an exclusion; a rule that depends on
-    the symbols so far is a mask."""
+    """The second place: the names of the fields, and their rules. A symbol that is always forbidden
+    is an exclusion; a rule that depends on the symbols so far is a mask."""
     init, allowed = Constraints.__init__, Constraints.allowed
 
     def init_with_more(self, options, *arguments):
@@ -271,6 +272,11 @@ def more_constraints(monkeypatch):
         differs = ops.not_equal(ops.arange(vocab_size, dtype="int32"), last)
         return differs if before is None else before & differs
 
+    # In a file, the names in `CONSTRAINTS` become part of each list.
+    lists = {"beam_search": "BEAM_SEARCH_OPTIONS", "sampling": "SAMPLING_OPTIONS"}
+    for module, name in lists.items():
+        module = importlib.import_module(f"keras_transformer.decoding.{module}")
+        monkeypatch.setattr(module, name, (*getattr(module, name), "forbidden", "no_double"))
     monkeypatch.setattr(Constraints, "__init__", init_with_more)
     monkeypatch.setattr(Constraints, "allowed", allowed_with_more)
 

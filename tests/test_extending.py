@@ -46,7 +46,8 @@ class MeanAttention(SelfAttention):
     def attend(self, queries, keys, values, mask=None):
         return super().attend(0 * queries, keys, values, mask)
 '''
-# Three more choices; each edit is a place that "How to add ..." names.
+# Three more choices and a constraint; each edit is a place that "How to add ..." names. CTranslate2
+# learns of the positions only.
 EDITS = {
     "config.py": [
         ('"sinusoidal_rotary"),', '"sinusoidal_rotary", "ramp"),'),
@@ -71,12 +72,30 @@ EDITS = {
             '            case "restricted":\n',
         ),
     ],
+    "export/ctranslate2.py": [
+        ('("sinusoidal", "sinusoidal_split", "learned")', '("sinusoidal", "learned", "ramp")')
+    ],
+    "options/search.py": [
+        (
+            "    sample: bool = field(",
+            '    forbidden_id: int = field(-1, "id that no translation may contain")\n'
+            "    sample: bool = field(",
+        )
+    ],
+    "decoding/constraints.py": [
+        ('("min_length", "no_repeat_ngram")', '("min_length", "no_repeat_ngram", "forbidden_id")'),
+        (
+            "            Exclusion(pad_id),\n",
+            "            Exclusion(pad_id),\n            Exclusion(options.forbidden_id),\n",
+        ),
+    ],
 }
 SCRIPT = """
-import subprocess, sys
+import dataclasses, subprocess, sys
 import keras, numpy as np, tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.decoding import SearchOptions, score, search
+from keras_transformer.ctranslate2_translator import CTRANSLATE2_OPTIONS
 from keras_transformer.export import ctranslate2
 from keras_transformer.parameter_count import parameter_count
 
@@ -113,11 +132,22 @@ for choice in ({"positions": "ramp"}, {"activation": "tanh"}, {"layer_type": "me
         print("exported", choice)
     except kt.UserError as error:
         print(error)
+
+usual = SearchOptions(beam_size=4, n_best=4, extra_length=4)
+id_ = int(search(model, sources, usual).ids[0, 0, 0])
+for options in ({}, {"sample": True, "seed": 1}):
+    options = dataclasses.replace(usual, forbidden_id=id_, **options)
+    assert id_ not in search(model, sources, options).ids.numpy()
+    score(model, sources, sources, options)
+try:
+    options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", "leave it out")
+except kt.UserError as error:
+    print(str(error).replace(f"={id_}", "=ID"))
 """
 
 
 @pytest.mark.slow
-def test_a_position_encoding_an_activation_and_a_layer_type_take_the_places_named(tmp_path):
+def test_a_position_encoding_a_layer_type_and_a_constraint_take_the_places_named(tmp_path):
     shutil.copytree(ROOT / "keras_transformer", tmp_path / "keras_transformer")
     for name, edits in EDITS.items():
         path = tmp_path / "keras_transformer" / name
@@ -141,11 +171,15 @@ def test_a_position_encoding_an_activation_and_a_layer_type_take_the_places_name
 
     assert run("-c", SCRIPT, str(tmp_path)).splitlines() == [
         "exported {'positions': 'ramp'}",
-        "CTranslate2 has no activation tanh: expected relu, gelu or swish",
-        "CTranslate2 has no mean_attention layers: expected layer_type=attention",
+        "CTranslate2 does not support activation=tanh, only relu, gelu, swish: use TensorFlow for "
+        "this model (--engine=tensorflow, --format=saved_model)",
+        "CTranslate2 does not support layer_type=mean_attention, only attention: use TensorFlow "
+        "for this model (--engine=tensorflow, --format=saved_model)",
+        "CTranslate2 does not support forbidden_id=ID: leave it out",
     ]
     flags = run("-m", "keras_transformer", "train", "--helpfull")
     assert all(choice in flags for choice in ("ramp", "tanh", "mean_attention"))
+    assert "--forbidden_id=N" in run("-m", "keras_transformer", "translate", "--help")
 
 
 @keras.saving.register_keras_serializable("test_extending")

@@ -8,7 +8,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from command_lines import run
+from command_lines import refused, run
 from helpers import small_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -329,3 +329,8 @@ def test_the_command_prints_the_page(tmp_path, capsys):
     run("report", model_dir=model_dir.path, output=tmp_path / "there", overwrite=True)
     assert capsys.readouterr().out == f"{tmp_path / 'there' / 'index.html'}\n"
     assert "BLEU" in (tmp_path / "there" / "index.html").read_text()
+
+
+def test_nothing_is_to_be_overwritten_in_the_model_dir(tmp_path):
+    message = refused("report", model_dir=tmp_path, overwrite=True)
+    assert message == "--overwrite has no effect without --output: leave it out"

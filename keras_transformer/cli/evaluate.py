@@ -24,6 +24,7 @@ from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -81,6 +82,7 @@ def define_flags() -> None:
 
 
 def main():
+    check_engine()
     share_cores_among_workers()
     quiet.find_devices()
     refuse_n_best("evaluate scores the best translation of each sentence")

@@ -24,17 +24,21 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.cli.translator_flags import (
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
+    expect_only_flags,
     load_translator,
     share_cores_among_workers,
     uses_ctranslate2,
 )
 from keras_transformer.errors import UserError, not_installed
-from keras_transformer.options import SearchOptions, ServingOptions
+from keras_transformer.options import ServingOptions
 
-_OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile", "engine")
+# The flags of the model, its search and its speed that a SavedModel supports: its export fixed the
+# others.
+_SAVED_MODEL_FLAGS = ("model_dir", "tokens_per_batch", "workers")
 
 
 def define_flags() -> None:
@@ -76,6 +80,7 @@ def define_flags() -> None:
 
 
 def main():
+    check_engine()
     models = {}
     options = ServingOptions(**given_fields(ServingOptions))
     if math.isnan(FLAGS.poll_seconds):  # its bounds let it pass
@@ -91,7 +96,10 @@ def main():
         raise not_installed("the server", "serve", error) from None
     share_cores_among_workers()
     quiet.find_devices()
-    for name, paths in named_paths(sources):
+    served = list(named_paths(sources))
+    if not any(sources.has_saved_models(path) for _, paths in served for path in paths):
+        refuse(present(["poll_seconds"]), "without a SavedModel, since other models never change")
+    for name, paths in served:
         if name in models:
             raise UserError(f"expected a name for each model, found two models named {name}")
         models[name] = open_model(sources, name, paths)
@@ -126,8 +134,8 @@ def open_model(sources, name, paths):
         return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
-    given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
-    refuse(given, f"with {paths[0]}, a SavedModel, whose options are fixed")
+    advice = "leave it out, or serve a model_dir"
+    expect_only_flags(_SAVED_MODEL_FLAGS, f"the SavedModel in {paths[0]}", advice)
     return sources.saved_model(name, paths[0])
 
 

@@ -28,6 +28,7 @@ from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -73,10 +74,8 @@ def main():
     if FLAGS.runner is not None:
         return cluster.main()
     cluster.refuse_flags_for_files()
-    if uses_ctranslate2():
-        asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
-        refuse(asked, "with --engine=ctranslate2, which has no equivalent")
-    else:
+    check_engine()
+    if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
     read, write = standard_streams()

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints import Constraint, Constraints
+from keras_transformer.decoding.constraints import CONSTRAINTS, Constraint, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
@@ -19,6 +19,14 @@ from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 Tensor = Any
 IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
 TABLE_ROWS = 20  # approximate number of rows of the tables that logits are folded into
+# The fields of `SearchOptions` that beam search and sampling both support. The two maximum lengths
+# arrive as `max_lengths`.
+OF_BOTH_SEARCHES = (
+    *CONSTRAINTS,
+    *("beam_size", "n_best", "alpha", "plain_length_penalty", "extra_length", "max_length"),
+)
+BEAM_SEARCH_OPTIONS = (*OF_BOTH_SEARCHES, "patience")
+"""The fields of `SearchOptions` that `beam_search` supports."""
 
 
 class BeamSearchResult(NamedTuple):
@@ -109,6 +117,9 @@ def beam_search(
     Returns:
         A `BeamSearchResult`.
 
+    Raises:
+        UserError: an option is not among `BEAM_SEARCH_OPTIONS`.
+
     Example:
         >>> class Steps(DecoderSteps):
         ...     def step(self, ids, position, state):  # 3 is always followed by 2, the end
@@ -118,6 +129,7 @@ def beam_search(
         >>> ops.convert_to_numpy(result.ids).tolist()
         [[[3, 2, 0, 0]]]
     """
+    options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
     beam_size = options.beam_size
     start_ids = ops.cast(start_ids, "int32")
     prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 
 from keras_transformer.backend.xla_flags import set_xla_flags
+from keras_transformer.decoding.beam_search import BEAM_SEARCH_OPTIONS
 from keras_transformer.decoding.constraints import Constraint
-from keras_transformer.decoding.scoring import score
+from keras_transformer.decoding.sampling import SAMPLING_OPTIONS
+from keras_transformer.decoding.scoring import SCORING_OPTIONS, score
 from keras_transformer.decoding.search import search
 from keras_transformer.decoding.traced_options import TracedOptions, numbers
 from keras_transformer.model import Transformer
@@ -67,7 +69,15 @@ class CompiledSearches:
         }
 
     def of(self, options: SearchOptions) -> "CompiledSearch":
-        """The search of these options' structure."""
+        """The search of these options' structure.
+
+        Raises:
+            UserError: the search does not support an option.
+        """
+        if options.sample:
+            options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
+        else:
+            options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
         with self._lock:
             return self._recent(options.structure())
 
@@ -79,6 +89,7 @@ class CompiledSearches:
 
     def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
         """Computes `decoding.score`; ids are int32 (batch, length)."""
+        options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
         return self._score[options.plain_length_penalty](source_ids, target_ids, options.alpha)
 
 

@@ -20,6 +20,9 @@ fills each row before the start symbol. It returns booleans that broadcast to
 (batch, beam_size, vocab_size).
 """
 
+CONSTRAINTS = ("min_length", "no_repeat_ngram")
+"""The fields of `SearchOptions` that `Constraints` applies."""
+
 
 def lengths_of(ids: Tensor, pad_id: int) -> Tensor:
     """Counts the symbols of each row, int32 (batch, length) -> (batch,), without padding."""
@@ -42,7 +45,7 @@ class Constraints:
     pass over the logits of the whole vocabulary.
 
     Args:
-        options: options of the search, of which `min_length` and `no_repeat_ngram` are used.
+        options: options of the search, of which the fields in `CONSTRAINTS` are used.
         limits: int32 (batch,), the maximum length of the hypotheses of each sentence, prefix
             included.
         prefix_ids: int32 (batch, prefix_length), symbols that hypotheses must start with, padded at

@@ -9,6 +9,7 @@ from keras_transformer.backend.integer_hash import hashed, high_bits
 from keras_transformer.decoding.beam_search import (
     IMPOSSIBLE,
     NO_HYPOTHESIS,
+    OF_BOTH_SEARCHES,
     BeamSearchResult,
     finite,
     length_penalty,
@@ -27,6 +28,8 @@ from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
 
+SAMPLING_OPTIONS = (*OF_BOTH_SEARCHES, "sample", "temperature", "top_k", "top_p", "seed")
+"""The fields of `SearchOptions` that `sample` supports."""
 _STRIDE = -1640531527  # added to each counter, since a hash of zeros would be zero
 
 
@@ -67,7 +70,8 @@ def sample(
     Args:
         steps: the decoder, with each sequence as a beam that is never reordered.
         start_ids: int32 (batch,), the start symbol of each sentence.
-        options: options of sampling; those of beam search alone are ignored.
+        options: options of sampling. Its maximum lengths and its seed are not read; `max_lengths`
+            and `seed` take their place.
         max_lengths: int32 (batch,), the maximum length of each sentence's sequences, prefix and end
             symbol included.
         buffer_length: as in `beam_search`.
@@ -83,6 +87,9 @@ def sample(
     Returns:
         A `BeamSearchResult`.
 
+    Raises:
+        UserError: an option is not among `SAMPLING_OPTIONS`.
+
     Example:
         >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
         >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
@@ -90,6 +97,7 @@ def sample(
         >>> result.ids.shape
         TensorShape([1, 1, 20])
     """
+    options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
     start_ids = ops.cast(start_ids, "int32")
     prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
     limits, buffer_length = limits_within(max_lengths, buffer_length)

@@ -13,6 +13,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_transformer.analysis.word_attention import WordAttention, pair_attention
 from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.decoding.beam_search import BEAM_SEARCH_OPTIONS
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
@@ -82,9 +83,17 @@ class TranslatorServable:
 
     Args:
         translator: a translator that uses beam search; requests bring no seeds for sampling.
+
+    Raises:
+        UserError: the translator samples.
     """
 
     def __init__(self, translator: "Translator | CTranslate2Translator"):
+        translator.options.expect_only(
+            BEAM_SEARCH_OPTIONS,
+            "the server",
+            "leave it out, or serve a SavedModel that was exported with it",
+        )
         self.translator = translator
         self.task = translator.tokenizer.task
         self.engine, self.attention = "ctranslate2", None

@@ -35,6 +35,12 @@ _MOST = {
     "no_repeat_ngram": 100,
     "plain_length_penalty": True,
 }
+# The fields of `ServingOptions` that some part of the server applies.
+SERVING_OPTIONS = (
+    *("max_body_bytes", "max_sentences", "max_characters", "max_sentence_tokens"),
+    *("max_queue", "max_connections", "max_connections_per_address"),
+    *("request_timeout", "read_timeout", "batch_wait_ms"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +97,9 @@ class Server:
         options: the limits.
         tokens_per_batch: the token budget of a batch.
         workers: number of batches computed in parallel.
+
+    Raises:
+        UserError: the server does not apply an option.
     """
 
     def __init__(
@@ -100,6 +109,7 @@ class Server:
         tokens_per_batch: int = 4096,
         workers: int = 1,
     ):
+        options.expect_only(SERVING_OPTIONS, "the server", "leave it out")
         self.models = {model.name: model for model in models}
         self.options = options
         self.metrics = Metrics(lambda: len(self.batcher))
