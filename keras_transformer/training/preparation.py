@@ -142,11 +142,7 @@ def prepare(
         vocab_type = vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
     with failing_together(strategy):
         tokenizer.check_fits(config)
-        if options.bidirectional_steps and tokenizer.task == "parsing":
-            raise UserError(
-                "bidirectional_steps is for translation: expected 0 for parsing, found "
-                f"{options.bidirectional_steps}"
-            )
+        _check_task(options, tokenizer.task)
         corpus = usable_corpus(train_pairs, tokenizer, options.max_length, data_cache)
         valid_corpus = None
         if valid_pairs is not None:
@@ -186,8 +182,7 @@ def prepare(
             tokens_per_batch=options.tokens_per_batch,
             seed=options.seed,
             batch_multiple=strategy.num_replicas_in_sync,
-            bpe_dropout=options.bpe_dropout,
-            word_dropout=options.word_dropout,
+            dropout=options.bpe_dropout or options.word_dropout,
             bidirectional_steps=options.bidirectional_steps,
         ),
         valid_pairs=valid_pairs,
@@ -211,6 +206,19 @@ def _check(config, options, train_pairs, valid_pairs, vocab_type):
         raise UserError(
             f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
         )
+
+
+def _check_task(options, task):
+    """Raises `UserError` if an option is set that the task does not have."""
+    of_task = {
+        "bidirectional_steps": "translation",
+        "bpe_dropout": "translation",
+        "word_dropout": "parsing",
+    }
+    for name, its_task in of_task.items():
+        value = getattr(options, name)
+        if value and task != its_task:
+            raise UserError(f"{name} is for {its_task}: set it to 0 for {task} (now {value})")
 
 
 def _check_cache(data_cache, model_dir):
