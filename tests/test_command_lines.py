@@ -531,7 +531,7 @@ def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):
 def test_flags_of_earlier_versions_are_understood(old, positions, preset, monkeypatch, capfd):
     configs = []
     monkeypatch.setattr(
-        "keras_transformer.training.train", lambda _, c, *__, **___: configs.append(c)
+        "keras_transformer.training.train", lambda job, _: configs.append(job.config)
     )
     monkeypatch.setattr(
         "keras_transformer.cli.cost.cost_report", lambda c, *_, **__: configs.append(c)
