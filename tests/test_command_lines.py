@@ -534,7 +534,7 @@ def test_flags_of_earlier_versions_are_understood(old, positions, preset, monkey
         "keras_transformer.training.train", lambda job, _: configs.append(job.config)
     )
     monkeypatch.setattr(
-        "keras_transformer.cli.cost.cost_report", lambda c, *_, **__: configs.append(c)
+        "keras_transformer.cli.cost.cost_report", lambda work, _: configs.append(work.config)
     )
     for command in ("train", "cost"):
         only = ["--noreport"] if command == "train" else []  # nothing was trained
