@@ -217,13 +217,12 @@ def _load_ctranslate2_translator(paths):
     from keras_transformer.ctranslate2_translator import CTranslate2Translator
     from keras_transformer.export.converted import ConvertedModel
 
-    chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
-    if not ConvertedModel(training.ModelDir(paths[0]), **chosen).exists():
+    model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
+    if not model.exists():
         quiet.import_tensorflow()
     return CTranslate2Translator(
-        paths[0],
+        model,
         SearchOptions(**{**defaults, **given}),
-        **chosen,
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )
