@@ -119,7 +119,9 @@ def _check_judged(job):
     """Raises `UserError` unless there are pairs to validate and test on, and they can be scored."""
     for pairs in filter(None, (job.valid, job.test)):
         if not pairs.check():
-            raise UserError(f"{pairs.description}: has no pair of sentences")
+            raise UserError(
+                f"{pairs.description} has no pair of sentences: give at least one, or leave it out"
+            )
         check_language(job.target_lang)  # now, not at the first validation
 
 
