@@ -90,7 +90,6 @@ class CompiledSearch:
             for name, value in numbers(structure).items()
         }
         signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
-
         models = searches.models
 
         def run(values, seed, source_ids, num_slots, sentence_ids, prefix_ids=None, room=None):
