@@ -189,13 +189,10 @@ def ctranslate2_on_text(precision, workers, threads, folder):
 
 def engine_on_text(precision, workers):
     from keras_transformer.ctranslate2_translator import CTranslate2Translator
+    from keras_transformer.export.converted import ConvertedModel
 
-    translator = CTranslate2Translator(
-        FLAGS.model_dir[0],
-        precision=precision,
-        beam_size=5,
-        workers=workers,
-    )
+    model = ConvertedModel(FLAGS.model_dir[0], precision=precision)
+    translator = CTranslate2Translator(model, beam_size=5, workers=workers)
     sentences = Path(FLAGS.source).read_text().splitlines()
     return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
 

@@ -14,7 +14,6 @@ from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.export.converted import ConvertedModel
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
 from keras_transformer.sentences import as_list, one_for_each
-from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.translation import Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
@@ -24,8 +23,13 @@ if TYPE_CHECKING:
 # `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
 # and `sample`, since it has no seed for each sentence.
 CTRANSLATE2_OPTIONS = (
-    *("beam_size", "n_best", "alpha", "plain_length_penalty", "patience"),
-    *("extra_length", "max_length"),
+    "beam_size",
+    "n_best",
+    "alpha",
+    "plain_length_penalty",
+    "patience",
+    "extra_length",
+    "max_length",
 )
 """The fields of `SearchOptions` that `CTranslate2Translator` supports."""
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
@@ -44,11 +48,9 @@ class CTranslate2Translator:
     Several threads may use one translator.
 
     Args:
-        model_dir: folder of a trained model for translation.
+        model: folder of a trained model for translation; or a `ConvertedModel`, for other weights
+            than the mean of the last checkpoints or another precision than float32.
         options: options of the search.
-        average: number of checkpoints to average, as for `ModelDir.load_model`.
-        weights: which weights to load, as for `ModelDir.load_model`.
-        precision: "float32", "int8", or "bfloat16" where the processor has it.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
         max_source_length: maximum source tokens, end symbol included; longer sentences are cut,
@@ -67,12 +69,9 @@ class CTranslate2Translator:
 
     def __init__(
         self,
-        model_dir: str | os.PathLike,
+        model: str | os.PathLike | ConvertedModel,
         options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
         *,
-        average: int | None = None,
-        weights: str = "mean",
-        precision: str = "float32",
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
         workers: int | None = None,
@@ -82,7 +81,8 @@ class CTranslate2Translator:
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         self.workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
-        self.model_dir = ModelDir(model_dir)
+        converted = model if isinstance(model, ConvertedModel) else ConvertedModel(model)
+        self.model_dir = converted.model_dir
         config = self.model_dir.load_config()
         if config.positions == "learned":
             max_source_length = min(max_source_length, config.max_positions)
@@ -94,7 +94,6 @@ class CTranslate2Translator:
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
         self.options = self._checked(dataclasses.replace(options, **search_options))
-        converted = ConvertedModel(self.model_dir, average, weights, precision)
         self._engine, self._subwords = converted.load(self.workers)
 
     def with_options(self, options: SearchOptions) -> Self:

@@ -49,13 +49,13 @@ class Record:
                 expected = getattr(kind, "__name__", str(kind))
                 raise UserError(f"{name} must be {expected}: found {value!r}")
         for field_ in dataclasses.fields(self):
-            value, largest = getattr(self, field_.name), field_.metadata["largest"]
+            value, largest = getattr(self, field_.name), field_.metadata.get("largest", LARGEST)
             if type(value) is int:
                 self.expect(field_.name, value <= largest, f"at most {largest}")
             elif type(value) is float:
                 in_32_bits = abs(value) <= LARGEST_FLOAT
                 self.expect(field_.name, in_32_bits, f"at most {LARGEST_FLOAT}")
-            if choices := field_.metadata["choices"]:
+            if choices := field_.metadata.get("choices"):
                 is_choice = getattr(self, field_.name) in choices
                 self.expect(field_.name, is_choice, f"one of {', '.join(choices)}")
 

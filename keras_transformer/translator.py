@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.analysis.alignment import Alignment, align
-from keras_transformer.decoding import NO_HYPOTHESIS, Constraint, SearchOptions
+from keras_transformer.decoding import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.decoding.compiled_search import CompiledSearches
 from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
@@ -45,9 +45,8 @@ class Translator:
         jit_compile: whether to compile the search with XLA, once for each of a few batch shapes.
             Each takes seconds; it pays off from a few thousand sentences on.
         workers: number of batches translated at the same time, each in a thread.
-        constraint: function that masks the symbols that may follow, given those so far, see
-            `decoding.Constraint`; it applies in addition to `options`. None for no constraint.
-        **search_options: fields of `SearchOptions` that differ from `options`.
+        **search_options: fields of `SearchOptions` that differ from `options`, such as
+            `beam_size`, or `constraint`, a function of your own.
 
     Raises:
         UserError: an option is out of range, the vocabulary does not fit the model, or Keras's
@@ -68,7 +67,6 @@ class Translator:
         max_source_length: int = 1024,
         jit_compile: bool = False,
         workers: int = 1,
-        constraint: Constraint | None = None,
         **search_options,
     ):
         expect_tensorflow("Translator")
@@ -87,10 +85,9 @@ class Translator:
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
         self.workers = workers
-        self.constraint = constraint
         self._pad_id = self.models[0].config.pad_id
         self._batches = SlotBatches(tokens_per_batch, workers, jit_compile, self._pad_id)
-        self._searches = CompiledSearches(self.models, constraint, jit_compile, workers)
+        self._searches = CompiledSearches(self.models, jit_compile, workers)
         # A partial, because TensorFlow counts the traces of a method over all objects: it would
         # warn about retracing after a few translators.
         ids = tf.TensorSpec([None, None], tf.int32)

@@ -233,7 +233,7 @@ def test_a_marian_model_of_several_languages(tmp_path):
 
 
 def test_int8_is_near_float32(path, translator):
-    int8 = CTranslate2Translator(path, **LIMITED, precision="int8")
+    int8 = CTranslate2Translator(ConvertedModel(path, precision="int8"), **LIMITED)
     targets = ["Ja.", "Nein.", "Ein Pferd!"]
     float32, rounded = (t.score(["A horse!"] * 3, targets) for t in (translator, int8))
     assert rounded != float32
@@ -257,6 +257,7 @@ def test_int8_is_near_float32(path, translator):
         ),
         ({"min_length": 2}, "CTranslate2 does not support min_length=2: leave it out, or use"),
         ({"sample": True, "patience": None}, "CTranslate2 does not support sample=True: "),
+        ({"constraint": len}, "CTranslate2 does not support constraint="),
         ({"extra_length": 2000}, "extra_length must be .* 2048 tokens .*: found 2000"),
         ({"beam_size": 0}, "beam_size must be in"),
     ],
@@ -283,7 +284,7 @@ def test_the_length_penalty_may_have_any_formula_without_an_exponent(translator)
 @pytest.mark.parametrize("precision", ["float16", "int4"])
 def test_a_precision_that_the_processor_lacks_is_refused(precision, path):
     with pytest.raises(UserError, match=f"precision must be one of .*float32.*found '{precision}'"):
-        CTranslate2Translator(path, precision=precision)
+        ConvertedModel(path, precision=precision)
 
 
 def test_prefixes_are_refused(translator):
@@ -339,14 +340,14 @@ def test_weights_averaging_and_precision_are_kept_side_by_side(own_path, model, 
     choices = [{}, {"average": 2}, {"weights": "7"}, {"precision": "int8"}]
     for _ in range(2):
         for choice in choices:
-            CTranslate2Translator(own_path, **choice)
+            CTranslate2Translator(ConvertedModel(own_path, **choice))
     assert len(conversions) == len(kept(own_path)) == len(choices)
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "checkpoints/*/manifest.json"])
 def test_what_determines_a_model_is_in_the_name_of_its_folder(name, own_path):
     def folder():
-        return ConvertedModel(ModelDir(own_path), None, "mean", "float32").path
+        return ConvertedModel(own_path).path
 
     before = folder()
     [file] = own_path.glob(name)
@@ -469,7 +470,7 @@ def test_checkpoints_that_are_written_during_the_conversion_are_converted(
     monkeypatch.setattr(ModelDir, "load_model", load_and_train)
     found = CTranslate2Translator(own_path)
     assert len(conversions) == 1
-    assert kept(own_path) == [ConvertedModel(ModelDir(own_path), None, "mean", "float32").path.name]
+    assert kept(own_path) == [ConvertedModel(own_path).path.name]
     trained = lively_model(7, model.config.vocab_size)
     expected = Translator(trained, found.tokenizer, **CTRANSLATE2_SEARCH)
     assert found(["A horse!"]) == expected(["A horse!"])
@@ -519,7 +520,7 @@ def test_translate_searches_by_its_flags(translate, path):
     options = {"beam_size": 3, "alpha": 1.0, "plain_length_penalty": True, "max_length": 9}
     options |= {"patience": 2.0, "n_best": 3}
     found = translate(**ENGINE, **options, workers=2, tokens_per_batch=9, precision="int8")
-    expected = CTranslate2Translator(path, precision="int8", **options)
+    expected = CTranslate2Translator(ConvertedModel(path, precision="int8"), **options)
     assert found == [
         (str(number), text, score)
         for number, best in enumerate(expected.translate_n(STDIN.splitlines()))

@@ -83,7 +83,7 @@ EDITS = {
         )
     ],
     "decoding/constraints.py": [
-        ('("min_length", "no_repeat_ngram")', '("min_length", "no_repeat_ngram", "forbidden_id")'),
+        ('"no_repeat_ngram", "constraint")', '"no_repeat_ngram", "constraint", "forbidden_id")'),
         (
             "            Exclusion(pad_id),\n",
             "            Exclusion(pad_id),\n            Exclusion(options.forbidden_id),\n",

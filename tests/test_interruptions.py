@@ -25,7 +25,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.summary import report_summary
-from keras_transformer.training.trainer import fit, restored_state
+from keras_transformer.training.trainer import Run, fit, restored_state
 
 CONFIG = TransformerConfig(vocab_size=13)
 SKIPPED = (3, 5)  # updates whose gradient is not finite
@@ -157,19 +157,15 @@ def start(toy, path, options, in_step=None, in_validation=None):
         return {"loss": -score, "score": score}, [{"source": "a", "translation": str(toy.noise[0])}]
 
     toy.in_step = in_step
-    run = SimpleNamespace(
-        model=toy,
-        config=toy.config,
-        options=options,
+    prepared = SimpleNamespace(
+        job=SimpleNamespace(config=toy.config, options=options),
         batches=Steps(),
         model_dir=model_dir,
-        state=state,
-        log=log,
         strategy=tf.distribute.get_strategy(),
         writes=True,
     )
     with model_dir.locked():
-        fit(run, judge, "score")
+        fit(Run(prepared, toy, state, log), judge, "score")
     report_summary(state, CONFIG, options, 1, log)
 
 

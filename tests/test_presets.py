@@ -155,10 +155,10 @@ def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
     given, both, averaged, monkeypatch
 ):
     """The mean of the last 20 checkpoints of 22 would have weights of the first steps."""
-    calls = []
-    monkeypatch.setattr("keras_transformer.training.train", lambda *args, **_: calls.append(args))
+    jobs = []
+    monkeypatch.setattr("keras_transformer.training.train", lambda job, _: jobs.append(job))
     run_arguments("train", ["--preset=tiny", "--noreport", *given])
-    [(_, _, options, *_)] = calls
+    options = jobs[0].options
     assert (options.bidirectional_steps, options.average_checkpoints) == (both, averaged)
 
 

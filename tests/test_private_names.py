@@ -150,8 +150,11 @@ def test_private_names_are_found_in_all_forms():
                 return layer._flatten_layers(), getattr(spec, "_value_specs")
     """)
     assert private_uses(source, own_names(ast.parse(source))) == {
-        *("tensorflow.python.ops", "_tf_keras", "keras.src.backend"),
-        *("_flatten_layers", "_value_specs"),
+        "tensorflow.python.ops",
+        "_tf_keras",
+        "keras.src.backend",
+        "_flatten_layers",
+        "_value_specs",
     }
 
 

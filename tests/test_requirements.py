@@ -23,7 +23,9 @@ OF_OTHERS = {"numpy", "protobuf"}  # requirements of TensorFlow
 # Each minor version of these may change what we use: private names, or names of TensorFlow, whose
 # packages come out together.
 NARROW = {entry.library.split()[0] for entry in PRIVATE_NAMES} | {
-    *("tensorflow", "tensorflow-serving-api", "tensorboard")
+    "tensorflow",
+    "tensorflow-serving-api",
+    "tensorboard",
 }
 OF_USERS = {"jax", "torch"}  # imported only where a user has chosen or brought them
 

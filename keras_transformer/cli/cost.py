@@ -14,7 +14,7 @@ from absl import flags
 
 from keras_transformer import training
 from keras_transformer.analysis import table2
-from keras_transformer.analysis.cost import SUSTAINED_FLOPS, cost_report
+from keras_transformer.analysis.cost import SUSTAINED_FLOPS, Hardware, Workload, cost_report
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
@@ -90,19 +90,15 @@ def main():
         model_dir = training.ModelDir(FLAGS.model_dir)
         config, record = model_dir.load_config(), model_dir.load_training()
         options, lengths = TrainingOptions(**record["options"]), mean_lengths(record["data"])
-    print(
-        cost_report(
-            config,
-            given("steps", options.steps),
-            given("tokens_per_batch", options.tokens_per_batch),
-            given("source_length", lengths[0]),
-            given("target_length", lengths[1]),
-            FLAGS.hardware,
-            FLAGS.devices,
-            FLAGS.seconds_per_step,
-            passes=2 if options.r_drop else 1,
-        )
+    work = Workload(
+        config,
+        steps=given("steps", options.steps),
+        tokens_per_batch=given("tokens_per_batch", options.tokens_per_batch),
+        source_length=given("source_length", lengths[0]),
+        target_length=given("target_length", lengths[1]),
+        passes=2 if options.r_drop else 1,
     )
+    print(cost_report(work, Hardware(FLAGS.hardware, FLAGS.devices, FLAGS.seconds_per_step)))
 
 
 def fields():

@@ -160,7 +160,9 @@ def write_json(translator, figures):
         }
         if FLAGS.weights == "mean":
             how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
-        record = {**figures, **how, **dataclasses.asdict(translator.options)}
+        options = dataclasses.asdict(translator.options)
+        del options["constraint"]  # a function, which no flag gives
+        record = {**figures, **how, **options}
         # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():
             if isinstance(value, float) and not math.isfinite(value):

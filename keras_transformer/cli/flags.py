@@ -42,12 +42,12 @@ def define_record_flags(
     or_else: str = "",
     defaults: Mapping[str, str] | None = None,
 ) -> None:
-    """Defines a flag for each field of a dataclass, with the `help` of its metadata.
+    """Defines a flag for each field of a dataclass that has a `help` in its metadata.
 
     A flag that is not given is None, so that a choice differs from a preset or a default.
 
     Args:
-        record: a dataclass whose fields are made by `records.field`.
+        record: a dataclass; `records.field` makes the fields that are flags.
         leave_out: names of fields without a flag.
         only: names of the fields to define, in this order; default: all.
         or_else: text that help shows after the default, such as ", or the preset's".
@@ -56,9 +56,9 @@ def define_record_flags(
     kinds = get_type_hints(record)
     fields = {field.name: field for field in dataclasses.fields(record)}
     for name in only or fields:
-        if name in leave_out:
-            continue
         field = fields[name]
+        if name in leave_out or "help" not in field.metadata:
+            continue
         kind = (get_args(kinds[name]) or (kinds[name],))[0]  # int of int | None
         value = str(field.default).lower() if kind is bool else field.default
         value = (defaults or {}).get(name, value)

@@ -8,8 +8,6 @@
 serve several models, each under its name.
 """
 
-import math
-
 from absl import flags
 
 from keras_transformer import backend
@@ -65,13 +63,6 @@ def define_flags() -> None:
             "names that requests may have in the header Host, besides those of this machine; * for "
             "any; default: none if --host is this machine alone, else any",
         )
-        flags.DEFINE_float(
-            "poll_seconds",
-            2.0,
-            "seconds between checks for new versions of SavedModels",
-            lower_bound=0.01,
-            upper_bound=86400,
-        )
         flags.DEFINE_bool("access_log", True, "log each request to stderr, as a line of JSON")
     with group("Limits"):
         define_record_flags(ServingOptions)
@@ -83,8 +74,6 @@ def main():
     check_engine()
     models = {}
     options = ServingOptions(**given_fields(ServingOptions))
-    if math.isnan(FLAGS.poll_seconds):  # its bounds let it pass
-        raise UserError("poll_seconds must be a number: found nan")
     if FLAGS.sample:
         raise UserError(
             "--sample is not for a server, whose answers are repeatable; a SavedModel that was "
@@ -108,14 +97,11 @@ def main():
     run.serve(
         models.values(),
         options,
+        run.Access(keys, FLAGS.cors_origin, FLAGS.allowed_hosts),
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
         workers=FLAGS.workers or (backend.number_of_cores() if uses_ctranslate2() else 1),
-        poll_seconds=FLAGS.poll_seconds,
-        keys=keys,
-        cors_origins=FLAGS.cors_origin,
-        allowed_hosts=FLAGS.allowed_hosts,
     )
 
 

@@ -42,9 +42,17 @@ _HEADINGS = ("Model", "Input and output", "Search", "Speed")
 # The flags under these headings that CTranslate2 supports. `CTranslate2Translator` checks the
 # fields of `SearchOptions`.
 _CTRANSLATE2_FLAGS = (
-    *("model_dir", "weights", "average", "scores", "score", "lines_at_once"),
+    "model_dir",
+    "weights",
+    "average",
+    "scores",
+    "score",
+    "lines_at_once",
     *(field.name for field in dataclasses.fields(SearchOptions)),
-    *("precision", "workers", "tokens_per_batch", "engine"),
+    "precision",
+    "workers",
+    "tokens_per_batch",
+    "engine",
 )
 
 
@@ -258,13 +266,12 @@ def _load_ctranslate2_translator(paths):
     from keras_transformer.ctranslate2_translator import CTranslate2Translator
     from keras_transformer.export.converted import ConvertedModel
 
-    chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
-    if not ConvertedModel(training.ModelDir(paths[0]), **chosen).exists():
+    model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
+    if not model.exists():
         quiet.import_tensorflow()
     return CTranslate2Translator(
-        paths[0],
+        model,
         SearchOptions(**{**defaults, **given}),
-        **chosen,
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )

@@ -6,6 +6,7 @@ from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import search
 from keras_transformer.decoding.steps import DecoderSteps
+from keras_transformer.decoding.targets import Targets
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Constraint",
     "DecoderSteps",
     "SearchOptions",
+    "Targets",
     "beam_search",
     "sample",
     "score",

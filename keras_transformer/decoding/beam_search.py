@@ -4,16 +4,16 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints import CONSTRAINTS, Constraint, Constraints
+from keras_transformer.decoding.constraints import CONSTRAINTS, Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
     gather_beams,
-    limits_within,
     step_by_step,
     take_sentences,
     where_sentence,
 )
+from keras_transformer.decoding.targets import Targets
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 
 Tensor = Any
@@ -23,7 +23,12 @@ TABLE_ROWS = 20  # approximate number of rows of the tables that logits are fold
 # arrive as `max_lengths`.
 OF_BOTH_SEARCHES = (
     *CONSTRAINTS,
-    *("beam_size", "n_best", "alpha", "plain_length_penalty", "extra_length", "max_length"),
+    "beam_size",
+    "n_best",
+    "alpha",
+    "plain_length_penalty",
+    "extra_length",
+    "max_length",
 )
 BEAM_SEARCH_OPTIONS = (*OF_BOTH_SEARCHES, "patience")
 """The fields of `SearchOptions` that `beam_search` supports."""
@@ -66,16 +71,9 @@ class _Continuations(NamedTuple):
 
 def beam_search(
     steps: DecoderSteps,
-    start_ids: Tensor,
+    targets: Targets,
     options: SearchOptions,
-    *,
-    max_lengths: Tensor,
-    buffer_length: int | None = None,
-    prefix_ids: Tensor | None = None,
-    end_id: int = 2,
-    pad_id: int = 0,
     num_slots: int | None = None,
-    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
@@ -98,21 +96,10 @@ def beam_search(
 
     Args:
         steps: the decoder.
-        start_ids: int32 (batch,), the start symbol of each sentence.
-        options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
-            limits.
-        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, with prefix
-            and end symbol (in the paper, the length of the source plus 50).
-        buffer_length: length of the returned ids, which also caps all limits; default:
-            `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
-        prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,
-            padded at the right; None for no prefix. A prefix that leaves no room for the end symbol
-            is cut.
-        end_id: the symbol that ends a sequence.
-        pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        targets: the start, the limits and the special symbols of the targets.
+        options: options of the search. Its maximum lengths are not read; `targets` has the limits.
         num_slots: number of batch slots, that is, of sentences searched at a time. A sentence that
             is done leaves its slot to the next. None for one slot per sentence.
-        constraint: mask of the symbols that may follow, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`.
@@ -125,21 +112,20 @@ def beam_search(
         ...     def step(self, ids, position, state):  # 3 is always followed by 2, the end
         ...         return 9.0 * ops.one_hot(5 - ids, 4), state
         >>> options = SearchOptions(beam_size=1)
-        >>> result = beam_search(Steps(), ops.array([2]), options, max_lengths=[4])
+        >>> targets = Targets(start_ids=ops.array([2]), max_lengths=[4])
+        >>> result = beam_search(Steps(), targets, options)
         >>> ops.convert_to_numpy(result.ids).tolist()
         [[[3, 2, 0, 0]]]
     """
     options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
     beam_size = options.beam_size
-    start_ids = ops.cast(start_ids, "int32")
-    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
     batch_size = ops.shape(start_ids)[0]
 
     def search_step(sentences, position, decoder_state, beams):
         """Takes one step with the sentences in the batch slots; here, batch means slots."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         found = _top_continuations(logits, beams, position, constraints)

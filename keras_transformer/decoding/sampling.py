@@ -15,15 +15,15 @@ from keras_transformer.decoding.beam_search import (
     length_penalty,
     write_tokens,
 )
-from keras_transformer.decoding.constraints import Constraint, Constraints
+from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.steps import (
     DecoderSteps,
     at_position,
     gather_beams,
-    limits_within,
     step_by_step,
     take_sentences,
 )
+from keras_transformer.decoding.targets import Targets
 from keras_transformer.options.search import SearchOptions
 
 Tensor = Any
@@ -44,18 +44,11 @@ class SampleState(NamedTuple):
 
 def sample(
     steps: DecoderSteps,
-    start_ids: Tensor,
+    targets: Targets,
     options: SearchOptions,
-    *,
-    max_lengths: Tensor,
-    buffer_length: int | None = None,
-    prefix_ids: Tensor | None = None,
-    end_id: int = 2,
-    pad_id: int = 0,
     num_slots: int | None = None,
     seed: int | Tensor | keras.random.SeedGenerator | None = None,
     sentence_ids: Tensor | None = None,
-    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
 
@@ -69,20 +62,12 @@ def sample(
 
     Args:
         steps: the decoder, with each sequence as a beam that is never reordered.
-        start_ids: int32 (batch,), the start symbol of each sentence.
-        options: options of sampling. Its maximum lengths and its seed are not read; `max_lengths`
-            and `seed` take their place.
-        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, prefix and end
-            symbol included.
-        buffer_length: as in `beam_search`.
-        prefix_ids: as in `beam_search`.
-        end_id: the symbol that ends a sequence.
-        pad_id: the symbol that fills the ids after the end, and is never drawn.
+        targets: the start, the limits and the special symbols of the targets.
+        options: options of sampling. Its seed is not read; `seed` takes its place.
         num_slots: as in `beam_search`.
         seed: an integer in [0, 2^31), or an int32 tensor of one seed or one per sentence, gives the
             same random numbers in each call; a generator or None gives others each time.
         sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
-        constraint: as in `beam_search`.
 
     Returns:
         A `BeamSearchResult`.
@@ -93,14 +78,13 @@ def sample(
     Example:
         >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
         >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
-        >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
+        >>> targets = Targets(start_ids=ops.array([1]), max_lengths=[20])
+        >>> result = sample(steps, targets, options, seed=options.seed)
         >>> result.ids.shape
         TensorShape([1, 1, 20])
     """
     options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
-    start_ids = ops.cast(start_ids, "int32")
-    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
     if sentence_ids is None:
@@ -111,7 +95,7 @@ def sample(
         """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
         constants = (limits, prefix_ids, chances)
         longest, prefixes, slot_chances = take_sentences(constants, sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)

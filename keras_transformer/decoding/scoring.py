@@ -12,10 +12,19 @@ from keras_transformer.options.search import SearchOptions
 
 # All but the length penalty choose among hypotheses, and change the score of none.
 SCORING_OPTIONS = (
-    *("alpha", "plain_length_penalty"),
+    "alpha",
+    "plain_length_penalty",
     *CONSTRAINTS,
-    *("beam_size", "n_best", "patience", "extra_length", "max_length"),
-    *("sample", "temperature", "top_k", "top_p", "seed"),
+    "beam_size",
+    "n_best",
+    "patience",
+    "extra_length",
+    "max_length",
+    "sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
 )
 """The fields of `SearchOptions` that `score` accepts."""
 

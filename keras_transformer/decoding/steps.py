@@ -64,14 +64,6 @@ class DecoderSteps(abc.ABC):
         return tree.map_structure(lambda x: gather_beams(x, beams), state)
 
 
-def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tensor, Tensor]:
-    """Returns the limit of each sentence, int32 (batch,), and the length that fits them all."""
-    max_lengths = ops.cast(max_lengths, "int32")
-    if buffer_length is None:
-        buffer_length = ops.max(max_lengths, initial=0)
-    return ops.clip(max_lengths, 0, buffer_length), buffer_length
-
-
 def step_by_step(
     steps: DecoderSteps,
     step: Callable,

@@ -25,12 +25,31 @@ _ACTIVATIONS = {
     "swish": Activation.SWISH,
 }
 CTRANSLATE2_CONFIG = (
-    *("vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"),
-    *("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
-    *("attention_bias", "pre_norm", "layer_norm_epsilon", "max_positions"),
-    *("share_embeddings", "scale_embeddings", "tie_output", "output_bias"),
+    "vocab_size",
+    "target_vocab_size",
+    "pad_id",
+    "start_id",
+    "end_id",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "d_model",
+    "d_ff",
+    "num_heads",
+    "d_k",
+    "d_v",
+    "attention_bias",
+    "pre_norm",
+    "layer_norm_epsilon",
+    "max_positions",
+    "share_embeddings",
+    "scale_embeddings",
+    "tie_output",
+    "output_bias",
     # These matter in training only.
-    *("dropout", "attention_dropout", "activation_dropout", "label_smoothing"),
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "label_smoothing",
 )
 """The fields of `TransformerConfig` of which CTranslate2 supports every value."""
 CTRANSLATE2_CHOICES = {

@@ -192,7 +192,6 @@ class _ServedTranslator(tf.Module):
                 seed=tf.gather(seeds, rows),
                 num_slots=num_slots,
                 sentence_ids=tf.gather(sentence_ids, rows),
-                constraint=self._translator.constraint,
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
             return [tf.reshape(one_line(texts), [-1, n_best]), scores]

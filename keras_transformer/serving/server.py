@@ -37,9 +37,17 @@ _MOST = {
 }
 # The fields of `ServingOptions` that some part of the server applies.
 SERVING_OPTIONS = (
-    *("max_body_bytes", "max_sentences", "max_characters", "max_sentence_tokens"),
-    *("max_queue", "max_connections", "max_connections_per_address"),
-    *("request_timeout", "read_timeout", "batch_wait_ms"),
+    "max_body_bytes",
+    "max_sentences",
+    "max_characters",
+    "max_sentence_tokens",
+    "max_queue",
+    "max_connections",
+    "max_connections_per_address",
+    "request_timeout",
+    "read_timeout",
+    "batch_wait_ms",
+    "poll_seconds",
 )
 
 
