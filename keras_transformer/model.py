@@ -133,32 +133,40 @@ class Transformer(keras.Model):
         return PositionalEncoding(config.d_model, interleave, **options)
 
     def _encoder_layer(self, name):
-        return self._layer(EncoderLayer, name, causal=False)
+        return EncoderLayer(
+            self_attention=self._self_attention(causal=False),
+            feed_forward=self._feed_forward(),
+            **self._residual_options(name),
+        )
 
     def _decoder_layer(self, name):
-        memory_attention = MultiHeadAttention(**self._attention_options("memory_attention"))
-        return self._layer(DecoderLayer, name, causal=True, memory_attention=memory_attention)
+        return DecoderLayer(
+            self_attention=self._self_attention(causal=True),
+            memory_attention=MultiHeadAttention(**self._attention_options("memory_attention")),
+            feed_forward=self._feed_forward(),
+            **self._residual_options(name),
+        )
 
-    def _layer(self, layer_class, name, causal, **parts):
+    def _residual_options(self, name):
         config = self.config
-        feed_forward = FeedForward(
+        return {
+            "d_model": config.d_model,
+            "dropout": config.dropout,
+            "pre_norm": config.pre_norm,
+            "layer_norm_epsilon": config.layer_norm_epsilon,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
+    def _feed_forward(self):
+        config = self.config
+        return FeedForward(
             config.d_model,
             config.d_ff,
             config.activation_dropout,
             config.activation,
             dtype=self.dtype_policy,
             name="feed_forward",
-        )
-        return layer_class(
-            config.d_model,
-            dropout=config.dropout,
-            pre_norm=config.pre_norm,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            self_attention=self._self_attention(causal),
-            feed_forward=feed_forward,
-            **parts,
-            dtype=self.dtype_policy,
-            name=name,
         )
 
     def _attention_options(self, name):

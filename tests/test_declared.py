@@ -11,7 +11,7 @@ from helpers import ROOT, small_model
 from serving_world import tiny_translator
 
 from keras_transformer import ModelDir, TransformerConfig, Translator
-from keras_transformer.decoding import beam_search, sample, score, search
+from keras_transformer.decoding import Targets, beam_search, sample, score, search
 from keras_transformer.decoding.beam_search import BEAM_SEARCH_OPTIONS
 from keras_transformer.decoding.compiled_search import CompiledSearches
 from keras_transformer.decoding.sampling import SAMPLING_OPTIONS
@@ -80,7 +80,8 @@ def translator_with(world, options):
 
 
 def steps(world):
-    return TransformerSteps(world.translator.models[0], SOURCES), np.array([1])
+    targets = Targets(start_ids=np.array([1]), max_lengths=np.array([5]))
+    return TransformerSteps(world.translator.models[0], SOURCES), targets
 
 
 def exported(world, config):
@@ -111,12 +112,12 @@ CONSUMERS = {
     "search": (SearchOptions, lambda w, o: search(w.translator.models, SOURCES, o), {}),
     "beam_search": (
         SearchOptions,
-        lambda w, o: beam_search(*steps(w), o, max_lengths=[5]),
+        lambda w, o: beam_search(*steps(w), o),
         {},
     ),
     "sample": (
         SearchOptions,
-        lambda w, o: sample(*steps(w), o, max_lengths=[5]),
+        lambda w, o: sample(*steps(w), o),
         {"sample": True},
     ),
     "score": (SearchOptions, lambda w, o: score(w.translator.models, SOURCES, SOURCES, o), {}),
@@ -177,7 +178,7 @@ def test_beam_search_does_not_sample(world):
     with pytest.raises(
         UserError, match=r"^beam search does not support sample=True: leave it out$"
     ):
-        beam_search(*steps(world), SearchOptions(sample=True), max_lengths=[5])
+        beam_search(*steps(world), SearchOptions(sample=True))
 
 
 def test_a_server_does_not_sample(world):
@@ -189,9 +190,21 @@ def test_a_server_does_not_sample(world):
 
 
 CHANGED = {
-    **{"beam_size": 7, "alpha": 0.3, "plain_length_penalty": True, "patience": 2.0, "n_best": 3},
-    **{"extra_length": 9, "max_length": 40, "min_length": 3, "no_repeat_ngram": 4},
-    **{"sample": True, "temperature": 0.7, "top_k": 5, "top_p": 0.5, "seed": 6},
+    "beam_size": 7,
+    "alpha": 0.3,
+    "plain_length_penalty": True,
+    "patience": 2.0,
+    "n_best": 3,
+    "extra_length": 9,
+    "max_length": 40,
+    "min_length": 3,
+    "no_repeat_ngram": 4,
+    "constraint": lambda ids: True,
+    "sample": True,
+    "temperature": 0.7,
+    "top_k": 5,
+    "top_p": 0.5,
+    "seed": 6,
 }
 
 
@@ -209,7 +222,7 @@ def test_a_new_field_needs_a_graph_of_its_own():
 
 
 def test_unsupported_options_leave_no_graph_behind(world):
-    searches = CompiledSearches(world.translator.models, None, False, 1)
+    searches = CompiledSearches(world.translator.models, False, 1)
     with pytest.raises(UserError):
         searches.of(with_new_field(SearchOptions))
     assert not searches._held
