@@ -68,9 +68,7 @@ class TokenEmbedding(ConfiguredLayer):
         self.scale = scale
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
-        self.embeddings_initializer = keras.initializers.get(
-            embeddings_initializer or keras.initializers.RandomNormal(stddev=d_model**-0.5)
-        )
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
         self.supports_masking = True
@@ -79,7 +77,8 @@ class TokenEmbedding(ConfiguredLayer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
-            initializer=self.embeddings_initializer,
+            initializer=self.embeddings_initializer
+            or keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             autocast=False,
