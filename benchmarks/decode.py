@@ -188,14 +188,11 @@ def ctranslate2_on_text(precision, workers, threads, folder):
 
 
 def engine_on_text(precision, workers):
+    from keras_transformer.ctranslate2.converted import ConvertedModel
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
-    translator = CTranslate2Translator(
-        FLAGS.model_dir[0],
-        precision=precision,
-        beam_size=5,
-        workers=workers,
-    )
+    model = ConvertedModel(FLAGS.model_dir[0], precision=precision)
+    translator = CTranslate2Translator(model, beam_size=5, workers=workers)
     sentences = Path(FLAGS.source).read_text().splitlines()
     return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
 
@@ -229,11 +226,23 @@ def compare_commands(folder, precision):
     tokens, root = str(FLAGS.tokens_per_batch), Path(__file__).parent.parent
     commands = {
         "CTranslate2's own loop": [
-            *("-c", LOOP, folder, FLAGS.source, precision, str(THREADS), "1", tokens)
+            "-c",
+            LOOP,
+            folder,
+            FLAGS.source,
+            precision,
+            str(THREADS),
+            "1",
+            tokens,
         ],
         "translate --engine=ctranslate2": [
-            *("-m", "keras_transformer", "translate", "--engine=ctranslate2", "--beam_size=5"),
-            *(f"--model_dir={FLAGS.model_dir[0]}", f"--precision={precision}"),
+            "-m",
+            "keras_transformer",
+            "translate",
+            "--engine=ctranslate2",
+            "--beam_size=5",
+            f"--model_dir={FLAGS.model_dir[0]}",
+            f"--precision={precision}",
             f"--workers={THREADS}",
         ],
     }

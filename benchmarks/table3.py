@@ -31,6 +31,7 @@ from typing import NamedTuple
 from absl import flags
 from matplotlib.figure import Figure
 
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import define_record_flags, given_fields
 from keras_transformer.cli.main import run
 from keras_transformer.config import TransformerConfig
@@ -40,7 +41,7 @@ from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.files import whole_file
 from keras_transformer.presets import PRESETS
 from keras_transformer.text.text_files import read_lines
-from keras_transformer.training import ModelDir, TrainingOptions, train
+from keras_transformer.training import ModelDir, TrainingJob, TrainingOptions, train
 from keras_transformer.translator import Translator
 
 
@@ -176,8 +177,14 @@ def trained(row, seed):
     valid_pairs.check()
     print(f"\n{name}")
     train_pairs = TextPairs(FLAGS.train_source, FLAGS.train_target)
-    judged = valid_pairs if options.stop_patience else None
-    model = train(model_dir.path, scaled_config(row), options, train_pairs, judged)
+    job = TrainingJob(
+        model_dir=model_dir.path,
+        train=train_pairs,
+        valid=valid_pairs if options.stop_patience else None,
+        config=scaled_config(row),
+        options=options,
+    )
+    model = train(job)
     tokenizer = model_dir.load_tokenizer()
     corpus = Corpus.build(valid_pairs, tokenizer, options.max_length)
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epoch()
@@ -339,4 +346,4 @@ def plot(results):
 
 
 if __name__ == "__main__":
-    run(sys.modules[__name__], "table3.py", sys.argv[1:])
+    run(Command(main, __doc__), "table3.py", sys.argv[1:])

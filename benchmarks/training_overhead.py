@@ -41,7 +41,7 @@ def callback_list(folder, options):
         callbacks.Progress(state, log, options, SameCount()),
         skipped_updates,
         callbacks.StopOnSignal(StopSignals()),
-        callbacks.SaveCheckpoints(state, options, checkpoints, best, skipped_updates),
+        callbacks.SaveCheckpoints(state, log, options, checkpoints, best, skipped_updates),
     ]
     return callbacks.CallbackList(all_but_validation, model=model)
 

@@ -18,6 +18,7 @@ import numpy as np
 from absl import flags
 
 import keras_transformer as kt
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.main import run
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingOptions, ParsingTokenizer, TreebankPairs
@@ -100,4 +101,4 @@ def begin_with(model, tokenizer, vectors):
 
 
 if __name__ == "__main__":
-    run(sys.modules[__name__], "word_vectors.py", sys.argv[1:])
+    run(Command(main, __doc__), "word_vectors.py", sys.argv[1:])

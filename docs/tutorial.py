@@ -340,17 +340,64 @@ losses = -np.sum(q * ops.log_softmax(some_logits).numpy(), axis=-1)  # (1, 4)
 check(losses[0, :3].mean(), kt.LabelSmoothedCrossEntropy(epsilon)(some_labels, some_logits))
 
 # %% [markdown]
+# ## One step of training (section 5.3)
+#
+# A step computes the loss of a batch and its gradients, and Adam, the paper's optimizer, updates
+# the weights.
+
+
+# %%
+def new_model():
+    """A model in its first state: the same weights and the same dropout at each call."""
+    keras.utils.set_random_seed(2)
+    return kt.Transformer(config)
+
+
+def new_optimizer(learning_rate):
+    return keras.optimizers.Adam(learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+
+
+ours, loss_function = new_model(), kt.LabelSmoothedCrossEntropy(config.label_smoothing)
+optimizer = new_optimizer(0.001)
+optimizer.build(ours.trainable_variables)
+
+
+@tf.function
+def train_step(inputs, labels):
+    with tf.GradientTape() as tape:
+        logits = ours(inputs, training=True)
+        loss = loss_function(labels, logits)
+    gradients = tape.gradient(loss, ours.trainable_variables)
+    optimizer.apply(gradients, ours.trainable_variables)
+    return loss
+
+
+# %% [markdown]
+# Keras's own steps are the same: after three of them, all weights are equal. The command
+# `keras-transformer train` takes its steps in `training/step.py`, which can also compute a batch in
+# parts, add R-Drop, keep a moving average of the weights, and skip updates that are not finite.
+
+# %%
+theirs = new_model()
+theirs.compile(new_optimizer(0.001), loss_function, jit_compile=False)
+for first in range(0, 96, 32):
+    rows = slice(first, first + 32)
+    batch = {name: ids[rows] for name, ids in inputs.items()}, labels[rows]
+    check(train_step(*batch), theirs.train_on_batch(*batch))
+for our_weight, their_weight in zip(ours.weights, theirs.weights, strict=True):
+    check(our_weight, their_weight)
+
+# %% [markdown]
 # ## Training
 #
-# A `Transformer` is a Keras model, so it trains with `fit`. The optimizer is the paper's Adam
-# (section 5.3). With `jit_compile=False`, XLA does not compile the whole step: compilation takes
-# time, and it pays off on a GPU. For long runs use the command `keras-transformer train`, which
-# also writes checkpoints, resumes, and uses all devices.
+# A `Transformer` is a Keras model, so it trains with `fit`. With `jit_compile=False`, XLA does not
+# compile the whole step: compilation takes time, and it pays off on a GPU. For long runs use the
+# command `keras-transformer train`, which also writes checkpoints, resumes, and uses all devices.
 
 # %%
 model.compile(
-    optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
-    loss=kt.LabelSmoothedCrossEntropy(config.label_smoothing),
+    optimizer=new_optimizer(schedule),
+    loss=loss_function,
     metrics=[kt.Perplexity(), kt.TokenAccuracy()],
     jit_compile=False,
 )

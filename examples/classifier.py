@@ -47,7 +47,8 @@ except (OSError, ValueError) as error:  # a kt.UserError is a ValueError
 ids = keras.Input((None,), dtype="int32")
 x = kt.layers.TokenEmbedding(tokenizer.vocab_size, 32, mask_zero=True)(ids)  # 0 is padding
 x = kt.layers.PositionalEncoding(32)(x)
-x = kt.layers.Encoder(num_layers=2, d_model=32, num_heads=4, d_ff=64, pre_norm=True)(x)
+layers = [kt.layers.EncoderLayer(32, num_heads=4, d_ff=64, pre_norm=True) for _ in range(2)]
+x = kt.layers.Encoder(layers)(x)
 x = keras.layers.GlobalAveragePooling1D()(x)  # the mean over what is not masked
 model = keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(x))
 model.compile(keras.optimizers.Adam(0.002), "binary_crossentropy", metrics=["accuracy"])

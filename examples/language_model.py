@@ -28,10 +28,18 @@ except (OSError, ValueError) as error:  # a kt.UserError is a ValueError
 
 packer = keras_nlp.layers.StartEndPacker(LENGTH + 1, START_ID, END_ID, PAD_ID)
 
+
+def new_layer():
+    attention = kt.layers.SelfAttention(D_MODEL, num_heads=4, causal=True)
+    return kt.layers.EncoderLayer(
+        D_MODEL, d_ff=4 * D_MODEL, pre_norm=True, self_attention=attention
+    )
+
+
 embedding = kt.layers.TokenEmbedding(tokenizer.vocab_size, D_MODEL, mask_zero=True)
 ids = keras.Input((None,), dtype="int32")
 x = kt.layers.PositionalEncoding(D_MODEL)(embedding(ids))
-x = kt.layers.Encoder(2, D_MODEL, num_heads=4, d_ff=4 * D_MODEL, pre_norm=True, causal=True)(x)
+x = kt.layers.Encoder([new_layer() for _ in range(2)])(x)
 model = keras.Model(ids, embedding(x, reverse=True))  # logits of the token that follows
 loss = kt.LabelSmoothedCrossEntropy(0.0)
 model.compile(keras.optimizers.Adam(0.003), loss, metrics=[kt.Perplexity()])

@@ -163,12 +163,11 @@ class TransformerConfig(Record):
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
-        """Makes a configuration from its fields, including those of earlier versions.
+        """Makes a configuration from its fields.
 
         Raises:
             UserError: a field is unknown, or a value is invalid.
         """
-        fields = _with_positions(fields)
         known = [field_.name for field_ in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
@@ -201,15 +200,3 @@ class TransformerConfig(Record):
     def to_json(self) -> str:
         """Writes JSON text with one field per line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
-
-
-def _with_positions(fields):
-    """Replaces the two booleans that stood for `positions` until version 0.2."""
-    fields = dict(fields)
-    is_learned = fields.pop("learned_positions", None)
-    is_interleaved = fields.pop("interleave_sinusoids", None)
-    if is_learned:
-        fields["positions"] = "learned"
-    elif is_interleaved is False:
-        fields["positions"] = "sinusoidal_split"
-    return fields

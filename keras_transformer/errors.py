@@ -1,6 +1,10 @@
 """The exception for mistakes of users, whose message is written for them."""
 
 import numbers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class UserError(ValueError):
@@ -15,6 +19,14 @@ def not_installed(library: str, extra: str, error: ImportError) -> UserError:
     """The error of a library that comes with an extra of this package, which is on no registry."""
     install = f"pip install '.[{extra}]' in a checkout of keras-transformer"
     return UserError(f"{library} cannot be imported ({error}): {install}")
+
+
+def reason_of(error: "OSError | tf.errors.OpError") -> str:
+    """The reason in a file error of Python or TensorFlow, such as "No space left on device"."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    # "{{function_node ...}} events.out.tfevents.1; No space left on device", and more lines.
+    return error.message.partition("\n")[0].rpartition("; ")[2]
 
 
 def expect_at_least(least: int, name: str, value: int) -> None:

@@ -210,7 +210,7 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
             partial = stack.enter_context(partial_folder(path))
         except OSError as error:
             reason = error.strerror
-            raise UserError(f"{path}: expected a folder that can be made: {reason}") from error
+            raise UserError(f"{path}: cannot create the folder: {reason}") from error
         stack.callback(_end_replacement, path)
         with _naming(str(path)):
             yield partial

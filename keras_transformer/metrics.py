@@ -1,5 +1,7 @@
 """Training metrics over real tokens: accuracy, perplexity and token count."""
 
+import abc
+
 import keras
 from keras import ops
 
@@ -10,7 +12,7 @@ from keras_transformer.losses import in_vocabulary, labels_and_logits, token_wei
 from keras_transformer.machine.replicas import sum_over_replicas
 
 
-class _TokenMean(keras.metrics.Metric):
+class _TokenMean(keras.metrics.Metric, abc.ABC):
     """The mean over all real tokens seen, independent of batches."""
 
     def __init__(self, name, pad_id, dtype):
@@ -30,9 +32,9 @@ class _TokenMean(keras.metrics.Metric):
         self.total.assign_add(ops.cast(total, self.total.dtype))
         self.tokens.assign_add(ops.cast(ops.sum(weights), self.tokens.dtype))
 
+    @abc.abstractmethod
     def token_values(self, y_true, y_pred):
         """Computes the values to average: (batch, length); NaN for an unknown label."""
-        raise NotImplementedError
 
     def result(self):
         sums = ops.stack([value_of(self.total), value_of(self.tokens)])

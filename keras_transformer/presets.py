@@ -164,6 +164,43 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def preset_for(pairs: int) -> str:
+    """Returns the name of the preset for a corpus of this many pairs.
+
+    Example:
+        >>> preset_for(29_000)
+        'tiny'
+    """
+    return next(name for name, limit in PAIRS_BELOW.items() if pairs < limit)
+
+
+def training_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a preset's training with the given values; its phases keep their share of the run.
+
+    Args:
+        name: the preset.
+        given: fields of `TrainingOptions` that differ from the preset.
+
+    Raises:
+        UserError: there is no such preset.
+
+    Example: With 2,200 of the 8,800 steps of `tiny`, the first 700 of the 2,800 train both
+        directions, and the last 5 of the 20 checkpoints are averaged, not those of early steps.
+
+        >>> training_of("tiny", {"steps": 2200})["average_checkpoints"]
+        5
+    """
+    training = find_preset(name).training
+    share = given.get("steps", training["steps"]) / training["steps"]
+    adapted = {}
+    if "bidirectional_steps" in training:
+        adapted["bidirectional_steps"] = int(share * training["bidirectional_steps"])
+    if "average_checkpoints" in training and "checkpoint_steps" not in given:
+        averaged = round(min(share, 1) * training["average_checkpoints"])
+        adapted["average_checkpoints"] = max(1, averaged)
+    return {**training, **adapted, **given}
+
+
 def vocab_size_for(pairs: int) -> int:
     """Returns the largest vocabulary for a corpus of this many pairs.
 

@@ -1,9 +1,10 @@
 """Arguments and results of translators on any engine, without loading a backend."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.text.plain_text import plain_text
 
 
@@ -25,6 +26,17 @@ def one_line(text: str) -> str:
     length cut some bytes.
     """
     return " ".join(plain_text(text.rstrip("\N{REPLACEMENT CHARACTER}")).split())
+
+
+def as_translations(hypotheses: Iterable[tuple[str, float]]) -> list[Translation]:
+    """The translations of a sentence, of which there is at least one.
+
+    Args:
+        hypotheses: text and score of each; those that score `NO_HYPOTHESIS` are left out.
+    """
+    return [
+        Translation(one_line(text), score) for text, score in hypotheses if score > NO_HYPOTHESIS
+    ] or [Translation("", NO_HYPOTHESIS)]
 
 
 class CutWarning(UserWarning):
@@ -59,6 +71,25 @@ def cut(tokens: Sequence[Any], limit: int, what: str) -> list[Any]:
     if longer:
         warnings.warn(CutWarning(what, longer, limit), stacklevel=2)
     return [sentence[:limit] for sentence in tokens]
+
+
+def by_length(lengths: Mapping[int, int], size: Callable[[int], int]) -> Iterator[list[int]]:
+    """Yields batches of the indices of sentences of similar length, the longest first.
+
+    Args:
+        lengths: number of tokens of each sentence, by index.
+        size: number of sentences in a batch, given the length of its longest; 0 counts as 1.
+
+    Example:
+        >>> list(by_length({0: 3, 1: 9, 2: 4}, lambda longest: 12 // longest))
+        [[1], [2, 0]]
+    """
+    rows = sorted(lengths, key=lengths.__getitem__, reverse=True)
+    start = 0
+    while start < len(rows):
+        end = start + max(1, size(lengths[rows[start]]))
+        yield rows[start:end]
+        start = end
 
 
 def first_few(numbers: Sequence[int], most: int = 5) -> str:

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import itertools
-import math
 import os
 import random
 import threading
@@ -11,37 +10,20 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.attention_maps import attention_maps
+from keras_transformer.alignment import Alignment, align
 from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
-from keras_transformer.search import NO_HYPOTHESIS, Constraint, SearchOptions
-from keras_transformer.search.compiled import CompiledSearches, rounded
+from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.search.compiled import CompiledSearches
+from keras_transformer.search.slot_batches import SlotBatches
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.sentences import as_list, utf_8
-from keras_transformer.translation import Translation, cut, one_line
-
-# Maximum size of the attention maps of sentences that are aligned together, for one head. All
-# layers' maps are in memory at once.
-_WEIGHTS_AT_ONCE = 1 << 18
-
-
-class Alignment(NamedTuple):
-    """An alignment: the source subword that each target subword comes from.
-
-    Attributes:
-        source: subwords of the sentence.
-        target: subwords of the translation.
-        links: (source index, target index), one for each target subword.
-    """
-
-    source: list[str]
-    target: list[str]
-    links: list[tuple[int, int]]
+from keras_transformer.text.ragged import padded
+from keras_transformer.text.sentences import as_list, one_for_each, utf_8
+from keras_transformer.translation import Translation, as_translations, cut
 
 
 class Translator:
@@ -63,9 +45,8 @@ class Translator:
         jit_compile: whether to compile the search with XLA, once for each of a few batch shapes.
             Each takes seconds; it pays off from a few thousand sentences on.
         workers: number of batches translated at the same time, each in a thread.
-        constraint: function that masks the symbols that may follow, given those so far, see
-            `search.Constraint`; it applies in addition to `options`. None for no constraint.
-        **search_options: fields of `SearchOptions` that differ from `options`.
+        **search_options: fields of `SearchOptions` that differ from `options`, such as
+            `beam_size`, or `constraint`, a function of your own.
 
     Raises:
         UserError: an option is out of range, the vocabulary does not fit the model, or Keras's
@@ -86,7 +67,6 @@ class Translator:
         max_source_length: int = 1024,
         jit_compile: bool = False,
         workers: int = 1,
-        constraint: Constraint | None = None,
         **search_options,
     ):
         expect_tensorflow("Translator")
@@ -105,9 +85,9 @@ class Translator:
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
         self.workers = workers
-        self.constraint = constraint
         self._pad_id = self.models[0].config.pad_id
-        self._searches = CompiledSearches(self.models, constraint, jit_compile, workers)
+        self._batches = SlotBatches(tokens_per_batch, workers, jit_compile, self._pad_id)
+        self._searches = CompiledSearches(self.models, jit_compile, workers)
         # A partial, because TensorFlow counts the traces of a method over all objects: it would
         # warn about retracing after a few translators.
         ids = tf.TensorSpec([None, None], tf.int32)
@@ -171,11 +151,7 @@ class Translator:
         those of `translate`.
         """
         texts = as_list(sentences)
-        forced = None if prefixes is None else as_list(prefixes, "prefixes")
-        if forced is not None and len(forced) != len(texts):
-            raise UserError(
-                f"expected as many prefixes as sentences, {len(texts)}, found {len(forced)}"
-            )
+        forced = None if prefixes is None else one_for_each(texts, prefixes, "prefixes")
         translations = [[Translation("", 0.0)] for _ in texts]
         if not texts:
             return translations
@@ -189,35 +165,34 @@ class Translator:
             self._num_sentences += len(texts)
 
         def translate_some(batch):
-            num_slots, size, rows = batch
-            source_ids = self._shaped(self._ids(tokens, rows), size)
+            source_ids = self._batches.padded(self._ids(tokens, batch.rows), batch.num_rows)
             # Rows of padding need an index too.
-            sentence_ids = np.resize(first + rows, len(source_ids)).astype(np.int32)
+            sentence_ids = np.resize(np.add(batch.rows, first), len(source_ids))
             prefix_ids = None
             if forced is not None:
-                prefix_ids = self._padded([forced[row] for row in rows])
-                prefix_ids = tf.constant(self._shaped(prefix_ids, size))
+                prefix_ids = padded([forced[row] for row in batch.rows], self._pad_id)
+                prefix_ids = tf.constant(self._batches.padded(prefix_ids, batch.num_rows))
             ids, scores = self._search(
                 self.options,
                 tf.constant(source_ids),
-                num_slots,
-                tf.constant(sentence_ids),
+                batch.num_slots,
+                tf.constant(sentence_ids, tf.int32),
                 self._seed,
                 prefix_ids,
             )
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
             texts = texts.reshape(-1, n_best)
-            for row, row_texts, row_scores in zip(rows, texts, scores.numpy(), strict=False):
-                translations[row] = [
-                    Translation(one_line(text.decode("utf-8", "replace")), float(score))
-                    for text, score in zip(row_texts, row_scores, strict=True)
-                    if score > NO_HYPOTHESIS
-                ] or [Translation("", NO_HYPOTHESIS)]
+            for row, row_texts, row_scores in zip(batch.rows, texts, scores.numpy(), strict=False):
+                row_texts = (text.decode("utf-8", "replace") for text in row_texts)
+                translations[row] = as_translations(
+                    zip(row_texts, row_scores.tolist(), strict=True)
+                )
 
+        lengths = {row: len(ids) + 1 for row, ids in enumerate(tokens) if len(ids)}
+        more = longest_prefix + self.options.extra_length
         with ThreadPoolExecutor(self.workers) as pool:
-            batches = self._batches(_lengths(tokens), longest_prefix, in_turns=True)
-            list(pool.map(translate_some, batches))
+            list(pool.map(translate_some, self._batches.plan(lengths, more, in_turns=True)))
         return translations
 
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
@@ -240,19 +215,23 @@ class Translator:
             [-...]
         """
         source, target = self._token_pairs(sentences, translations)
-        source_lengths, target_lengths = _lengths(source), _lengths(target)
-        scores = np.where(target_lengths, NO_HYPOTHESIS, 0.0)
-        lengths = np.maximum(source_lengths, target_lengths) * (source_lengths > 0)
-        for *_, rows in self._batches(lengths):
+        scores = [NO_HYPOTHESIS if len(ids) else 0.0 for ids in target]
+        lengths = {
+            row: max(len(ids), len(others)) + 1
+            for row, (ids, others) in enumerate(zip(source, target, strict=True))
+            if len(ids)
+        }
+        for rows, *_ in self._batches.plan(lengths, self.options.extra_length):
             ids = (self._ids(tokens, rows) for tokens in (source, target))
-            scores[rows] = self._searches.score(self.options, *ids).numpy()
-        return scores.tolist()
+            found = self._searches.score(self.options, *ids).numpy().tolist()
+            for row, score in zip(rows, found, strict=True):
+                scores[row] = score
+        return scores
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """Aligns each target subword with the source subword that it attends to most.
 
-        It uses the mean attention over heads in the last layer but one, which is closest to human
-        alignments (Garg et al., 2019). An ensemble uses its first model.
+        See `alignment.align`. An ensemble uses its first model.
 
         Args:
             sentences: source sentences.
@@ -268,33 +247,7 @@ class Translator:
             [(..., 0), (..., 1), ...]
         """
         source, target = self._token_pairs(sentences, translations)
-        source_lengths, target_lengths = _lengths(source), _lengths(target)
-        longest = np.maximum(source_lengths, target_lengths) + 1
-        order = np.argsort(-longest, kind="stable")
-        order = order[(source_lengths[order] > 0) & (target_lengths[order] > 0)]
-        links: list[list[tuple[int, int]]] = [[] for _ in source]
-        while len(order):
-            size = max(1, _WEIGHTS_AT_ONCE // int(longest[order[0]]) ** 2)
-            rows, order = order[:size], order[size:]
-            weights = self._attention([source[row] for row in rows], [target[row] for row in rows])
-            for row, row_weights in zip(rows, weights, strict=True):
-                # Each position predicts the next subword; the end symbol is aligned with nothing.
-                best = row_weights[: target_lengths[row], : source_lengths[row]].argmax(axis=1)
-                links[row] = [(index, number) for number, index in enumerate(best.tolist())]
-        pieces = self.tokenizer.pieces
-        return [
-            Alignment([pieces[id_] for id_ in of_source], [pieces[id_] for id_ in of_target], both)
-            for of_source, of_target, both in zip(source, target, links, strict=True)
-        ]
-
-    def _attention(self, source, target):
-        """The mean attention of heads to the source, as (sentences, target, source)."""
-        model = self.models[0]
-        source_ids = self._padded([[*ids, model.config.end_id] for ids in source])
-        target_ids = self._padded([[model.config.start_id, *ids] for ids in target])
-        weights = attention_maps(model, source_ids, target_ids).memory
-        weights = weights[max(0, len(weights) - 2)]  # (sentences, heads, target, source)
-        return tf.reduce_mean(tf.cast(weights, tf.float32), axis=1).numpy()
+        return align(self.models[0], self.tokenizer.pieces, source, target)
 
     def export(self, output: str | os.PathLike) -> Path:
         """Writes the next version for TensorFlow Serving, starting with `output/1`.
@@ -314,12 +267,8 @@ class Translator:
         return export_saved_model(self, output)
 
     def _token_pairs(self, sentences, translations):
-        sentences, translations = as_list(sentences), as_list(translations, "translations")
-        if len(sentences) != len(translations):
-            raise UserError(
-                f"expected as many translations as sentences, {len(sentences)}, "
-                f"found {len(translations)}"
-            )
+        sentences = as_list(sentences)
+        translations = one_for_each(sentences, translations, "translations")
         return (
             self._tokenize(sentences, self.tokenizer.tokenize),
             self._tokenize(translations, self.tokenizer.tokenize_target, "translations"),
@@ -348,53 +297,4 @@ class Translator:
     def _ids(self, tokens, rows):
         """Pads the ids of some sentences, each with its end symbol."""
         end_id = self.models[0].config.end_id
-        return self._padded([[*tokens[row], end_id] for row in rows])
-
-    def _padded(self, sentences):
-        ids = np.full((len(sentences), max(map(len, sentences))), self._pad_id, np.int32)
-        for row, sentence in zip(ids, sentences, strict=True):
-            row[: len(sentence)] = sentence
-        return ids
-
-    def _batches(self, lengths: np.ndarray, longest_prefix: int = 0, in_turns: bool = False):
-        """Plans batches of sentences of similar length, without those that have no token.
-
-        A batch has as many sentences as slots. If sentences take turns in the slots (`in_turns`),
-        it has as many as fit in `tokens_per_batch` source tokens. For XLA, sizes are powers of two,
-        because each size is another shape to compile.
-
-        Yields:
-            The number of batch slots, the number of rows including rows of padding, and the indices
-            of the sentences.
-        """
-        order = np.argsort(-lengths, kind="stable")
-        order = order[lengths[order] > 0]
-        share = math.ceil(len(order) / self.workers)
-        if self.jit_compile and share:
-            share = 1 << (share - 1).bit_length()
-        while len(order):
-            length = self._rounded(int(lengths[order[0]]) + 1)
-            positions = length + longest_prefix + self.options.extra_length
-            num_slots = max(1, self.tokens_per_batch // positions)
-            size = max(1, self.tokens_per_batch // length) if in_turns else num_slots
-            if self.jit_compile:
-                num_slots, size = (1 << round(math.log2(number)) for number in (num_slots, size))
-            num_slots, size = min(num_slots, share), min(size, share)
-            yield num_slots, size, order[:size]
-            order = order[size:]
-
-    def _shaped(self, ids, size):
-        """Pads ids to one of a few shapes if XLA compiles."""
-        if not self.jit_compile:
-            return ids
-        # A row of padding alone is done before the first step.
-        rows = size - ids.shape[0]
-        columns = self._rounded(ids.shape[1]) - ids.shape[1]
-        return np.pad(ids, [(0, rows), (0, columns)], constant_values=self._pad_id)
-
-    def _rounded(self, length: int) -> int:
-        return rounded(length) if self.jit_compile else length
-
-
-def _lengths(tokens) -> np.ndarray:
-    return np.array([len(ids) for ids in tokens], int)
+        return padded([[*tokens[row], end_id] for row in rows], self._pad_id)

@@ -246,7 +246,6 @@ def test_losses_and_gradients_are_those_of_the_formulas(backend):
 
 NEEDS_TENSORFLOW = """
 import keras_transformer as kt
-from keras_transformer.training import TrainingOptions
 
 tokenizer = kt.SubwordTokenizer.train_from_sentences(["Two dogs."], 280)
 config = kt.TransformerConfig.from_preset("tiny", vocab_size=280)
@@ -256,7 +255,9 @@ for use in (
     lambda: kt.Translator(model, tokenizer),
     lambda: kt.evaluation.ReferenceLoss(model, []),
     lambda: kt.training.TrainableTransformer(config),
-    lambda: kt.training.train("run", config, TrainingOptions(steps=2, warmup_steps=1), pairs),
+    lambda: kt.training.train(
+        kt.training.TrainingJob(model_dir="run", train=pairs, config=config)
+    ),
 ):
     try:
         use()

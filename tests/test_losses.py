@@ -257,12 +257,6 @@ def test_configuration_gives_back_the_same_loss():
     assert float(copy(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
 
 
-def test_a_configuration_of_an_earlier_version_loads():
-    old = {"name": "label_smoothed_cross_entropy", "epsilon": 0.1, "pad_id": 0}
-    loss = LabelSmoothedCrossEntropy.from_config(old)
-    assert loss.get_config() == LabelSmoothedCrossEntropy(0.1).get_config()
-
-
 @pytest.mark.parametrize(
     "reduction", ["sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None]
 )

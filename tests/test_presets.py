@@ -155,10 +155,10 @@ def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
     given, both, averaged, monkeypatch
 ):
     """The mean of the last 20 checkpoints of 22 would have weights of the first steps."""
-    calls = []
-    monkeypatch.setattr("keras_transformer.training.train", lambda *args, **_: calls.append(args))
+    jobs = []
+    monkeypatch.setattr("keras_transformer.training.train", lambda job, _: jobs.append(job))
     run_arguments("train", ["--preset=tiny", "--noreport", *given])
-    [(_, _, options, *_)] = calls
+    options = jobs[0].options
     assert (options.bidirectional_steps, options.average_checkpoints) == (both, averaged)
 
 
@@ -192,7 +192,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
 
 @pytest.mark.slow
 def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training):
-    """Like a run of an earlier version: its `tiny` was post-norm, and it recorded no preset."""
+    """A run that began in Python has no preset's name."""
     run("train", **training, preset="tiny", pre_norm=False, vocab_size=340)
     model_dir = ModelDir(training["model_dir"])
     what_to_do = "; leave out --preset to resume it as it is"
@@ -200,8 +200,7 @@ def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training)
     here = f"model_dir {model_dir.path} holds a"
     assert message == f"{here} run of preset tiny (now small){what_to_do}"
     record = model_dir.load_training()
-    del record["preset"]
-    model_dir.save_training(record)
+    model_dir.save_training({**record, "preset": None})
     message = refused("train", **training, preset="tiny")
     difference = "pre_norm=False (now True)"
     assert message == f"{here} model of another configuration: {difference}{what_to_do}"

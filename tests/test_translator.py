@@ -1,5 +1,6 @@
 """Strings in, strings out: as many, in order, whatever they contain."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -209,6 +210,27 @@ def test_the_score_of_a_missing_translation_is_finite(model, tokenizer):
     [translation] = Translator(model, tokenizer, beam_size=1, **impossible).translate(["Yes"])
     assert translation == ("", NO_HYPOTHESIS)
     assert json.loads(json.dumps(translation.score, allow_nan=False)) == NO_HYPOTHESIS
+
+
+class Nothing:
+    """A constraint that allows no symbol. It equals no other object, and has no hash."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return False
+
+    def __call__(self, ids):
+        return np.zeros(340, bool)
+
+
+def test_a_constraint_is_an_option_of_the_search(model, tokenizer):
+    translator = Translator(model, tokenizer, constraint=Nothing(), beam_size=1, extra_length=2)
+    for _ in range(2):
+        assert translator.translate(["Yes"]) == [("", NO_HYPOTHESIS)]
+    free = dataclasses.replace(translator.options, constraint=None)
+    [translation] = translator.with_options(free).translate(["Yes"])
+    assert translation.score > NO_HYPOTHESIS
 
 
 @pytest.fixture

@@ -27,8 +27,16 @@ from keras_transformer.presets import PRESETS
 RECORDS = [TransformerConfig, TrainingOptions, SearchOptions, ParsingOptions, ServingOptions]
 # Methods that Keras and Beam call and describe.
 OF_OTHERS = {
-    *("build", "call", "compute_mask", "compute_output_shape", "compute_output_spec"),
-    *("get_config", "from_config", "update_state", "result", "expand"),
+    "build",
+    "call",
+    "compute_mask",
+    "compute_output_shape",
+    "compute_output_spec",
+    "get_config",
+    "from_config",
+    "update_state",
+    "result",
+    "expand",
 }
 
 

@@ -60,7 +60,6 @@ class LoadedModel:
         # Kept here, since its functions alone do not keep a loaded model alive.
         self._loaded = tf.saved_model.load(path)
         self._translate = self._loaded.signatures["serving_default"]
-        self._count_tokens = getattr(self._loaded, "count_tokens", None)
 
     def translate(self, texts: list[bytes]) -> list[str]:
         """The translation of each text.
@@ -72,11 +71,9 @@ class LoadedModel:
         return [translation.decode("utf-8", "replace") for translation in translations]
 
     def count_tokens(self, texts: list[bytes]) -> int:
-        """The number of tokens in all texts; 0 for models of version 0.1, which cannot count.
+        """The number of tokens in all texts.
 
         Raises:
             tf.errors.OpError: one of them fails.
         """
-        if self._count_tokens is None:
-            return 0
-        return int(tf.reduce_sum(self._count_tokens(tf.constant(texts, tf.string))))
+        return int(tf.reduce_sum(self._loaded.count_tokens(tf.constant(texts, tf.string))))

@@ -14,21 +14,20 @@ from absl import flags
 
 from keras_transformer import training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options import TrainingOptions
 from keras_transformer.presets import PRESETS
 from keras_transformer.training import table2
-from keras_transformer.training.cost import SUSTAINED_FLOPS, cost_report
+from keras_transformer.training.cost import SUSTAINED_FLOPS, Hardware, Workload, cost_report
 
 OR_ELSE = "; default: as in the preset or the model_dir"
 
@@ -71,15 +70,13 @@ def define_flags() -> None:
             leave_out=("pad_id", "start_id", "end_id"),
             or_else=", or the preset's",
         )
-    define_renamed_flags()
 
 
 def main():
     quiet.find_devices()
-    take_renamed_flags()
     if FLAGS.table2:
         names = ("preset", "model_dir", *fields(), *training_flags())
-        refuse(present(names), "found with --table2, which has its own")
+        refuse(present(names), "with --table2, which has its own")
         return print(table2.table2())
     if FLAGS.model_dir is None:
         preset = FLAGS.preset or "base"
@@ -89,23 +86,19 @@ def main():
             (table2.LENGTH, table2.LENGTH),
         )
     else:
-        refuse(present(("preset", *fields())), "found with --model_dir, which has its own")
+        refuse(present(("preset", *fields())), "with --model_dir, which has its own")
         model_dir = training.ModelDir(FLAGS.model_dir)
         config, record = model_dir.load_config(), model_dir.load_training()
         options, lengths = TrainingOptions(**record["options"]), mean_lengths(record["data"])
-    print(
-        cost_report(
-            config,
-            given("steps", options.steps),
-            given("tokens_per_batch", options.tokens_per_batch),
-            given("source_length", lengths[0]),
-            given("target_length", lengths[1]),
-            FLAGS.hardware,
-            FLAGS.devices,
-            FLAGS.seconds_per_step,
-            passes=2 if options.r_drop else 1,
-        )
+    work = Workload(
+        config,
+        steps=given("steps", options.steps),
+        tokens_per_batch=given("tokens_per_batch", options.tokens_per_batch),
+        source_length=given("source_length", lengths[0]),
+        target_length=given("target_length", lengths[1]),
+        passes=2 if options.r_drop else 1,
     )
+    print(cost_report(work, Hardware(FLAGS.hardware, FLAGS.devices, FLAGS.seconds_per_step)))
 
 
 def fields():
@@ -126,3 +119,6 @@ def mean_lengths(data):
     if not data.keys() >= {"kept", "source_tokens", "target_tokens"}:
         return table2.LENGTH, table2.LENGTH
     return tuple(round(data[f"{side}_tokens"] / data["kept"]) for side in ("source", "target"))
+
+
+COMMAND = Command(main, __doc__)

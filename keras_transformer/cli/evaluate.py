@@ -20,9 +20,11 @@ from absl import flags
 
 from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -80,6 +82,7 @@ def define_flags() -> None:
 
 
 def main():
+    check_engine()
     share_cores_among_workers()
     quiet.find_devices()
     refuse_n_best("evaluate scores the best translation of each sentence")
@@ -125,7 +128,7 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
-    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "found with --task=parsing")
+    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees
@@ -157,7 +160,9 @@ def write_json(translator, figures):
         }
         if FLAGS.weights == "mean":
             how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
-        record = {**figures, **how, **dataclasses.asdict(translator.options)}
+        options = dataclasses.asdict(translator.options)
+        del options["constraint"]  # a function, which no flag gives
+        record = {**figures, **how, **options}
         # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -217,3 +222,6 @@ def check_outputs(inputs):
             if training.ModelDir(folder).owns(path):
                 raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
         taken.add(file)
+
+
+COMMAND = Command(main, __doc__)

@@ -11,6 +11,7 @@ from absl import flags, logging
 
 from keras_transformer import ctranslate2, export, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
 from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
 from keras_transformer.errors import UserError, expect_named
@@ -68,3 +69,6 @@ def load(model_dir):
     tokenizer = model_dir.load_tokenizer()
     expect_task(tokenizer, "translation", model_dir.path)
     return model_dir.load_model(FLAGS.average, FLAGS.weights), tokenizer
+
+
+COMMAND = Command(main, __doc__)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -18,15 +17,6 @@ TASKS = ["translation", "parsing"]
 
 # The flags under each heading of `--help`, in the order in which they were defined.
 GROUPS: dict[str, list[str]] = {}
-
-# Boolean flags of earlier versions, with the flag and value that replace each. If several stand
-# for the same flag, the first that was given decides.
-RENAMED = {
-    ("learned_positions", True): ("positions", "learned"),
-    ("interleave_sinusoids", False): ("positions", "sinusoidal_split"),
-    ("learned_positions", False): ("positions", "sinusoidal"),
-    ("interleave_sinusoids", True): ("positions", "sinusoidal"),
-}
 
 
 @contextlib.contextmanager
@@ -52,12 +42,12 @@ def define_record_flags(
     or_else: str = "",
     defaults: Mapping[str, str] | None = None,
 ) -> None:
-    """Defines a flag for each field of a dataclass, with the `help` of its metadata.
+    """Defines a flag for each field of a dataclass that has a `help` in its metadata.
 
     A flag that is not given is None, so that a choice differs from a preset or a default.
 
     Args:
-        record: a dataclass whose fields are made by `records.field`.
+        record: a dataclass; `records.field` makes the fields that are flags.
         leave_out: names of fields without a flag.
         only: names of the fields to define, in this order; default: all.
         or_else: text that help shows after the default, such as ", or the preset's".
@@ -66,9 +56,9 @@ def define_record_flags(
     kinds = get_type_hints(record)
     fields = {field.name: field for field in dataclasses.fields(record)}
     for name in only or fields:
-        if name in leave_out:
-            continue
         field = fields[name]
+        if name in leave_out or "help" not in field.metadata:
+            continue
         kind = (get_args(kinds[name]) or (kinds[name],))[0]  # int of int | None
         value = str(field.default).lower() if kind is bool else field.default
         value = (defaults or {}).get(name, value)
@@ -110,49 +100,23 @@ def define_model_dirs(help_: str, required: bool = False) -> None:
     flags.DEFINE(_ModelDirs(), "model_dir", None, help_, serializer=serializer, required=required)
 
 
-def define_renamed_flags() -> None:
-    """Defines the flags of `RENAMED`; `--help` does not list them."""
-    for name in dict.fromkeys(old for old, _ in RENAMED):
-        flags.DEFINE_bool(name, None, "of an earlier version")
-
-
-def take_renamed_flags() -> None:
-    """Sets current flags from those of `RENAMED`, with a one-line notice for each.
-
-    Raises:
-        UserError: a flag is given under both names.
-    """
-    taken = set()
-    for (old, value), (new, value_now) in RENAMED.items():
-        if FLAGS[old].value is value and new not in taken:
-            take_renamed_flag(old, new, value_now)
-            taken.add(new)
-
-
-def take_renamed_flag(old: str, new: str, value: Any) -> None:
-    """Sets the flag `new`, which an earlier version called `old`, with a one-line notice.
-
-    Raises:
-        UserError: both are given.
-    """
-    refuse([old] if FLAGS[new].value is not None else [], f"found with --{new}, its new name")
-    FLAGS[new].value, FLAGS[old].value = value, None
-    print(f"--{old} is now --{new}={value}", file=sys.stderr)
-
-
 def present(names: Iterable[str]) -> list[str]:
     """Returns the names of the flags that the command line gives."""
     return [name for name in names if FLAGS[name].present]
 
 
-def refuse(names: Iterable[str], why: str) -> None:
+def refuse(names: Iterable[str], where: str) -> None:
     """Refuses the first of these flags, which would be ignored.
+
+    Args:
+        names: the flags.
+        where: what makes them useless, such as "with --tfds, which takes the place of files".
 
     Raises:
         UserError: `names` is not empty.
     """
     for name in names:
-        raise UserError(f"expected no --{name}, {why}")
+        raise UserError(f"--{name} has no effect {where}: leave it out")
 
 
 def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> None:

@@ -5,7 +5,7 @@ import textwrap
 
 from absl import flags
 
-from keras_transformer.cli.flags import FLAGS, GROUPS, RENAMED
+from keras_transformer.cli.flags import FLAGS, GROUPS
 
 _PLACEHOLDERS = {
     flags.IntegerParser: "N",
@@ -25,7 +25,7 @@ def command_help(command: str, about: str, full: bool) -> str:
     groups = dict(GROUPS)
     if full:
         listed = {name for names in groups.values() for name in names}
-        groups["absl"] = sorted(set(FLAGS) - listed - {old for old, _ in RENAMED})
+        groups["absl"] = sorted(set(FLAGS) - listed)
     parts = [f"usage: {command} [--flag=value ...]", about.strip()]
     parts += ["\n".join([f"{heading}:", *map(_flag_help, groups[heading])]) for heading in groups]
     parts.append("--flagfile=FILE reads flags from a file; --helpfull lists absl's own flags too.")

@@ -14,6 +14,7 @@ from absl import flags
 
 from keras_transformer import training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, group
 
 
@@ -38,3 +39,6 @@ def main():
     model, tokenizer = import_marian(FLAGS.source)
     model_dir.create_trained(model, tokenizer, FLAGS.target_lang, shlex.join(sys.argv))
     print(f"{model.count_params():,} parameters, {tokenizer.vocab_size:,} pieces: {model_dir.path}")
+
+
+COMMAND = Command(main, __doc__)

@@ -8,12 +8,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 from absl import app, flags
 
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.help import command_help
 from keras_transformer.cli.process import (
     Terminated,
@@ -74,35 +74,32 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         module = importlib.import_module(f"keras_transformer.cli.{name.replace('-', '_')}")
     module.define_flags()
     sys.argv = [PROGRAM, name, *rest]  # as a model_dir records it, however it was started
-    run(module, f"{PROGRAM} {name}", rest)
+    run(module.COMMAND, f"{PROGRAM} {name}", rest)
 
 
-def run(module: ModuleType, program: str, arguments: Sequence[str]) -> NoReturn:
+def run(command: Command, program: str, arguments: Sequence[str]) -> NoReturn:
     """Runs a command with absl's flags; reports a user's mistake in one line, with exit status 2.
 
     Args:
-        module: has the function `main`; its docstring begins the text of `--help`. It may have
-            `needs_tensorflow`, which tells whether this run needs it; `before_tensorflow`, to call
-            before it is imported; and `parse_flags`, which reads the flags in place of
-            `flags.FLAGS`.
-        program: the command as typed, such as "keras-transformer train".
+        command: the command, whose flags are defined already.
+        program: how it was typed, such as "keras-transformer train".
         arguments: the arguments typed after it.
     """
 
     def parse(argv):
         if asked := {*_HELP, *_HELP_FULL} & {*argv}:
             is_full = not asked.isdisjoint(_HELP_FULL)
-            _print_and_exit(program, command_help(program, module.__doc__ or "", is_full))
+            _print_and_exit(program, command_help(program, command.about or "", is_full))
         try:
             _check_flag_files(argv)
-            return getattr(module, "parse_flags", flags.FLAGS)(argv)
+            return command.parse(argv)
         except OSError as error:
             sys.exit(_fail(program, f"{error.filename}: {error.strerror}", 2))
         except (flags.Error, ValueError) as error:  # absl raises both
             sys.exit(_fail(program, _explained(error, program), 2))
 
     app.run(
-        lambda argv: _run(module, program, argv[1:]),
+        lambda argv: _run(command, program, argv[1:]),
         [program, *map(_with_home, arguments)],
         flags_parser=parse,
     )
@@ -126,16 +123,16 @@ def _with_home(argument):
     return re.sub(r"(?<=[=,])~(?=/)", lambda _: os.path.expanduser("~"), argument)
 
 
-def _run(module, program, others):
+def _run(command, program, others):
     with _errors_in_one_line(program):
         if others:
             raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
-        if getattr(module, "needs_tensorflow", lambda: True)():
+        if command.needs_tensorflow():
             with ending_when_interrupted(program):
-                getattr(module, "before_tensorflow", lambda: None)()
+                command.before_tensorflow()
                 quiet.import_tensorflow()
         with raising_when_terminated():
-            module.main()
+            command.main()
 
 
 def _shortage(error):

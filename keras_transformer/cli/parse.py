@@ -14,6 +14,7 @@ from absl import flags
 
 from keras_transformer import parsing
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, group
 from keras_transformer.cli.translator_flags import (
     CutLines,
@@ -57,3 +58,6 @@ def main():
                 write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
             write.flush()
             number += len(lines)
+
+
+COMMAND = Command(main, __doc__)

@@ -13,7 +13,8 @@ from absl import flags
 
 from keras_transformer import report, training
 from keras_transformer.cli import quiet
-from keras_transformer.cli.flags import FLAGS, check_output_folder, define_model_dirs, group
+from keras_transformer.cli.command import Command
+from keras_transformer.cli.flags import FLAGS, check_output_folder, define_model_dirs, group, refuse
 from keras_transformer.errors import UserError, expect_named
 
 
@@ -31,9 +32,14 @@ def main():
     expect_named("model_dir", FLAGS.model_dir and all(FLAGS.model_dir))
     if FLAGS.output is None and len(FLAGS.model_dir) > 1:
         raise UserError("expected --output, the folder of the report, with several --model_dir")
-    if FLAGS.output is not None:
+    if FLAGS.output is None:
+        refuse(["overwrite"] * FLAGS.overwrite, "without --output")
+    else:
         page = Path(FLAGS.output) / "index.html"
         check_output_folder(FLAGS.output, [page], FLAGS.overwrite)
     quiet.find_devices()
     model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
     print(report.write_report(model_dirs, FLAGS.output, FLAGS.overwrite))
+
+
+COMMAND = Command(main, __doc__)

@@ -8,12 +8,11 @@
 serve several models, each under its name.
 """
 
-import math
-
 from absl import flags
 
 from keras_transformer import machine
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     define_record_flags,
@@ -23,17 +22,21 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.cli.translator_flags import (
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
+    expect_only_flags,
     load_translator,
     share_cores_among_workers,
     uses_ctranslate2,
 )
 from keras_transformer.errors import UserError, not_installed
-from keras_transformer.options import SearchOptions, ServingOptions
+from keras_transformer.options import ServingOptions
 
-_OF_MODEL_DIRS = ("weights", "average", "precision", "jit_compile", "engine")
+# The flags of the model, its search and its speed that a SavedModel supports: its export fixed the
+# others.
+_SAVED_MODEL_FLAGS = ("model_dir", "tokens_per_batch", "workers")
 
 
 def define_flags() -> None:
@@ -60,13 +63,6 @@ def define_flags() -> None:
             "names that requests may have in the header Host, besides those of this machine; * for "
             "any; default: none if --host is this machine alone, else any",
         )
-        flags.DEFINE_float(
-            "poll_seconds",
-            2.0,
-            "seconds between checks for new versions of SavedModels",
-            lower_bound=0.01,
-            upper_bound=86400,
-        )
         flags.DEFINE_bool("access_log", True, "log each request to stderr, as a line of JSON")
     with group("Limits"):
         define_record_flags(ServingOptions)
@@ -75,13 +71,12 @@ def define_flags() -> None:
 
 
 def main():
+    check_engine()
     models = {}
     options = ServingOptions(**given_fields(ServingOptions))
-    if math.isnan(FLAGS.poll_seconds):  # its bounds let it pass
-        raise UserError("poll_seconds must be a number: found nan")
     if FLAGS.sample:
         raise UserError(
-            "expected no --sample: a server's answers are repeatable; a SavedModel that was "
+            "--sample is not for a server, whose answers are repeatable; a SavedModel that was "
             "exported with --sample has a signature that samples by the seeds of a request"
         )
     try:
@@ -91,7 +86,10 @@ def main():
         raise not_installed("the server", "serve", error) from None
     share_cores_among_workers()
     quiet.find_devices()
-    for name, paths in named_paths(sources):
+    served = list(named_paths(sources))
+    if not any(sources.has_saved_models(path) for _, paths in served for path in paths):
+        refuse(present(["poll_seconds"]), "without a SavedModel, since other models never change")
+    for name, paths in served:
         if name in models:
             raise UserError(f"expected a name for each model, found two models named {name}")
         models[name] = open_model(sources, name, paths)
@@ -100,14 +98,11 @@ def main():
     run.serve(
         models.values(),
         options,
+        run.Access(keys, FLAGS.cors_origin, FLAGS.allowed_hosts),
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
         workers=FLAGS.workers or (machine.number_of_cores() if uses_ctranslate2() else 1),
-        poll_seconds=FLAGS.poll_seconds,
-        keys=keys,
-        cors_origins=FLAGS.cors_origin,
-        allowed_hosts=FLAGS.allowed_hosts,
     )
 
 
@@ -126,6 +121,9 @@ def open_model(sources, name, paths):
         return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
     if len(paths) > 1:
         raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
-    given = [*given_fields(SearchOptions), *present(_OF_MODEL_DIRS)]
-    refuse(given, f"found with {paths[0]}, a SavedModel, whose options are fixed")
+    advice = "leave it out, or serve a model_dir"
+    expect_only_flags(_SAVED_MODEL_FLAGS, f"the SavedModel in {paths[0]}", advice)
     return sources.saved_model(name, paths[0])
+
+
+COMMAND = Command(main, __doc__)

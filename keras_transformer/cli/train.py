@@ -14,7 +14,6 @@ Run the same command again to resume from the last checkpoint. The options are t
 began with, except where flags change them.
 """
 
-import dataclasses
 import math
 import os
 import shlex
@@ -24,44 +23,74 @@ from absl import flags
 
 from keras_transformer import data, machine, parsing, report, text, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     TASKS,
     define_record_flags,
-    define_renamed_flags,
     given_fields,
     group,
     present,
     refuse,
-    take_renamed_flag,
-    take_renamed_flags,
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
-from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
+from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, preset_for, vocab_size_for
 from keras_transformer.text.text_files import refuse_pipes
+from keras_transformer.training import recipe
 
 NOT_EMPTY = (
-    *("train_source", "train_target", "valid_source", "valid_target", "extra_source"),
-    *("tfds", "train_split", "source_lang", "target_lang", "data_cache", "vocabulary"),
-    *("model_dir", "preset", "start_from"),
+    "train_source",
+    "train_target",
+    "valid_source",
+    "valid_target",
+    "extra_source",
+    "tfds",
+    "train_split",
+    "source_lang",
+    "target_lang",
+    "data_cache",
+    "vocabulary",
+    "model_dir",
+    "preset",
+    "start_from",
 )
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
-    *("train_target", "valid_target", "tfds", "train_split", "valid_split", "test_split"),
-    *("download", "source_lang", "target_lang", "vocab_type", "vocabulary"),
+    "train_target",
+    "valid_target",
+    "tfds",
+    "train_split",
+    "valid_split",
+    "test_split",
+    "download",
+    "source_lang",
+    "target_lang",
+    "vocab_type",
+    "vocabulary",
+    "bpe_dropout",
 )
 TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 # The headings of `--help` for the fields of TrainingOptions; all others are under "Training".
 DATA_FIELDS = ("max_length", "lowercase", "bpe_dropout")
 CHECKPOINT_FIELDS = (
-    *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
-    *("validation_steps", "best_by", "stop_patience", "report_steps"),
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "average_checkpoints",
+    "validation_steps",
+    "best_by",
+    "stop_patience",
+    "report_steps",
 )
 DEVICE_FIELDS = (
-    *("dtype_policy", "jit_compile", "num_microbatches", "parallel_parts", "device_flops"),
+    "dtype_policy",
+    "jit_compile",
+    "num_microbatches",
+    "parallel_parts",
+    "device_flops",
 )
 PARSER_FIELDS = ("word_dropout",)
 PRESETS_CHOICE = ", or the preset's"
@@ -170,16 +199,19 @@ def define_flags() -> None:
         )
         define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
         define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
-    define_renamed_flags()
-
-
-def before_tensorflow():
-    machine.keep_freed_memory()
 
 
 def main():
-    take_renamed_flags()
     check_combinations()
+    job = chosen_job()
+    strategy = make_strategy(job)
+    training.train(job, strategy)
+    if FLAGS.report and training.is_chief(strategy):
+        print(f"\nReport: {report.write_report([training.ModelDir(job.model_dir)])}")
+
+
+def chosen_job():
+    """The job that the flags, the run to resume and the size of the corpus choose."""
     is_parser = FLAGS.task == "parsing"
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
@@ -195,27 +227,23 @@ def main():
         if not (FLAGS.vocabulary or FLAGS.vocab_size):
             print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = training.ModelDir(FLAGS.model_dir or f"runs/{preset}")
-    config, options = model_and_options(model_dir, preset, vocab_size)
-    strategy = make_strategy(model_dir, config, options)
-    training.train(
-        model_dir.path,
-        config,
-        options,
-        train_pairs,
-        valid_pairs,
-        test_pairs,
-        vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
-        target_lang="de" if is_builtin else FLAGS.target_lang,
-        command=shlex.join(sys.argv),
-        strategy=strategy,
-        data_cache=FLAGS.data_cache,
-        start_from=FLAGS.start_from,
-        vocabulary=FLAGS.vocabulary,
+    config, options = chosen_recipe(model_dir, preset, vocab_size)
+    return training.TrainingJob(
+        model_dir=model_dir.path,
+        train=train_pairs,
+        valid=valid_pairs,
+        test=test_pairs,
+        config=config,
+        options=options,
         preset=preset,
+        vocabulary=FLAGS.vocabulary,
+        vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
+        start_from=FLAGS.start_from,
+        target_lang="de" if is_builtin else FLAGS.target_lang,
+        data_cache=FLAGS.data_cache,
+        command=shlex.join(sys.argv),
     )
-    if FLAGS.report and training.is_chief(strategy):
-        print(f"\nReport: {report.write_report([model_dir])}")
 
 
 def check_combinations():
@@ -224,19 +252,17 @@ def check_combinations():
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
     if FLAGS.task == "parsing":
-        refuse(present(TRANSLATION_ONLY), "found with --task=parsing")
-        if FLAGS.bpe_dropout is not None:
-            take_renamed_flag("bpe_dropout", "word_dropout", FLAGS.bpe_dropout)
+        refuse(present(TRANSLATION_ONLY), "with --task=parsing")
     else:
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
-        refuse(of_parsers, "found without --task=parsing")
+        refuse(of_parsers, "without --task=parsing")
     if FLAGS.start_from:
-        refuse(present(["vocab_type", "vocabulary"]), "found with --start_from")
+        refuse(present(["vocab_type", "vocabulary"]), "with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
         training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
-        refuse(present(["vocab_type"]), "found with --vocabulary")
+        refuse(present(["vocab_type"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
 
 
@@ -254,28 +280,28 @@ def vocab_type(recorded):
 
 def chosen_preset(pairs):
     """Chooses a preset and a vocabulary size by the size of the corpus, and prints the preset."""
-    limits = PAIRS_BELOW.values()
-    most = int(max(limit for limit in limits if limit < math.inf))
+    most = int(max(limit for limit in PAIRS_BELOW.values() if limit < math.inf))
     count = pairs.count(at_most=most)  # reads no further than that
-    preset, limit = next(item for item in PAIRS_BELOW.items() if count < item[1])
-    size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
+    preset = preset_for(count)
+    limit = PAIRS_BELOW[preset]
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
     recipe = f"fewer than {limit:,}" if limit < math.inf else "these and more"
     print(f"{found}: preset {preset}, the recipe for {recipe}; choose another with --preset")
+    size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     return preset, size
 
 
-def make_strategy(model_dir, config, options):
-    """The strategy of --strategy, once this machine's devices are set up for the model."""
+def make_strategy(job):
+    """The strategy of --strategy, once this machine's devices are set up for the job."""
     tf_config = os.environ.get("TF_CONFIG")
     if not tf_config:  # a worker must not compute anything before it has joined the others
-        if not options.jit_compile:
-            machine.share_cores(training.parallel_parts(model_dir.path, config, options))
+        if not job.options.jit_compile:
+            machine.share_cores(training.parallel_parts(job.model_dir, job.config, job.options))
         quiet.find_devices()
     return training.make_strategy(FLAGS.strategy, tf_config)
 
 
-def model_and_options(model_dir, preset, vocab_size):
+def chosen_recipe(model_dir, preset, vocab_size):
     """The model's configuration and training options, from the model_dir or else the preset.
 
     Flags override both.
@@ -285,70 +311,25 @@ def model_and_options(model_dir, preset, vocab_size):
         preset: its name; None for the model of --start_from, or if the run here began without one.
         vocab_size: size of a new vocabulary; None for the preset's.
     """
-    given, given_options = given_fields(TransformerConfig), given_fields(TrainingOptions)
+    model, options = given_fields(TransformerConfig), given_fields(TrainingOptions)
     if model_dir.exists():
-        here, options = model_dir.load_config(), model_dir.load_training()["options"]
         if FLAGS.preset:
-            expect_preset(model_dir, given)
-        steps, first = given_options.get("steps"), options.get("bidirectional_steps", 0)
-        if steps and steps <= first and "bidirectional_steps" not in given_options:
-            raise UserError(
-                f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
-                f"many steps in both directions; found {steps:,}"
-            )
-        return dataclasses.replace(here, **given), TrainingOptions(**{**options, **given_options})
+            recipe.expect_preset(model_dir, FLAGS.preset, model)
+        return recipe.resumed(model_dir, model, options)
     if FLAGS.vocabulary:
         vocab_size = text.SubwordTokenizer.vocab_size_of(FLAGS.vocabulary)
     if vocab_size:
-        given = {"vocab_size": vocab_size, **given}
+        model = {"vocab_size": vocab_size, **model}
     if not preset:
-        config = dataclasses.replace(training.ModelDir(FLAGS.start_from).load_config(), **given)
-        return config, TrainingOptions(**{"dtype_policy": "auto", **given_options})
-    recipe = _with_steps(find_preset(preset).training, given_options)
-    options = TrainingOptions(**{**recipe, **given_options})
-    return TransformerConfig.from_preset(preset, **given), options
-
-
-def _with_steps(training, given):
-    """Adapts a preset's training to --steps: phases keep their share of the run.
-
-    Example: with 2,200 of the 8,800 steps of `tiny`, the first 700 of the 2,800 train both
-    directions, and the last 5 of the 20 checkpoints are averaged, not those of early steps.
-    """
-    share = given.get("steps", training["steps"]) / training["steps"]
-    adapted = {}
-    if "bidirectional_steps" in training:
-        adapted["bidirectional_steps"] = int(share * training["bidirectional_steps"])
-    if "average_checkpoints" in training and "checkpoint_steps" not in given:
-        averaged = round(min(share, 1) * training["average_checkpoints"])
-        adapted["average_checkpoints"] = max(1, averaged)
-    return {**training, **adapted}
-
-
-def expect_preset(model_dir, given):
-    """Raises `UserError` if the run here began with another preset than --preset.
-
-    Runs of earlier versions recorded no preset. Their model must be that of --preset, except for
-    the vocabulary size and the given fields.
-    """
-    here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
-    own = {name: getattr(here, name) for name in ("vocab_size", *given)}
-    try:
-        if began_with and began_with != FLAGS.preset:
-            raise UserError(
-                f"model_dir {model_dir.path} holds a run of preset {began_with} (now "
-                f"{FLAGS.preset})"
-            )
-        model_dir.check_same(TransformerConfig.from_preset(FLAGS.preset, **own))
-    except UserError as error:
-        raise UserError(f"{error}; leave out --preset to resume it as it is") from None
+        return recipe.starting_from(FLAGS.start_from, model, options)
+    return recipe.of_preset(preset, model, options)
 
 
 def sentence_pairs():
     """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
-        refuse(files, "found with --tfds, which takes the place of files")
+        refuse(files, "with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -357,9 +338,9 @@ def sentence_pairs():
             else None
             for split in (FLAGS.train_split, FLAGS.valid_split, FLAGS.test_split)
         )
-    refuse(present(TFDS_ONLY), "found without --tfds")
+    refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(["target_lang"] if FLAGS.target_lang else [], "found with the built-in corpus")
+        refuse(["target_lang"] if FLAGS.target_lang else [], "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),
@@ -385,10 +366,10 @@ def treebank_pairs(preset):
         raise UserError("--task=parsing needs --train_source, files of trees")
     given = given_fields(ParsingOptions)
     if "extra_weight" in given and not FLAGS.extra_source:
-        raise UserError("expected no --extra_weight, found without --extra_source")
+        refuse(["extra_weight"], "without --extra_source")
     options = ParsingOptions(**{**(find_preset(preset).parsing or {}), **given})
     if "substituted_share" in given and not options.substituted:
-        raise UserError("expected no --substituted_share, found without --substituted")
+        refuse(["substituted_share"], "without --substituted")
     valid_options = ParsingOptions(linearization=options.linearization)
     valid = parsing.TreebankPairs(FLAGS.valid_source, valid_options) if FLAGS.valid_source else None
     return (
@@ -396,3 +377,6 @@ def treebank_pairs(preset):
         valid,
         None,
     )
+
+
+COMMAND = Command(main, __doc__, before_tensorflow=machine.keep_freed_memory)

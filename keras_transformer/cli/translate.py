@@ -24,10 +24,11 @@ import itertools
 from absl import flags
 
 from keras_transformer.cli import cluster, quiet
-from keras_transformer.cli.cluster import parse_flags  # noqa: F401 (main.py calls it)
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    check_engine,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -69,19 +70,12 @@ def define_flags() -> None:
     cluster.define_flags()
 
 
-def needs_tensorflow() -> bool:
-    """Whether this run translates with TensorFlow, which takes seconds to import."""
-    return not uses_ctranslate2()
-
-
 def main():
     if FLAGS.runner is not None:
         return cluster.main()
     cluster.refuse_flags_for_files()
-    if uses_ctranslate2():
-        asked = (name for name in ("prefix", "alignment") if FLAGS[name].value)
-        refuse(asked, "found with --engine=ctranslate2, which has no equivalent")
-    else:
+    check_engine()
+    if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
     read, write = standard_streams()
@@ -91,10 +85,7 @@ def main():
         of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
-        if of_search:
-            raise UserError(
-                f"expected no --{min(of_search)}, found with --score, which does not search"
-            )
+        refuse(sorted(of_search), "with --score, which does not search")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     translator = load_translator("translation")
@@ -145,3 +136,8 @@ def output(translator, lines, given, number, cut_lines):
 
 def alignment(links):
     return " ||| " + " ".join(f"{source}-{target}" for source, target in links)
+
+
+COMMAND = Command(
+    main, __doc__, parse=cluster.parse_flags, needs_tensorflow=lambda: not uses_ctranslate2()
+)

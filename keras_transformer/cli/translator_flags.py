@@ -1,9 +1,10 @@
 """Flags of the commands that search for translations, and the translator they describe."""
 
+import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -12,11 +13,12 @@ from keras_transformer import machine, parsing, text, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
+    GROUPS,
     define_model_dirs,
     define_record_flags,
     given_fields,
     group,
-    refuse,
+    present,
 )
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
@@ -34,6 +36,24 @@ _COMMANDS_OF = {
     "translation": "use `keras-transformer translate`, or `evaluate` without --task=parsing",
     "parsing": "use `keras-transformer parse`, or `evaluate` with --task=parsing",
 }
+
+# The headings of flags that an engine or a SavedModel may not support.
+_HEADINGS = ("Model", "Input and output", "Search", "Speed")
+# The flags under these headings that CTranslate2 supports. `CTranslate2Translator` checks the
+# fields of `SearchOptions`.
+_CTRANSLATE2_FLAGS = (
+    "model_dir",
+    "weights",
+    "average",
+    "scores",
+    "score",
+    "lines_at_once",
+    *(field.name for field in dataclasses.fields(SearchOptions)),
+    "precision",
+    "workers",
+    "tokens_per_batch",
+    "engine",
+)
 
 
 def define_weights_flags() -> None:
@@ -116,6 +136,34 @@ def uses_ctranslate2() -> bool:
     return "engine" in FLAGS and FLAGS.engine == "ctranslate2"
 
 
+def expect_only_flags(supported: Collection[str], by: str, advice: str) -> None:
+    """Refuses flags of the model, input, search and speed that would be ignored.
+
+    Args:
+        supported: names of the supported flags.
+        by: what supports them, such as "CTranslate2".
+        advice: what to do about another flag.
+
+    Raises:
+        UserError: another flag is given.
+    """
+    names = [name for heading in _HEADINGS for name in GROUPS.get(heading, ())]
+    for name in present(names):
+        if name not in supported:
+            raise UserError(f"{by} does not support --{name}: {advice}")
+
+
+def check_engine() -> None:
+    """Refuses the flags that `--engine=ctranslate2` would ignore.
+
+    Raises:
+        UserError: one of them is given.
+    """
+    if uses_ctranslate2():
+        advice = "leave it out, or use --engine=tensorflow"
+        expect_only_flags(_CTRANSLATE2_FLAGS, "CTranslate2", advice)
+
+
 def parser_defaults() -> dict[str, str]:
     """The search defaults of parsers, as help shows them."""
     brackets, words = PARSER_SEARCH["brackets"], PARSER_SEARCH["words"]
@@ -132,7 +180,7 @@ def refuse_n_best(why: str) -> None:
         UserError: it is above 1.
     """
     if (FLAGS.n_best or 1) > 1:
-        raise UserError(f"expected no --n_best, found {FLAGS.n_best}: {why}")
+        raise UserError(f"--n_best={FLAGS.n_best} has no effect: {why}")
 
 
 def share_cores_among_workers() -> None:
@@ -204,10 +252,11 @@ def load_translator(
 
 
 def _load_ctranslate2_translator(paths):
-    engine = "found with --engine=ctranslate2"
-    refuse(["jit_compile"] * FLAGS.jit_compile, f"{engine}, which is compiled")
     if len(paths) != 1:
-        raise UserError(f"expected one --model_dir, {engine}: {len(paths)}")
+        raise UserError(
+            f"CTranslate2 does not support ensembles: found {len(paths)} folders; use one, or "
+            "--engine=tensorflow"
+        )
     given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
     if given.get("alpha"):  # whoever chooses the exponent must also choose the formula
         del defaults["plain_length_penalty"]
@@ -217,13 +266,12 @@ def _load_ctranslate2_translator(paths):
     from keras_transformer.ctranslate2.converted import ConvertedModel
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
-    chosen = {name: FLAGS[name].value for name in ("average", "weights", "precision")}
-    if not ConvertedModel(training.ModelDir(paths[0]), **chosen).exists():
+    model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
+    if not model.exists():
         quiet.import_tensorflow()
     return CTranslate2Translator(
-        paths[0],
+        model,
         SearchOptions(**{**defaults, **given}),
-        **chosen,
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )

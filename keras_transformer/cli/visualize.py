@@ -18,6 +18,7 @@ from absl import flags
 
 from keras_transformer import parsing, report, training
 from keras_transformer.cli import quiet
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
 from keras_transformer.cli.translator_flags import define_weights_flags
 from keras_transformer.config import TransformerConfig
@@ -94,7 +95,7 @@ def main():
     if translator:
         target = FLAGS.target if FLAGS.target is not None else translator([FLAGS.source])[0]
         if FLAGS.target is None and not target and FLAGS.source.strip():
-            raise UserError("the model translates --source to nothing: give its --target")
+            raise UserError("the model's translation is empty: give --target")
         print(f"source  {FLAGS.source}\ntarget  {target}")
         maps = report.pair_attention(model, translator.tokenizer, FLAGS.source, target)
         wanted = [
@@ -129,7 +130,7 @@ def chosen_kinds():
         raise UserError("expected either --model_dir or, for positions and schedule, --preset")
     is_of_preset = FLAGS.model_dir is None
     if is_of_preset:
-        refuse(present(["weights", "average"]), "found with --preset, which has no weights")
+        refuse(present(["weights", "average"]), "with --preset, which has no weights")
     possible = OF_A_RECIPE if is_of_preset else (*OF_ATTENTION, *OF_A_RECIPE)
     default = OF_A_RECIPE if is_of_preset else OF_ATTENTION
     kinds = default if FLAGS.kind is None else FLAGS.kind
@@ -137,7 +138,7 @@ def chosen_kinds():
     expect_each("attention", FLAGS.attention, ATTENTIONS)
     for name, its_kinds in FLAG_KINDS.items():
         if FLAGS[name].present and not set(its_kinds) & set(kinds):
-            raise UserError(f"expected no --{name}, found with --kind={','.join(kinds)}")
+            refuse([name], f"with --kind={','.join(kinds)}")
     if set(OF_ATTENTION) & set(kinds) and FLAGS.source is None:
         raise UserError("expected --source, the sentence that the model reads")
     return kinds
@@ -215,3 +216,6 @@ def save(figure, path):
     missing = {int(found[1]) for w in caught if (found := re.match(r"Glyph (\d+)", str(w.message)))}
     if missing:
         print(f"  (matplotlib has no font for {' '.join(map(chr, sorted(missing)))})")
+
+
+COMMAND = Command(main, __doc__)

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keras_transformer import __version__
 from keras_transformer.ctranslate2.subwords import Subwords
@@ -25,14 +24,12 @@ from keras_transformer.files import (
 from keras_transformer.json_files import read_json
 from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.training.checkpoints import read_while_trained
+from keras_transformer.training.model_dir import ModelDir
 
 try:
     import ctranslate2
 except ImportError as error:
     raise not_installed("CTranslate2", "ctranslate2", error) from error
-
-if TYPE_CHECKING:
-    from keras_transformer.training.model_dir import ModelDir
 
 _MANIFEST = "manifest.json"
 _ATTEMPTS = 3  # at converting checkpoints that a training replaces meanwhile
@@ -48,29 +45,37 @@ class ConvertedModel:
     folder holds the checksums of its files; a damaged model is converted again.
 
     Args:
-        model_dir: the model_dir of a model for translation.
+        model_dir: folder of a trained model for translation.
         average: number of checkpoints, as for `ModelDir.load_model`.
         weights: the choice of weights, as for `ModelDir.load_model`.
         precision: the precision that CTranslate2 computes in, such as "float32"; weights are stored
             in int8 for "int8", and else in float32.
 
     Attributes:
-        path: the folder, whether or not it exists; that of later checkpoints if a training
-            replaces them during the conversion.
+        model_dir: the `ModelDir`.
+        path: the folder of the converted model, whether or not it exists; that of later checkpoints
+            if a training replaces them during the conversion.
 
     Raises:
         UserError: the model or the weights do not exist, or CTranslate2 does not support this
             precision on this processor.
     """
 
-    def __init__(self, model_dir: "ModelDir", average: int | None, weights: str, precision: str):
+    def __init__(
+        self,
+        model_dir: str | os.PathLike,
+        average: int | None = None,
+        weights: str = "mean",
+        precision: str = "float32",
+    ):
         known = ctranslate2.get_supported_compute_types("cpu")
         if precision not in known:
             raise UserError(
                 f"precision must be one of {', '.join(sorted(known))}, which CTranslate2 computes "
                 f"in on this processor: found {precision!r}"
             )
-        self._model_dir, self._average, self._weights = model_dir, average, weights
+        self.model_dir = ModelDir(model_dir)
+        self._average, self._weights = average, weights
         self._precision = precision
         self._quantization = "int8" if precision == "int8" else "float32"
         self.path = self._path()
@@ -150,19 +155,19 @@ class ConvertedModel:
                 return self._convert(model, tokenizer, folder)
             self.path = self._path()
         raise UserError(
-            f"{self._model_dir.path}: the checkpoints changed while they were read, {_ATTEMPTS} "
+            f"{self.model_dir.path}: the checkpoints changed while they were read, {_ATTEMPTS} "
             "times: try again"
         )
 
     def _load(self):
         # TensorFlow is imported here: a model that is already converted does not need it.
-        tokenizer = self._model_dir.load_tokenizer()
+        tokenizer = self.model_dir.load_tokenizer()
         if tokenizer.task != "translation":
             raise UserError(
-                f"{self._model_dir.path}: expected a model for translation with CTranslate2, "
+                f"{self.model_dir.path}: expected a model for translation with CTranslate2, "
                 f"found one for {tokenizer.task}"
             )
-        return tokenizer, self._model_dir.load_model(self._average, self._weights)
+        return tokenizer, self.model_dir.load_model(self._average, self._weights)
 
     def _convert(self, model, tokenizer, folder):
         from keras_transformer.ctranslate2.export import export_ctranslate2
@@ -183,7 +188,7 @@ class ConvertedModel:
                 remove_folder(path)
 
     def _path(self):
-        model_dir = self._model_dir
+        model_dir = self.model_dir
         content = (
             __version__,
             ctranslate2.__version__,
@@ -223,6 +228,6 @@ def _damage(folder: Path, has_sums: bool = True) -> str | None:
     except (KeyError, TypeError):
         return f"{_MANIFEST} is damaged"
     except FileNotFoundError:
-        return "it has no checksums, as those of earlier versions"
+        return "it has no checksums"
     except OSError as error:
         return f"{Path(error.filename).name}: {error.strerror}"

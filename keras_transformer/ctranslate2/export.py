@@ -24,6 +24,41 @@ _ACTIVATIONS = {
     "gelu": Activation.GELU,
     "swish": Activation.SWISH,
 }
+CTRANSLATE2_CONFIG = (
+    "vocab_size",
+    "target_vocab_size",
+    "pad_id",
+    "start_id",
+    "end_id",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "d_model",
+    "d_ff",
+    "num_heads",
+    "d_k",
+    "d_v",
+    "attention_bias",
+    "pre_norm",
+    "layer_norm_epsilon",
+    "max_positions",
+    "share_embeddings",
+    "scale_embeddings",
+    "tie_output",
+    "output_bias",
+    # These matter in training only.
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "label_smoothing",
+)
+"""The fields of `TransformerConfig` of which CTranslate2 supports every value."""
+CTRANSLATE2_CHOICES = {
+    "activation": tuple(_ACTIVATIONS),
+    "layer_type": ("attention",),
+    # Positions that a layer adds to embeddings. CTranslate2 gets a table of what it adds.
+    "positions": ("sinusoidal", "sinusoidal_split", "learned"),
+}
+"""The values that CTranslate2 supports of other fields."""
 
 # CTranslate2 fails beyond its table of positions. By default it reads 1,024 tokens and an end
 # symbol; the length of its output is an option.
@@ -39,8 +74,8 @@ def export_ctranslate2(
     """Writes a folder that `ctranslate2.Translator` loads.
 
     The exported model computes the same as `model`, except for the rounding of quantization. This
-    holds for every `TransformerConfig` whose `layer_type` is "attention" and whose positions are
-    not rotary. The number of positions is 2,048, or `max_positions` if that is larger.
+    holds for every `TransformerConfig` that `model_spec` accepts. The number of positions is
+    2,048, or `max_positions` if that is larger.
 
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
@@ -57,7 +92,7 @@ def export_ctranslate2(
 
     Raises:
         UserError: `output` exists or cannot be made, the quantization is unknown, the vocabulary is
-            not the model's, or CTranslate2 lacks a layer of the model.
+            not the model's, or CTranslate2 does not support the model's configuration.
 
     Example:
         >>> import ctranslate2
@@ -72,10 +107,6 @@ def export_ctranslate2(
     known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
     if quantization is not None and quantization not in known:
         raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
-    if model.config.layer_type != "attention":
-        raise UserError(
-            f"CTranslate2 has no {model.config.layer_type} layers: expected layer_type=attention"
-        )
     tokenizer.check_fits(model.config)
     with whole_folder(output) as partial:
         spec = model_spec(model, tokenizer.pieces, tokenizer.unknown_id)
@@ -95,20 +126,15 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
         unknown_id: the id of unknown subwords.
 
     Raises:
-        UserError: CTranslate2 lacks the activation, or positions are not added to embeddings.
+        UserError: CTranslate2 does not support the model's configuration.
     """
     config = model.config
-    if config.activation not in _ACTIVATIONS:
-        *others, last = _ACTIVATIONS
-        raise UserError(
-            f"CTranslate2 has no activation {config.activation}: "
-            f"expected {', '.join(others)} or {last}"
-        )
-    if config.rotary:
-        raise UserError(
-            "the export to CTranslate2 takes positions that are only added to embeddings: "
-            f"found positions={config.positions}"
-        )
+    config.expect_only(
+        CTRANSLATE2_CONFIG,
+        "CTranslate2",
+        "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)",
+        CTRANSLATE2_CHOICES,
+    )
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,

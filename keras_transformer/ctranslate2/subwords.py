@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from keras_transformer.text.language_code import LANGUAGE_SYMBOL
 from keras_transformer.text.sentences import utf_8
 
-# The pattern by which `MarianTokenizer` recognises the symbol of a language.
-_LANGUAGE = re.compile(rb">>[^<>\t\n\f\r ]+<<")
+_LANGUAGE = re.compile(LANGUAGE_SYMBOL.encode())
 
 
 class Subwords:

@@ -7,19 +7,31 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from keras_transformer.ctranslate2.converted import ConvertedModel
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
-from keras_transformer.text.sentences import as_list
-from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.translation import Translation, cut, one_line
+from keras_transformer.text.sentences import as_list, one_for_each
+from keras_transformer.translation import Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
+# The search options that CTranslate2 has too; `_checked` has conditions on three of them. It lacks
+# `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
+# and `sample`, since it has no seed for each sentence.
+CTRANSLATE2_OPTIONS = (
+    "beam_size",
+    "n_best",
+    "alpha",
+    "plain_length_penalty",
+    "patience",
+    "extra_length",
+    "max_length",
+)
+"""The fields of `SearchOptions` that `CTranslate2Translator` supports."""
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
@@ -36,11 +48,9 @@ class CTranslate2Translator:
     Several threads may use one translator.
 
     Args:
-        model_dir: folder of a trained model for translation.
+        model: folder of a trained model for translation; or a `ConvertedModel`, for other weights
+            than the mean of the last checkpoints or another precision than float32.
         options: options of the search.
-        average: number of checkpoints to average, as for `ModelDir.load_model`.
-        weights: which weights to load, as for `ModelDir.load_model`.
-        precision: "float32", "int8", or "bfloat16" where the processor has it.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
         max_source_length: maximum source tokens, end symbol included; longer sentences are cut,
@@ -59,12 +69,9 @@ class CTranslate2Translator:
 
     def __init__(
         self,
-        model_dir: str | os.PathLike,
+        model: str | os.PathLike | ConvertedModel,
         options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
         *,
-        average: int | None = None,
-        weights: str = "mean",
-        precision: str = "float32",
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
         workers: int | None = None,
@@ -74,7 +81,8 @@ class CTranslate2Translator:
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         self.workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
-        self.model_dir = ModelDir(model_dir)
+        converted = model if isinstance(model, ConvertedModel) else ConvertedModel(model)
+        self.model_dir = converted.model_dir
         config = self.model_dir.load_config()
         if config.positions == "learned":
             max_source_length = min(max_source_length, config.max_positions)
@@ -86,7 +94,6 @@ class CTranslate2Translator:
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
         self.options = self._checked(dataclasses.replace(options, **search_options))
-        converted = ConvertedModel(self.model_dir, average, weights, precision)
         self._engine, self._subwords = converted.load(self.workers)
 
     def with_options(self, options: SearchOptions) -> Self:
@@ -130,19 +137,13 @@ class CTranslate2Translator:
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
         translations = [[Translation("", 0.0)] for _ in sources]
         for row, best in found.items():
-            spelled = [Translation(one_line(next(texts)), score) for _, score in best]
-            translations[row] = [
-                translation for translation in spelled if translation.score > NO_HYPOTHESIS
-            ] or [Translation("", NO_HYPOTHESIS)]
+            translations[row] = as_translations((next(texts), score) for _, score in best)
         return translations
 
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
         """Scores given translations as the search would; arguments are `Translator.score`'s."""
-        texts, others = as_list(sentences), as_list(translations, "translations")
-        if len(texts) != len(others):
-            raise UserError(
-                f"expected as many translations as sentences, {len(texts)}, found {len(others)}"
-            )
+        texts = as_list(sentences)
+        others = one_for_each(texts, translations, "translations")
         sources = self._split(self._subwords.split_source, texts)
         targets = self._split(self._subwords.split_target, others, "translations")
         scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
@@ -178,23 +179,12 @@ class CTranslate2Translator:
                 scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
         return scores
 
-    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> NoReturn:
-        """Raises `UserError`: CTranslate2 does not give the attention of the layer that aligns."""
-        raise UserError(
-            "expected a Translator to align: CTranslate2 has no attention of its layers"
-        )
-
     def _checked(self, options):
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
-        with_ctranslate2 = "with CTranslate2, which"
-        options.expect(
-            "sample", not options.sample, f"off {with_ctranslate2} has no seed for each sentence"
+        options.expect_only(
+            CTRANSLATE2_OPTIONS, "CTranslate2", "leave it out, or use --engine=tensorflow"
         )
-        for name, none in (("min_length", 1), ("no_repeat_ngram", 0)):
-            expected = (
-                f"{none} {with_ctranslate2} gives the probability of forbidden tokens to others"
-            )
-            options.expect(name, getattr(options, name) == none, expected)
+        with_ctranslate2 = "with CTranslate2, which"
         options.expect(
             "alpha",
             options.plain_length_penalty or not options.alpha,
@@ -301,16 +291,9 @@ class CTranslate2Translator:
         return hypothesis[-1:] == [self._subwords.end]
 
     def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
-        """Yields batches of sentence indices of similar length, the longest first.
-
-        Args:
-            lengths: length of each sentence in tokens, by index.
-        """
-        rows = sorted(lengths, key=lengths.__getitem__, reverse=True)
-        share = math.ceil(len(rows) / self.workers)  # so that no worker waits for a large batch
-        start = 0
-        while start < len(rows):
-            length = lengths[rows[start]] + self.options.extra_length
-            size = max(1, min(share, self.tokens_per_batch // length))
-            yield rows[start : start + size]
-            start += size
+        """Yields batches of sentence indices, given the number of tokens of each sentence."""
+        share = math.ceil(len(lengths) / self.workers)  # so that no worker waits for a large batch
+        more = self.options.extra_length
+        return by_length(
+            lengths, lambda longest: min(share, self.tokens_per_batch // (longest + more))
+        )

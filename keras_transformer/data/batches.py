@@ -1,7 +1,7 @@
 """Batches of ids from a corpus, starting at any step."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,19 +23,20 @@ def translation_dataset(
     source: str | os.PathLike | Sequence[str | os.PathLike],
     target: str | os.PathLike | Sequence[str | os.PathLike],
     tokenizer: Tokenizer,
+    *,
     max_length: int = 256,
-    data_cache: str | os.PathLike | None = None,
     tokens_per_batch: int = 4096,
     seed: int = 0,
     shuffle: bool = True,
-    batch_multiple: int = 1,
-    bpe_dropout: float = 0.0,
-    say: Callable[[str], None] = print,
 ) -> tf.data.Dataset:
     """Makes batches of two parallel text files for `model.fit`, on one device or several.
 
     Each complete iteration is the next epoch, in another order. An iteration that stops before its
     last batch does not count: the next iteration repeats its epoch.
+
+    It is short for `Batches(usable_corpus(TextPairs(source, target), tokenizer)).epoch()`, which
+    has more options: a cache of the tokenised text, BPE-dropout, and rows in multiples of the
+    number of devices.
 
     Args:
         source: UTF-8 text file, plain or `.gz`, or a list of them.
@@ -43,32 +44,24 @@ def translation_dataset(
             other.
         tokenizer: the vocabulary of both sides.
         max_length: maximum tokens of a side, end symbol included; longer pairs are left out.
-        data_cache: folder that keeps the tokenised text, see `Corpus.build`.
         tokens_per_batch: maximum source tokens, and target tokens, in a batch, padding included.
-        seed: seed of the order and of BPE-dropout.
+        seed: seed of the order.
         shuffle: False keeps the same order in each epoch, such as for validation.
-        batch_multiple: number of which each batch's rows are a multiple. `Transformer` needs none,
-            whatever the strategy. The number of replicas (`strategy.num_replicas_in_sync`) keeps
-            all devices equally busy. Other models under a strategy need it, because Keras expects
-            equal shapes on all replicas.
-        bpe_dropout: share of merges left out at random, anew in each epoch.
-        say: function that takes messages: one line on pairs left out, one on the cache.
 
     Returns:
         A dataset of the batches of one epoch, see `Batches.epoch`.
 
     Raises:
         UserError: files cannot be read or do not match line by line, no pair can be used, or an
-            option is wrong.
+            option is out of range.
 
     Example:
         >>> files = "train.en", "train.de"
         >>> dataset = translation_dataset(*files, tokenizer, tokens_per_batch=25_000)
         >>> history = model.fit(dataset, epochs=1, verbose=0)
     """
-    corpus = usable_corpus(TextPairs(source, target), tokenizer, max_length, data_cache, say)
-    batches = Batches(corpus, tokens_per_batch, seed, shuffle, batch_multiple, bpe_dropout)
-    return batches.epoch()
+    corpus = usable_corpus(TextPairs(source, target), tokenizer, max_length)
+    return Batches(corpus, tokens_per_batch, seed, shuffle).epoch()
 
 
 class Batch(NamedTuple):
@@ -124,11 +117,14 @@ class Batches:
             exceeded only where fewer than `batch_multiple` pairs would fit.
         seed: seed of the order and of dropout.
         shuffle: False keeps the order of the corpus within each bucket, longest bucket first.
-        batch_multiple: number of which each batch's rows are a multiple: the number of replicas.
-        bpe_dropout: share of merges left out at random, anew in each epoch (Provilkov et al.,
-            2020), which regularises training; 0.1 is usual.
-        word_dropout: parameter p of a parser's word dropout: a word seen n times becomes unknown
-            with probability p / (p + n), anew in each epoch.
+        batch_multiple: number of which each batch's rows are a multiple. In `fit` under a strategy,
+            the number of replicas (`strategy.num_replicas_in_sync`) keeps all devices equally busy.
+            `Transformer` does not need it; other models do, because Keras expects equal shapes on
+            all replicas.
+        dropout: share of BPE merges left out at random, anew in each epoch (Provilkov et al.,
+            2020), which regularises training; 0.1 is usual. With a parser's vocabulary, the
+            parameter p of word dropout: a word seen n times becomes unknown with probability
+            p / (p + n).
         bidirectional_steps: number of first batches from epochs of both directions, which have
             each pair twice, once with its sides exchanged. The epochs of one direction follow,
             counted from 0. For `batch` and `dataset`; `epoch` expects 0.
@@ -151,8 +147,7 @@ class Batches:
         seed: int = 0,
         shuffle: bool = True,
         batch_multiple: int = 1,
-        bpe_dropout: float = 0.0,
-        word_dropout: float = 0.0,
+        dropout: float = 0.0,
         bidirectional_steps: int = 0,
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
@@ -161,15 +156,8 @@ class Batches:
         expect_at_least(0, "bidirectional_steps", bidirectional_steps)
         if not corpus.counts.kept:
             raise UserError("expected a corpus with at least one pair, found none")
-        of_task = {"translation": ("bpe_dropout", bpe_dropout)}
-        of_task["parsing"] = ("word_dropout", word_dropout)
-        for task, (name, share) in of_task.items():
-            if not 0 <= share <= 1:
-                raise UserError(f"expected {name} from 0 to 1, found {share}")
-            if share and corpus.tokenizer.task != task:
-                raise UserError(
-                    f"{name} is for {task}: expected 0 for {corpus.tokenizer.task}, found {share}"
-                )
+        if not 0 <= dropout <= 1:
+            raise UserError(f"dropout must be in [0, 1]: found {dropout}")
         self.corpus, self.batch_multiple = corpus, batch_multiple
         self._boundaries = bucket_boundaries(corpus.max_length)
         self._rows = np.array(
@@ -181,7 +169,6 @@ class Batches:
 
         def plans_of(pairs):
             plain = EpochPlans(pairs, self._boundaries, self._rows, seed, shuffle)
-            dropout = bpe_dropout or word_dropout
             return DropoutPlans(corpus, plain, dropout) if dropout else plain
 
         plans = plans_of(corpus.pairs)

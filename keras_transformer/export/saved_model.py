@@ -11,10 +11,10 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import search
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, reason_of
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.search import NO_HYPOTHESIS
-from keras_transformer.text.in_graph import with_single_spaces
+from keras_transformer.text.in_graph import one_line
 from keras_transformer.text.text_files import is_utf8
 from keras_transformer.translator import Translator
 
@@ -67,9 +67,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"{output}: expected a folder that can be made: {error.strerror}"
-        ) from error
+        raise UserError(f"{output}: cannot create the folder: {error.strerror}") from error
     served = _ServedTranslator(translator)
     try:
         # TensorFlow Serving ignores folders whose names are not numbers.
@@ -83,11 +81,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
             sync(output)
         return version
     except (OSError, tf.errors.OpError) as error:
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-        else:  # "variables/variables.data-00000-of-00001; No space left on device", and more lines
-            reason = error.message.partition("\n")[0].rpartition("; ")[2]
-        raise UserError(f"{output}: the model cannot be written: {reason}") from error
+        raise UserError(f"{output}: the model cannot be written: {reason_of(error)}") from error
 
 
 def _as_next_version(partial: Path) -> Path:
@@ -198,10 +192,9 @@ class _ServedTranslator(tf.Module):
                 seed=tf.gather(seeds, rows),
                 num_slots=num_slots,
                 sentence_ids=tf.gather(sentence_ids, rows),
-                constraint=self._translator.constraint,
             )
             texts = self.tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
-            return [tf.reshape(_one_line(texts), [-1, n_best]), scores]
+            return [tf.reshape(one_line(texts), [-1, n_best]), scores]
 
         return self._by_length(
             compute,
@@ -289,12 +282,6 @@ def _one_each(values: tf.Tensor, text: tf.Tensor, message: str) -> tf.Tensor:
         [tf.debugging.assert_equal(tf.size(text), tf.size(values), message)]
     ):
         return tf.identity(values)
-
-
-def _one_line(texts: tf.Tensor) -> tf.Tensor:
-    """Makes each text one line, as `translation.one_line` does, in a graph."""
-    texts = tf.strings.regex_replace(texts, r"\x{FFFD}+$", "")
-    return with_single_spaces(texts)
 
 
 def _write_warmup_requests(path: Path, signatures: Iterable[str]) -> None:

@@ -3,15 +3,14 @@
 from keras import ops
 
 from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
-
-# Odd numbers whose products mix the bits of a 32-bit integer well.
-_MULTIPLIERS = (-1640531527, 0x21F0AAAD, 0x735A2D97)
+from keras_transformer.fast.integer_hash import hashed
 
 
 def scaled_mask(x, key, rate: float):
     """A mask of the shape of `x`: 0 with probability `rate`, else `1 / (1 - rate)`."""
     index = ops.reshape(ops.arange(ops.size(x), dtype="int32"), ops.shape(x))
-    bits = ops.bitwise_and(hashed(index, key), 0x7FFFFFFF)
+    # The key enters every round. In the first alone, all masks would be parts of one sequence.
+    bits = ops.bitwise_and(hashed(index, (key[0], key[1], key[0])), 0x7FFFFFFF)
     factor = ops.convert_to_tensor(1.0 / (1.0 - rate), sum_dtype(x))
     return ops.where(bits >= int(rate * 2**31), factor, 0.0)
 
@@ -46,17 +45,3 @@ def dropped_sum(x, y, key, rate):
 
 def _times_mask(x, key, rate):
     return ops.cast(ops.cast(x, sum_dtype(x)) * scaled_mask(x, key, rate), x.dtype)
-
-
-def hashed(x, key):
-    """Hashes integers `x` to 32 bits; each `key`, two int32, gives another hash."""
-    # The key enters every round. In the first alone, all masks would be parts of one sequence.
-    for multiplier, word in zip(_MULTIPLIERS, (key[0], key[1], key[0]), strict=True):
-        x = x + word
-        x = (x ^ _high_half(x)) * multiplier
-    return x ^ _high_half(x)
-
-
-def _high_half(x):
-    # Shifting a signed integer to the right repeats its sign bit.
-    return ops.bitwise_and(ops.right_shift(x, 16), 0xFFFF)

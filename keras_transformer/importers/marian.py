@@ -216,8 +216,8 @@ def _read_weights(folder) -> dict[str, np.ndarray]:
         import torch
     except ImportError as error:
         raise UserError(
-            f"{path}: expected PyTorch, which reads it, found none: `pip install torch`, or "
-            f"convert it to {_SAFETENSORS}"
+            f"{path}: reading this file needs PyTorch: pip install torch, or convert it to "
+            f"{_SAFETENSORS}"
         ) from error
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)

@@ -3,8 +3,9 @@
 import contextlib
 import os
 
-# Limits within which parts pay. Wider models keep all cores busy with one product; with fewer
-# tokens per part, adding up the parts' gradients takes too large a share of the time.
+# Splitting a batch is faster only within these limits. Wider models keep all cores busy with one
+# product; with fewer tokens per part, adding up the parts' gradients takes too large a share of
+# the time.
 _MOST_D_MODEL, _LEAST_TOKENS = 256, 1024
 
 

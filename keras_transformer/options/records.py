@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from keras_transformer.errors import UserError
@@ -22,8 +24,12 @@ def field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@dataclasses.dataclass(frozen=True)
 class Record:
     """A dataclass that refuses values of the wrong type.
+
+    Whoever uses a record lists the fields that it supports, and refuses the others by
+    `expect_only`.
 
     Raises:
         UserError: a value has the wrong type, or is not among the choices. An integer is accepted
@@ -43,13 +49,13 @@ class Record:
                 expected = getattr(kind, "__name__", str(kind))
                 raise UserError(f"{name} must be {expected}: found {value!r}")
         for field_ in dataclasses.fields(self):
-            value, largest = getattr(self, field_.name), field_.metadata["largest"]
+            value, largest = getattr(self, field_.name), field_.metadata.get("largest", LARGEST)
             if type(value) is int:
                 self.expect(field_.name, value <= largest, f"at most {largest}")
             elif type(value) is float:
                 in_32_bits = abs(value) <= LARGEST_FLOAT
                 self.expect(field_.name, in_32_bits, f"at most {LARGEST_FLOAT}")
-            if choices := field_.metadata["choices"]:
+            if choices := field_.metadata.get("choices"):
                 is_choice = getattr(self, field_.name) in choices
                 self.expect(field_.name, is_choice, f"one of {', '.join(choices)}")
 
@@ -57,3 +63,26 @@ class Record:
         """Raises `UserError` unless a condition on a field holds."""
         if not holds:
             raise UserError(f"{name} must be {expected}: found {getattr(self, name)}")
+
+    def expect_only(
+        self,
+        supported: Collection[str],
+        by: str,
+        advice: str,
+        choices: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
+        """Raises `UserError` if a field has a value that the user of the record would ignore.
+
+        Args:
+            supported: the fields that may have any value. All others must have their default, so
+                a new field is refused until it is listed.
+            by: the engine, exporter or search that uses the record, such as "CTranslate2".
+            advice: what to do about another value, such as "leave it out".
+            choices: the supported values of further fields.
+        """
+        for field_ in dataclasses.fields(self):
+            name, value = field_.name, getattr(self, field_.name)
+            values = choices.get(name, (field_.default,))
+            if name not in supported and value not in values:
+                only = f", only {', '.join(choices[name])}" if name in choices else ""
+                raise UserError(f"{by} does not support {name}={value}{only}: {advice}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 from keras_transformer.options.records import Record, field
@@ -18,9 +19,10 @@ MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
 class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
-    Every field is a flag of `translate` and `evaluate`. Lengths are in tokens, including the end
-    symbol, and not those of a prefix. A translation ends at its limit: the last token is the end
-    symbol.
+    Every field but the last is a flag of `translate` and `evaluate`. Lengths are in tokens,
+    including the end symbol, and not those of a prefix. A translation ends at its limit: the last
+    token is the end symbol. `constraint` is a function that masks the symbols that may follow,
+    given those so far, see `search.Constraint`; None for no constraint.
 
     Raises:
         UserError: a value has the wrong type or is out of range, or two values exclude each other.
@@ -68,6 +70,9 @@ class SearchOptions(Record):
         "seed of sampling; together with a sentence's number it determines the samples; "
         "default: a new one for each run",
     )
+
+    # A hash leaves it out: a function may be an object without one.
+    constraint: Callable | None = dataclasses.field(default=None, hash=False)
 
     def __post_init__(self):
         super().__post_init__()
@@ -128,6 +133,10 @@ class SearchOptions(Record):
         if self.patience is None:
             return None
         return max(self.n_best, math.ceil(self.patience * self.beam_size))
+
+    def room(self, source_length):
+        """The number of positions after a prefix that a search needs; arguments as of `longest`."""
+        return self.longest(source_length)
 
     def longest(self, source_length):
         """The maximum length of a translation, in tokens including the end symbol, less a prefix.

@@ -38,6 +38,7 @@ class ServingOptions(Record):
     batch_wait_ms: float = field(
         2.0, "milliseconds that a request waits for others to join its batch"
     )
+    poll_seconds: float = field(2.0, "seconds between checks for new versions of SavedModels")
 
     def __post_init__(self):
         super().__post_init__()
@@ -56,6 +57,7 @@ class ServingOptions(Record):
         # Years, in seconds, would overflow in a thread's clock.
         self.expect("request_timeout", 0 < self.request_timeout <= 86_400, "in (0, 86400]")
         self.expect("read_timeout", 0 < self.read_timeout <= 86_400, "in (0, 86400]")
+        self.expect("poll_seconds", 0.01 <= self.poll_seconds <= 86_400, "in [0.01, 86400]")
         self.expect("batch_wait_ms", 0 <= self.batch_wait_ms <= 10_000, "in [0, 10000]")
 
     def most_of_address(self) -> int:

@@ -1,17 +1,27 @@
 """The options of training: one frozen, validated record."""
 
 import dataclasses
+from typing import Any
 
 from keras_transformer.options.records import Record, field
+from keras_transformer.presets import training_of
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""
 # The fields that may differ when a run is resumed: all others determine the trained weights.
 MAY_CHANGE = frozenset(
     (
-        *("steps", "jit_compile", "report_steps", "validation_steps"),
-        *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "average_checkpoints"),
-        *("stop_patience", "max_skipped_updates", "device_flops"),
+        "steps",
+        "jit_compile",
+        "report_steps",
+        "validation_steps",
+        "checkpoint_steps",
+        "checkpoint_minutes",
+        "keep_checkpoints",
+        "average_checkpoints",
+        "stop_patience",
+        "max_skipped_updates",
+        "device_flops",
     )
 )
 
@@ -154,3 +164,23 @@ class TrainingOptions(Record):
             self.average_checkpoints <= self.keep_checkpoints,
             f"at most keep_checkpoints={self.keep_checkpoints}",
         )
+
+    @classmethod
+    def from_preset(cls, name: str, **given: Any) -> "TrainingOptions":
+        """Makes the training options of a preset, with some fields replaced.
+
+        With other `steps`, the phases of a preset keep their share of the run: its steps in both
+        directions, and the checkpoints that are averaged at its end.
+
+        Args:
+            name: a key of `PRESETS`, such as "tiny" or "base".
+            **given: fields that differ from the preset.
+
+        Raises:
+            UserError: there is no such preset, or a value is invalid.
+
+        Example:
+            >>> TrainingOptions.from_preset("tiny", steps=2200).average_checkpoints
+            5
+        """
+        return cls(**training_of(name, given))

@@ -226,12 +226,12 @@ def _check_kinds(fields):
     """Raises `ValueError` for values of other kinds than `to_bytes` writes."""
     kinds = {"vocab_size": int, "target_vocab_size": int | None, "two_a_word": bool}
     kinds |= {"symbols": list, "classes": list, "words": dict}
-    if not isinstance(fields, dict) or not fields.keys() <= kinds.keys():
+    if not isinstance(fields, dict) or fields.keys() != kinds.keys():
         raise ValueError
     if not all(isinstance(value, kinds[name]) for name, value in fields.items()):
         raise ValueError
-    names = [*fields.get("symbols", []), *fields.get("classes", [])]
-    counts = fields.get("words", {}).values()
+    names = [*fields["symbols"], *fields["classes"]]
+    counts = fields["words"].values()
     if any(type(name) is not str for name in names) or any(type(n) is not int for n in counts):
         raise ValueError
 

@@ -199,21 +199,14 @@ def _options(runs):
 
 def _starts(run):
     """Each start of a run: its time, its command, and the machine."""
-    starts = run.training["starts"]
-    commands = run.training["commands"]
     blocks = []
-    # Earlier versions recorded only the command of each start.
-    unknown: list[dict[str, Any]] = [{}] * (len(commands) - len(starts))
-    for command, start in zip(commands, [*unknown, *starts], strict=True):
-        when = "at an unknown time"
-        if start:
-            moment = datetime.datetime.fromtimestamp(start["time"], datetime.UTC)
-            when = f"{moment:%Y-%m-%d %H:%M} UTC"
+    for command, start in zip(run.training["commands"], run.training["starts"], strict=False):
+        when = datetime.datetime.fromtimestamp(start["time"], datetime.UTC)
         rest = ", ".join(
             f"{name} {value}" for name, value in start.items() if value and name != "time"
         )
         blocks.append(
-            f"<p>{html.escape(when)}<pre>{html.escape(command)}</pre><p>{html.escape(rest)}"
+            f"<p>{when:%Y-%m-%d %H:%M} UTC<pre>{html.escape(command)}</pre><p>{html.escape(rest)}"
         )
     return f"<h3>{html.escape(run.name)}</h3>\n" + "\n".join(blocks)
 

@@ -7,6 +7,7 @@ from keras_transformer.search.loop import DecoderSteps
 from keras_transformer.search.sampling import sample
 from keras_transformer.search.scoring import score
 from keras_transformer.search.steps import search
+from keras_transformer.search.targets import Targets
 
 __all__ = [
     "NO_HYPOTHESIS",
@@ -14,6 +15,7 @@ __all__ = [
     "Constraint",
     "DecoderSteps",
     "SearchOptions",
+    "Targets",
     "beam_search",
     "sample",
     "score",

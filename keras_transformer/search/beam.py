@@ -5,20 +5,33 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
-from keras_transformer.search.constraints import Constraint, Constraints
+from keras_transformer.search.constraints import CONSTRAINTS, Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
     gather_beams,
-    limits_within,
     step_by_step,
     take_sentences,
     where_sentence,
 )
+from keras_transformer.search.targets import Targets
 
 Tensor = Any
 IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
 TABLE_ROWS = 20  # approximate number of rows of the tables that logits are folded into
+# The fields of `SearchOptions` that beam search and sampling both support. The two maximum lengths
+# arrive as `max_lengths`.
+OF_BOTH_SEARCHES = (
+    *CONSTRAINTS,
+    "beam_size",
+    "n_best",
+    "alpha",
+    "plain_length_penalty",
+    "extra_length",
+    "max_length",
+)
+BEAM_SEARCH_OPTIONS = (*OF_BOTH_SEARCHES, "patience")
+"""The fields of `SearchOptions` that `beam_search` supports."""
 
 
 class BeamSearchResult(NamedTuple):
@@ -48,18 +61,19 @@ class BeamState(NamedTuple):
     done: Tensor  # boolean (batch,), whether the sentence's search has ended
 
 
+class _Continuations(NamedTuple):
+    """The best continuations of a sentence's live beams, best first."""
+
+    log_probs: Tensor  # float32 (batch, 2 * beam_size), of the new hypotheses
+    origins: Tensor  # int32 (batch, 2 * beam_size), the beam that each continues
+    tokens: Tensor  # int32 (batch, 2 * beam_size), its new symbol
+
+
 def beam_search(
     steps: DecoderSteps,
-    start_ids: Tensor,
+    targets: Targets,
     options: SearchOptions,
-    *,
-    max_lengths: Tensor,
-    buffer_length: int | None = None,
-    prefix_ids: Tensor | None = None,
-    end_id: int = 2,
-    pad_id: int = 0,
     num_slots: int | None = None,
-    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Finds the target sequences of highest score (paper section 6.1; Wu et al., 2016, section 7).
 
@@ -82,71 +96,53 @@ def beam_search(
 
     Args:
         steps: the decoder.
-        start_ids: int32 (batch,), the start symbol of each sentence.
-        options: options of the search. Its maximum lengths are not read; `max_lengths` sets the
-            limits.
-        max_lengths: int32 (batch,), the maximum length of each sentence's hypotheses, with prefix
-            and end symbol (in the paper, the length of the source plus 50).
-        buffer_length: length of the returned ids, which also caps all limits; default:
-            `max(max_lengths)`. Compilers that need static shapes (XLA) need an integer.
-        prefix_ids: int32 (batch, prefix_length), symbols that each hypothesis must start with,
-            padded at the right; None for no prefix. A prefix that leaves no room for the end symbol
-            is cut.
-        end_id: the symbol that ends a sequence.
-        pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        targets: the start, the limits and the special symbols of the targets.
+        options: options of the search. Its maximum lengths are not read; `targets` has the limits.
         num_slots: number of batch slots, that is, of sentences searched at a time. A sentence that
             is done leaves its slot to the next. None for one slot per sentence.
-        constraint: mask of the symbols that may follow, see `Constraint`.
 
     Returns:
         A `BeamSearchResult`.
+
+    Raises:
+        UserError: an option is not among `BEAM_SEARCH_OPTIONS`.
 
     Example:
         >>> class Steps(DecoderSteps):
         ...     def step(self, ids, position, state):  # 3 is always followed by 2, the end
         ...         return 9.0 * ops.one_hot(5 - ids, 4), state
         >>> options = SearchOptions(beam_size=1)
-        >>> result = beam_search(Steps(), ops.array([2]), options, max_lengths=[4])
+        >>> targets = Targets(start_ids=ops.array([2]), max_lengths=[4])
+        >>> result = beam_search(Steps(), targets, options)
         >>> ops.convert_to_numpy(result.ids).tolist()
         [[[3, 2, 0, 0]]]
     """
-    beam_size, n_best = options.beam_size, options.n_best
-    start_ids = ops.cast(start_ids, "int32")
-    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
+    beam_size = options.beam_size
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
     batch_size = ops.shape(start_ids)[0]
 
     def search_step(sentences, position, decoder_state, beams):
         """Takes one step with the sentences in the batch slots; here, batch means slots."""
         longest, prefixes = take_sentences((limits, prefix_ids), sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
-        # (batch, 2 * beam_size) each, best first
-        log_probs, origins, tokens = _top_continuations(logits, beams, position, constraints)
-        is_end = ops.equal(tokens, end_id) & (log_probs > IMPOSSIBLE)
+        found = _top_continuations(logits, beams, position, constraints)
+        is_end = ops.equal(found.tokens, end_id) & (found.log_probs > IMPOSSIBLE)
         length = position + 1  # (batch,)
+        finished_ids, finished_scores = _finished(beams, found, is_end, length, options)
 
-        is_finished = is_end[:, :beam_size]
-        scores = log_probs / length_penalty(length, options)[:, None]
-        # Cut here: with a part of the log-probabilities, XLA would sort all candidates for them.
-        scores = ops.where(is_end, scores, IMPOSSIBLE)[:, :beam_size]
-        ids = gather_beams(beams.live_ids, origins[:, :beam_size])
-        ids = write_tokens(ids, length, tokens[:, :beam_size])
-        # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
-        scores = ops.concatenate([beams.finished_scores, scores], axis=1)
-        finished_scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
-        finished_ids = gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best)
-
-        log_probs = ops.where(is_end, IMPOSSIBLE, log_probs)
+        log_probs = ops.where(is_end, IMPOSSIBLE, found.log_probs)
         live_log_probs, best = ops.top_k(log_probs, beam_size)  # (batch, beam_size)
-        origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+        origins, tokens = gather_beams(found.origins, best), gather_beams(found.tokens, best)
         live_ids = write_tokens(gather_beams(beams.live_ids, origins), length, tokens)
         decoder_state = steps.reorder(decoder_state, origins)
 
         # Log-probabilities only fall and penalties only grow, so no live beam can exceed it.
         live_bound = live_log_probs[:, 0] / length_penalty(longest, options)  # (batch,)
         done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
+        is_finished = is_end[:, :beam_size]
         if beam_size == 1:
             done = done | is_finished[:, 0]
         num_finished = beams.num_finished + ops.sum(ops.cast(is_finished, "int32"), axis=1)
@@ -164,13 +160,23 @@ def beam_search(
         )
 
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
+    decoder_state = steps.initial_state(batch_size, beam_size)
+    beams = _first_beams(empty_ids, start_ids, limits, options.n_best)
+    beams = step_by_step(steps, search_step, decoder_state, beams, buffer_length, num_slots)
+    scores = finite(beams.finished_scores)
+    ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], beams.finished_ids, pad_id)
+    return BeamSearchResult(ids[:, :, 1:], scores)
+
+
+def _first_beams(empty_ids, start_ids, limits, n_best):
+    """The state before the first step; `empty_ids` is (batch, beam_size, buffer_length + 1)."""
+    batch_size, beam_size, _ = ops.shape(empty_ids)
     # All beams start equal, so only the first one may be continued.
     first_beam = ops.broadcast_to(
         ops.arange(beam_size, dtype="int32") == 0, (batch_size, beam_size)
     )
     zero, is_empty = ops.zeros((), dtype="float32"), limits <= 0
-    decoder_state = steps.initial_state(batch_size, beam_size)
-    beams = BeamState(
+    return BeamState(
         live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
         live_log_probs=ops.where(first_beam, zero, IMPOSSIBLE),
         finished_ids=empty_ids[:, :n_best],
@@ -179,10 +185,23 @@ def beam_search(
         num_finished=ops.zeros((batch_size,), dtype="int32"),
         done=is_empty,
     )
-    beams = step_by_step(steps, search_step, decoder_state, beams, buffer_length, num_slots)
-    scores = finite(beams.finished_scores)
-    ids = ops.where((scores > NO_HYPOTHESIS)[:, :, None], beams.finished_ids, pad_id)
-    return BeamSearchResult(ids[:, :, 1:], scores)
+
+
+def _finished(beams, found, is_end, length, options):
+    """The best finished hypotheses after a step: ids (batch, n_best, ...), scores (batch, n_best).
+
+    Only the first `beam_size` continuations may finish.
+    """
+    size = options.beam_size
+    scores = found.log_probs / length_penalty(length, options)[:, None]
+    # Cut here: with a part of the log-probabilities, XLA would sort all candidates for them.
+    scores = ops.where(is_end, scores, IMPOSSIBLE)[:, :size]
+    ids = gather_beams(beams.live_ids, found.origins[:, :size])
+    ids = write_tokens(ids, length, found.tokens[:, :size])
+    # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
+    scores = ops.concatenate([beams.finished_scores, scores], axis=1)
+    scores, best = ops.top_k(scores, options.n_best)  # (batch, n_best)
+    return gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best), scores
 
 
 def finite(scores: Tensor) -> Tensor:
@@ -210,9 +229,6 @@ def _top_continuations(logits, beams, position, constraints):
         position: int32 (batch,), position of the beams' last symbols.
         constraints: rules that the symbols must obey.
 
-    Returns:
-        The log-probability of each new hypothesis, the beam that it continues, and its new symbol,
-        (batch, 2 * beam_size) each.
     """
     batch_size, beam_size = ops.shape(beams.live_log_probs)
     vocab_size = logits.shape[-1]
@@ -257,7 +273,7 @@ def _top_continuations(logits, beams, position, constraints):
     end_log_probs = _without_nan(logits[..., constraints.end_id] + offsets)  # (batch, beam_size)
     end_log_probs = ops.pad(end_log_probs, [(0, 0), (0, beam_size)], constant_values=IMPOSSIBLE)
     is_last = constraints.only_end_may_follow(position)[:, None]  # (batch, 1)
-    return (
+    return _Continuations(
         ops.where(is_last, end_log_probs, log_probs),
         ops.where(is_last, ops.arange(2 * beam_size, dtype="int32") % beam_size, origins),
         ops.where(is_last, constraints.end_id, tokens),

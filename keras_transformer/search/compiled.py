@@ -11,8 +11,9 @@ import tensorflow as tf
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
-from keras_transformer.search.constraints import Constraint
-from keras_transformer.search.scoring import score
+from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
+from keras_transformer.search.sampling import SAMPLING_OPTIONS
+from keras_transformer.search.scoring import SCORING_OPTIONS, score
 from keras_transformer.search.steps import search
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
@@ -32,22 +33,14 @@ class CompiledSearches:
 
     Args:
         models: a built `Transformer`, or several, as for `search`.
-        constraint: a `Constraint`, or None.
         jit_compile: whether XLA compiles the searches, once for each shape.
         workers: number of threads that may search at the same time.
     """
 
     _NUM_KEPT = 8
 
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        constraint: Constraint | None,
-        jit_compile: bool,
-        workers: int,
-    ):
+    def __init__(self, models: Sequence[Transformer], jit_compile: bool, workers: int):
         self.models = models
-        self.constraint = constraint
         self.jit_compile = jit_compile
         if jit_compile:
             set_xla_flags()
@@ -67,7 +60,15 @@ class CompiledSearches:
         }
 
     def of(self, options: SearchOptions) -> "CompiledSearch":
-        """The search of these options' structure."""
+        """The search of these options' structure.
+
+        Raises:
+            UserError: the search does not support an option.
+        """
+        if options.sample:
+            options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
+        else:
+            options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
         with self._lock:
             return self._recent(options.structure())
 
@@ -79,6 +80,7 @@ class CompiledSearches:
 
     def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
         """Computes `search.score`; ids are int32 (batch, length)."""
+        options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
         return self._score[options.plain_length_penalty](source_ids, target_ids, options.alpha)
 
 
@@ -99,12 +101,17 @@ class CompiledSearch:
             for name, value in numbers(structure).items()
         }
         signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
+        models = searches.models
+
+        def run(values, seed, source_ids, num_slots, sentence_ids, prefix_ids=None, room=None):
+            options = TracedOptions.of(structure, values, room)
+            return search(models, source_ids, options, prefix_ids, seed, num_slots, sentence_ids)
 
         def compiled(signature):
             # For XLA each shape is another program; TensorFlow's own function takes all shapes.
             # Autograph is off because it takes time and has nothing to convert.
             return tf.function(
-                functools.partial(_search, searches.models, structure, searches.constraint),
+                functools.partial(run),
                 None if self.jit_compile else signature,
                 jit_compile=self.jit_compile,
                 autograph=False,
@@ -140,8 +147,8 @@ class CompiledSearch:
         arguments += [] if prefix_ids is None else [prefix_ids]
         if not self.jit_compile:
             return function(*arguments)
-        longest = rounded(options.longest(source_ids.shape[1]))
-        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), longest])
+        room = rounded(options.longest(source_ids.shape[1]))
+        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), room])
 
     def _run_compiled(self, function, arguments):
         """Calls a search that XLA compiles; for the first time in a thread apart.
@@ -163,32 +170,6 @@ def rounded(length: int) -> int:
     """Rounds up a length for XLA: to 8, 16, 24, 32, 48, 64, 96, 128 and so on."""
     unit = max(8, (1 << length.bit_length()) // 4)
     return -(-length // unit) * unit
-
-
-def _search(
-    models,
-    structure,
-    constraint,
-    values,
-    seed,
-    source_ids,
-    num_slots,
-    sentence_ids,
-    prefix_ids=None,
-    longest=None,
-):
-    options = TracedOptions.of(structure, values)
-    return search(
-        models,
-        source_ids,
-        options,
-        prefix_ids,
-        seed,
-        num_slots,
-        sentence_ids,
-        constraint,
-        longest,
-    )
 
 
 def _score(models, plain_length_penalty, source_ids, target_ids, alpha):

@@ -20,6 +20,9 @@ fills each row before the start symbol. It returns booleans that broadcast to
 (batch, beam_size, vocab_size).
 """
 
+CONSTRAINTS = ("min_length", "no_repeat_ngram", "constraint")
+"""The fields of `SearchOptions` that `Constraints` applies."""
+
 
 def lengths_of(ids: Tensor, pad_id: int) -> Tensor:
     """Counts the symbols of each row, int32 (batch, length) -> (batch,), without padding."""
@@ -42,15 +45,14 @@ class Constraints:
     pass over the logits of the whole vocabulary.
 
     Args:
-        options: options of the search, of which `min_length` and `no_repeat_ngram` are used.
+        options: options of the search, of which the fields in `CONSTRAINTS` are used. `constraint`
+            does not hold within a prefix, nor for the end symbol at the limit.
         limits: int32 (batch,), the maximum length of the hypotheses of each sentence, prefix
             included.
         prefix_ids: int32 (batch, prefix_length), symbols that hypotheses must start with, padded at
             the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
-        constraint: a `Constraint` that also holds, except within a prefix, and for the end symbol
-            at the limit; None for none.
 
     Attributes:
         exclusions: all exclusions. A search ranks that many more candidates than it needs, so that
@@ -64,9 +66,8 @@ class Constraints:
         prefix_ids: Tensor | None,
         end_id: int,
         pad_id: int,
-        constraint: Constraint | None = None,
     ):
-        self.constraint = constraint
+        self.constraint = options.constraint
         self.no_repeat_ngram = options.no_repeat_ngram
         self.limits = limits
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")

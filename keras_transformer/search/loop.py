@@ -1,12 +1,13 @@
 """The loop of a search: decoder steps until all sentences are done, in batch slots."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops, tree
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.fast.shapes import reshape
+from keras_transformer.layers.shapes import reshape
 
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
@@ -17,7 +18,7 @@ Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.B
 STATE_SIZES = (16, 32, 128, 512)
 
 
-class DecoderSteps:
+class DecoderSteps(abc.ABC):
     """A decoder as a search sees it: one position at a time, all beams at once.
 
     The state is a nested structure of tensors (batch, ...). It holds everything that depends on the
@@ -44,6 +45,7 @@ class DecoderSteps:
         """
         return tree.map_structure(lambda old, new: where_sentence(is_new, new, old), state, initial)
 
+    @abc.abstractmethod
     def step(self, ids: Tensor, position: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Decodes one position: computes logits of the symbols that follow `ids`.
 
@@ -56,19 +58,10 @@ class DecoderSteps:
             Logits (batch, beam_size, vocab_size) of any float dtype, and the new state, of the same
             structure, shapes and dtypes.
         """
-        raise NotImplementedError
 
     def reorder(self, state: Any, beams: Tensor) -> Any:
         """Returns the state where each beam continues one of `beams`, int32 (batch, beam_size)."""
         return tree.map_structure(lambda x: gather_beams(x, beams), state)
-
-
-def limits_within(max_lengths: Tensor, buffer_length: int | None) -> tuple[Tensor, Tensor]:
-    """Returns the limit of each sentence, int32 (batch,), and the length that fits them all."""
-    max_lengths = ops.cast(max_lengths, "int32")
-    if buffer_length is None:
-        buffer_length = ops.max(max_lengths, initial=0)
-    return ops.clip(max_lengths, 0, buffer_length), buffer_length
 
 
 def step_by_step(

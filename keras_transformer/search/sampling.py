@@ -5,29 +5,32 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.fast.integer_hash import hashed, high_bits
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.beam import (
     IMPOSSIBLE,
     NO_HYPOTHESIS,
+    OF_BOTH_SEARCHES,
     BeamSearchResult,
     finite,
     length_penalty,
     write_tokens,
 )
-from keras_transformer.search.constraints import Constraint, Constraints
+from keras_transformer.search.constraints import Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
     gather_beams,
-    limits_within,
     step_by_step,
     take_sentences,
 )
+from keras_transformer.search.targets import Targets
 
 Tensor = Any
 
-# Constants of a 32-bit integer hash with little bias (multiply, xor with the high half, repeat).
-_STRIDE, _FIRST, _SECOND = -1640531527, 0x21F0AAAD, 0x735A2D97
+SAMPLING_OPTIONS = (*OF_BOTH_SEARCHES, "sample", "temperature", "top_k", "top_p", "seed")
+"""The fields of `SearchOptions` that `sample` supports."""
+_STRIDE = -1640531527  # added to each counter, since a hash of zeros would be zero
 
 
 class SampleState(NamedTuple):
@@ -41,18 +44,11 @@ class SampleState(NamedTuple):
 
 def sample(
     steps: DecoderSteps,
-    start_ids: Tensor,
+    targets: Targets,
     options: SearchOptions,
-    *,
-    max_lengths: Tensor,
-    buffer_length: int | None = None,
-    prefix_ids: Tensor | None = None,
-    end_id: int = 2,
-    pad_id: int = 0,
     num_slots: int | None = None,
     seed: int | Tensor | keras.random.SeedGenerator | None = None,
     sentence_ids: Tensor | None = None,
-    constraint: Constraint | None = None,
 ) -> BeamSearchResult:
     """Draws `beam_size` target sequences of each sentence, and returns the `n_best` likeliest.
 
@@ -66,63 +62,45 @@ def sample(
 
     Args:
         steps: the decoder, with each sequence as a beam that is never reordered.
-        start_ids: int32 (batch,), the start symbol of each sentence.
-        options: options of sampling; those of beam search alone are ignored.
-        max_lengths: int32 (batch,), the maximum length of each sentence's sequences, prefix and end
-            symbol included.
-        buffer_length: as in `beam_search`.
-        prefix_ids: as in `beam_search`.
-        end_id: the symbol that ends a sequence.
-        pad_id: the symbol that fills the ids after the end, and is never drawn.
+        targets: the start, the limits and the special symbols of the targets.
+        options: options of sampling. Its seed is not read; `seed` takes its place.
         num_slots: as in `beam_search`.
         seed: an integer in [0, 2^31), or an int32 tensor of one seed or one per sentence, gives the
             same random numbers in each call; a generator or None gives others each time.
         sentence_ids: int32 (batch,), the index of each sentence; None counts from 0.
-        constraint: as in `beam_search`.
 
     Returns:
         A `BeamSearchResult`.
 
+    Raises:
+        UserError: an option is not among `SAMPLING_OPTIONS`.
+
     Example:
         >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
         >>> options = SearchOptions(sample=True, top_p=0.9, seed=1)
-        >>> result = sample(steps, ops.array([1]), options, max_lengths=[20], seed=options.seed)
+        >>> targets = Targets(start_ids=ops.array([1]), max_lengths=[20])
+        >>> result = sample(steps, targets, options, seed=options.seed)
         >>> result.ids.shape
         TensorShape([1, 1, 20])
     """
-    start_ids = ops.cast(start_ids, "int32")
-    prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-    limits, buffer_length = limits_within(max_lengths, buffer_length)
+    options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
-    if seed is None or isinstance(seed, keras.random.SeedGenerator):
-        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
     if sentence_ids is None:
         sentence_ids = ops.arange(batch, dtype="int32")
-    chances = uniform(
-        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
-        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
-        ops.arange(options.beam_size, dtype="int32")[:, None],
-        ops.arange(buffer_length, dtype="int32"),
-    )  # (batch, beam_size, buffer_length)
+    chances = _chances(seed, sentence_ids, options.beam_size, buffer_length)
 
     def draw(sentences, position, decoder_state, drawn):
         """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
         constants = (limits, prefix_ids, chances)
         longest, prefixes, slot_chances = take_sentences(constants, sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id, constraint)
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)
-        vocab_size = logits.shape[-1]
-        symbols = ops.arange(vocab_size, dtype="int32")[None, None]
-        allowed = ops.logical_not(constraints.is_excluded(symbols, position))
-        if (more := constraints.allowed(drawn.ids, position, vocab_size)) is not None:
-            allowed = allowed & more
-        is_last = constraints.only_end_may_follow(position)[:, None, None]
-        allowed = ops.where(is_last, ops.equal(symbols, end_id), allowed)
         log_total = ops.logsumexp(logits, axis=-1)  # (batch, beam_size)
-        logits = ops.where(allowed, logits, IMPOSSIBLE)
+        logits = _allowed_only(logits, constraints, drawn.ids, position)
         probabilities = ops.softmax(keep_likely(logits, options))
         tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
@@ -152,6 +130,30 @@ def sample(
     decoder_state = steps.initial_state(*rows)
     drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
     return _likeliest(drawn, options, pad_id)
+
+
+def _chances(seed, sentence_ids, beam_size, buffer_length):
+    """A random number for each symbol to draw: float32 (batch, beam_size, buffer_length)."""
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
+        seed = keras.random.randint((), 0, 2**31 - 1, dtype="int32", seed=seed)
+    return uniform(
+        ops.reshape(ops.cast(seed, "int32"), (-1, 1, 1)),
+        ops.reshape(ops.cast(sentence_ids, "int32"), (-1, 1, 1)),
+        ops.arange(beam_size, dtype="int32")[:, None],
+        ops.arange(buffer_length, dtype="int32"),
+    )
+
+
+def _allowed_only(logits, constraints, ids, position):
+    """The logits (batch, beam_size, vocab_size), minus infinity for forbidden symbols."""
+    vocab_size = logits.shape[-1]
+    symbols = ops.arange(vocab_size, dtype="int32")[None, None]
+    allowed = ops.logical_not(constraints.is_excluded(symbols, position))
+    if (more := constraints.allowed(ids, position, vocab_size)) is not None:
+        allowed = allowed & more
+    is_last = constraints.only_end_may_follow(position)[:, None, None]
+    allowed = ops.where(is_last, ops.equal(symbols, constraints.end_id), allowed)
+    return ops.where(allowed, logits, IMPOSSIBLE)
 
 
 def _likeliest(drawn, options, pad_id):
@@ -209,16 +211,5 @@ def uniform(*counters: Tensor) -> Tensor:
     """
     bits = ops.zeros((), "int32")
     for counter in counters:
-        bits = _hash(bits + counter + _STRIDE)
-    return ops.cast(_shifted(bits, 8), "float32") / 2**24
-
-
-def _hash(x):
-    for multiplier in (_FIRST, _SECOND):
-        x = (x ^ _shifted(x, 16)) * multiplier
-    return x ^ _shifted(x, 16)
-
-
-def _shifted(x, count):
-    # Shifting a signed integer to the right repeats its sign bit.
-    return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)
+        bits = hashed(bits, (counter + _STRIDE, 0))
+    return ops.cast(high_bits(bits, 24), "float32") / 2**24

@@ -8,6 +8,25 @@ from keras import ops
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.beam import finite, length_penalty
+from keras_transformer.search.constraints import CONSTRAINTS
+
+# All but the length penalty choose among hypotheses, and change the score of none.
+SCORING_OPTIONS = (
+    "alpha",
+    "plain_length_penalty",
+    *CONSTRAINTS,
+    "beam_size",
+    "n_best",
+    "patience",
+    "extra_length",
+    "max_length",
+    "sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+)
+"""The fields of `SearchOptions` that `score` accepts."""
 
 
 def score(
@@ -31,11 +50,15 @@ def score(
     Returns:
         float32 (batch,); -1e9 (`NO_HYPOTHESIS`) where a target has no finite log-probability.
 
+    Raises:
+        UserError: an option is not among `SCORING_OPTIONS`.
+
     Example:
         >>> found = search(model, [[17, 5, 2]])
         >>> np.allclose(score(model, [[17, 5, 2]], found.ids[:, 0]), found.scores[:, 0], atol=1e-4)
         True
     """
+    options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
     models = model if isinstance(model, Sequence) else [model]
     config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")

@@ -8,9 +8,10 @@ from keras import ops
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.beam import BeamSearchResult, beam_search
-from keras_transformer.search.constraints import Constraint, lengths_of
+from keras_transformer.search.constraints import lengths_of
 from keras_transformer.search.loop import DecoderSteps, gather_beams
 from keras_transformer.search.sampling import sample
+from keras_transformer.search.targets import Targets
 
 
 def search(
@@ -21,8 +22,6 @@ def search(
     seed: int | keras.random.SeedGenerator | None = None,
     num_slots: int | None = None,
     sentence_ids=None,
-    constraint: Constraint | None = None,
-    longest: int | None = None,
 ) -> BeamSearchResult:
     """Finds the translations of highest score (paper, section 6.1), or samples translations.
 
@@ -44,13 +43,10 @@ def search(
             for one slot per sentence.
         sentence_ids: int32 (batch,), the index of each sentence in the whole input. Sampling for
             a sentence depends on this index and the seed. None counts from 0.
-        constraint: mask of the symbols that may follow, see `Constraint`.
-        longest: number of positions after the prefix, which caps all lengths; default: the longest
-            possible translation. A compiler needs it if the lengths of `options` are tensors.
 
     Returns:
         A `BeamSearchResult`: `ids` int32 (batch, n_best, prefix_length + longest) and `scores`
-        float32 (batch, n_best).
+        float32 (batch, n_best). Here, `longest` is the maximum length of a translation.
 
     On JAX, call it within `jax.jit`: otherwise JAX compiles the loop again for each call.
 
@@ -63,32 +59,25 @@ def search(
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     batch, source_length = ops.shape(source_ids)
     lengths = lengths_of(source_ids, config.pad_id)
-    max_lengths, buffer_length = options.longest(lengths), longest
-    if buffer_length is None:
-        buffer_length = options.longest(source_length)
+    max_lengths, buffer_length = options.longest(lengths), options.room(source_length)
     if prefix_ids is not None:
         prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")
         max_lengths = max_lengths + lengths_of(prefix_ids, config.pad_id)
         buffer_length = buffer_length + ops.shape(prefix_ids)[1]
     all_steps = [TransformerSteps(model, source_ids) for model in models]
-    arguments = (
-        all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps),
-        ops.full((batch,), config.start_id, dtype="int32"),
-        options,
+    steps = all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps)
+    targets = Targets(
+        start_ids=ops.full((batch,), config.start_id, dtype="int32"),
+        max_lengths=ops.where(lengths > 0, max_lengths, 0),
+        buffer_length=buffer_length,
+        prefix_ids=prefix_ids,
+        end_id=config.end_id,
+        pad_id=config.pad_id,
     )
-    limits = {
-        "max_lengths": ops.where(lengths > 0, max_lengths, 0),
-        "buffer_length": buffer_length,
-        "prefix_ids": prefix_ids,
-        "end_id": config.end_id,
-        "pad_id": config.pad_id,
-        "num_slots": num_slots,
-        "constraint": constraint,
-    }
     if options.sample:
         seed = options.seed if seed is None else seed
-        return sample(*arguments, **limits, seed=seed, sentence_ids=sentence_ids)
-    return beam_search(*arguments, **limits)
+        return sample(steps, targets, options, num_slots, seed, sentence_ids)
+    return beam_search(steps, targets, options, num_slots)
 
 
 class TransformerSteps(DecoderSteps):
@@ -117,7 +106,7 @@ class TransformerSteps(DecoderSteps):
         self.source_ids = source_ids
 
     def initial_state(self, batch, beam_size):
-        memory, source_mask = self.model.encode(self.source_ids, training=False)
+        memory, source_mask = self.model.encode(self.source_ids)
         self.logits_kernel = self.model.logits_kernel()  # once per search: all sentences share it
         paths = ops.zeros((batch, beam_size, 0), "int32")
         cache = self.model.decoder.new_cache(batch, beam_size)

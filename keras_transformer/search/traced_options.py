@@ -10,7 +10,7 @@ _NEVER = 2**31 - 1  # a number of finished hypotheses that no search reaches
 
 @dataclasses.dataclass(frozen=True)
 class TracedOptions(SearchOptions):
-    """Options of which some fields are tensors; they are not checked.
+    """Options of which some fields are tensors; the options that they come from were checked.
 
     Example:
         >>> options = SearchOptions(alpha=0.5, max_length=20)
@@ -20,14 +20,30 @@ class TracedOptions(SearchOptions):
     """
 
     enough_finished: Any = None
+    fixed_room: int | None = None
 
     def __post_init__(self):
         pass
 
+    def expect_only(self, *args):
+        """Accepts all fields, because the options were checked before they were traced."""
+
+    def room(self, source_length):
+        return super().room(source_length) if self.fixed_room is None else self.fixed_room
+
     @classmethod
-    def of(cls, structure: SearchOptions, numbers: dict[str, Any]) -> "TracedOptions":
-        """Returns the options of this structure and with these numbers, or tensors of them."""
-        return cls(**{**dataclasses.asdict(structure), **numbers})
+    def of(
+        cls, structure: SearchOptions, numbers: dict[str, Any], room: int | None = None
+    ) -> "TracedOptions":
+        """Returns the options of this structure and with these numbers, or tensors of them.
+
+        Args:
+            structure: result of `SearchOptions.structure`.
+            numbers: values by the names in `numbers`.
+            room: the positions that the search has room for, which cap all lengths. A compiler
+                needs it, since the lengths are tensors; None for the longest translation.
+        """
+        return cls(**{**vars(structure), **numbers}, fixed_room=room)
 
 
 def numbers(options: SearchOptions) -> dict[str, Any]:

@@ -64,6 +64,26 @@ def create_app(
         cors_origins: origins of web pages that may use the server; "*": all.
         hosts: the names that requests may have in `Host`; empty: any.
     """
+    routes = [*page_routes(server), *_model_routes(server), *_other_routes(server)]
+    middleware = [Middleware(Observe, server), Middleware(RefuseOtherSites, hosts, cors_origins)]
+    if cors_origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+        middleware.append(cors)
+    if keys:
+        middleware.append(Middleware(RequireKey, keys))
+    handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # its address would be made of what the client sends
+    return app
+
+
+def _model_routes(server: Server) -> list[Route]:
+    """The routes of TensorFlow Serving, each for the newest version and for one of a number."""
 
     async def predict(request: Request) -> Response:
         _, _, servable = server.model(request)
@@ -101,6 +121,21 @@ def create_app(
             }
         )
 
+    newest = "/v1/models/{name:model}"
+    return [
+        route
+        for prefix in (newest, f"{newest}/versions/{{version:version}}")
+        for route in (
+            Route(f"{prefix}:predict", predict, methods=["POST"]),
+            Route(f"{prefix}/metadata", metadata),
+            Route(prefix, status),
+        )
+    ]
+
+
+def _other_routes(server: Server) -> list[Route]:
+    """The routes of probes and metrics, and of malformed requests under /v1."""
+
     async def malformed(request: Request) -> Response:
         raise UserError(f"Malformed request: {request.method} {request.url.path}")
 
@@ -115,37 +150,12 @@ def create_app(
             return json_response({"status": "ready"})
         return json_response({"error": "models are loading"}, 503, {"Retry-After": "5"})
 
-    routes = page_routes(server)
-    for prefix in ("/v1/models/{name:model}", "/v1/models/{name:model}/versions/{version:version}"):
-        routes += [
-            Route(f"{prefix}:predict", predict, methods=["POST"]),
-            Route(f"{prefix}/metadata", metadata),
-            Route(prefix, status),
-        ]
-    routes += [
+    return [
         Route("/v1/{rest:path}", malformed, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         Route("/metrics", metrics),
         Route("/healthz", health),
         Route("/readyz", readiness),
     ]
-    middleware = [
-        Middleware(Observe, server),
-        Middleware(RefuseOtherSites, hosts, cors_origins),
-    ]
-    if cors_origins:
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origins=cors_origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
-        )
-        middleware.append(cors)
-    if keys:
-        middleware.append(Middleware(RequireKey, keys))
-    handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
-    app.router.redirect_slashes = False  # its address would be made of what the client sends
-    return app
 
 
 async def _user_error(request, error):

@@ -25,15 +25,12 @@ class Task(Hashable, Protocol):
     @property
     def servable(self) -> Servable:
         """The model that computes the rows."""
-        ...
 
     def __call__(self, rows: Sequence[Any]) -> list[Any]:
         """The result of each row."""
-        ...
 
     def joins(self) -> bool:
         """Whether rows of several requests may be computed together."""
-        ...
 
 
 class QueueFull(Exception):

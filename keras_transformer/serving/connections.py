@@ -12,11 +12,9 @@ class Closable(Protocol):
     @property
     def address(self) -> str:
         """The client's address."""
-        ...
 
     def make_room(self, is_refused: bool) -> None:
         """Closes the connection, after an answer if it is refused."""
-        ...
 
 
 class Connections:

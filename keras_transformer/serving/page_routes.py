@@ -117,7 +117,7 @@ def _described(model):
         "engine": servable.engine,
         "versions": [version],
         "options": options and {name: getattr(options, name) for name in OPTIONS},
-        "attention": servable.has_attention,
+        "attention": servable.attention is not None,
     }
 
 

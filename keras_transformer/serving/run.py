@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.app import create_app
@@ -13,33 +14,41 @@ from keras_transformer.serving.versions import Model, Watcher
 _LOG = logging.getLogger("keras_transformer.serving")
 
 
+class Access(NamedTuple):
+    """Who may use a server.
+
+    Attributes:
+        keys: API keys, one of which each request must send; empty: none is needed.
+        cors_origins: origins of web pages that may use the server.
+        allowed_hosts: names that requests may have in `Host`, besides those of this machine; empty:
+            none if only this machine reaches the server, else any; "*": any.
+    """
+
+    keys: Sequence[str] = ()
+    cors_origins: Sequence[str] = ()
+    allowed_hosts: Sequence[str] = ()
+
+
 def serve(
     models: Iterable[Model],
     options: ServingOptions,
+    access: Access,
     *,
     host: str = "127.0.0.1",
     port: int = 8501,
     tokens_per_batch: int = 4096,
     workers: int = 1,
-    poll_seconds: float = 2.0,
-    keys: Sequence[str] = (),
-    cors_origins: Sequence[str] = (),
-    allowed_hosts: Sequence[str] = (),
 ) -> None:
     """Serves models until SIGTERM, SIGINT or SIGHUP, and then still answers the current requests.
 
     Args:
         models: the models to serve. While they are loaded, the server reports that it is not ready.
-        options: the limits.
+        options: the limits and waiting times.
+        access: who may use the server.
         host: the address to listen on.
         port: the port to listen on; 0 for any free one, which is printed.
         tokens_per_batch: the token budget of a batch.
         workers: number of batches computed in parallel.
-        poll_seconds: seconds between checks for new versions.
-        keys: API keys, one of which each request must send; empty: none is needed.
-        cors_origins: origins of web pages that may use the server.
-        allowed_hosts: names that requests may have in `Host`, besides those of this machine; empty:
-            none if only this machine reaches `host`, else any; "*": any.
 
     Raises:
         UserError: the server cannot listen on the address, a name is not a host's, or no version of
@@ -47,9 +56,9 @@ def serve(
     """
     socket = listen(host, port)
     address, port = socket.getsockname()[:2]
-    hosts = host_names(allowed_hosts, host, address)
+    hosts = host_names(access.allowed_hosts, host, address)
     server = Server(models, options, tokens_per_batch, workers)
-    app = create_app(server, keys, cors_origins, hosts)
+    app = create_app(server, access.keys, access.cors_origins, hosts)
     http = HttpServer(app, options, server.note_refused)
     failures: list[Exception] = []
 
@@ -57,7 +66,7 @@ def serve(
         failures.append(error)
         http.stop()
 
-    watcher = Watcher(server.models.values(), poll_seconds, fail)
+    watcher = Watcher(server.models.values(), options.poll_seconds, fail)
     shown = f"[{address}]" if ":" in address else address
     print(f"listening at http://{shown}:{port}", flush=True)
     watcher.start()

@@ -1,7 +1,8 @@
 """The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,8 +16,9 @@ from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.text.sentences import as_text, utf_8
-from keras_transformer.translation import Translation
+from keras_transformer.translation import Translation, as_translations
 from keras_transformer.translator import Translator
 
 if TYPE_CHECKING:  # CTranslate2 is optional
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # CTranslate2 is optional
 
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
+Attention = Callable[[str, str], dict[str, WordAttention]]  # from a text and its translation
 
 
 class Servable(Protocol):
@@ -34,29 +37,21 @@ class Servable(Protocol):
     signatures: Mapping[str, SignatureDef]
     options: SearchOptions | None  # the defaults of `translate_n`; None: they are fixed
     max_tokens: int  # the maximum number of tokens that are read of a text
-    has_attention: bool
+    attention: Attention | None  # None: the model shows no attention
 
     def count_tokens(self, texts: Texts) -> list[int]:
         """The number of tokens of each text."""
-        ...
 
     def joins(self, signature: str) -> bool:
         """Whether requests may share a batch, because no row depends on the others."""
-        ...
 
     def predict(self, signature: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The outputs of a signature for each row of inputs."""
-        ...
 
     def translate_n(
         self, texts: Texts, options: SearchOptions | None = None
     ) -> list[list[Translation]]:
         """The best translations of each text, best first, by `options` or else `self.options`."""
-        ...
-
-    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
-        """The attention maps of a pair, as `pair_attention` makes them."""
-        ...
 
 
 def signature_defs(n_best: int, names: Sequence[str]) -> dict[str, SignatureDef]:
@@ -88,13 +83,24 @@ class TranslatorServable:
 
     Args:
         translator: a translator that uses beam search; requests bring no seeds for sampling.
+
+    Raises:
+        UserError: the translator samples.
     """
 
     def __init__(self, translator: "Translator | CTranslate2Translator"):
+        translator.options.expect_only(
+            BEAM_SEARCH_OPTIONS,
+            "the server",
+            "leave it out, or serve a SavedModel that was exported with it",
+        )
         self.translator = translator
         self.task = translator.tokenizer.task
-        self.has_attention = isinstance(translator, Translator)
-        self.engine = "tensorflow" if self.has_attention else "ctranslate2"
+        self.engine, self.attention = "ctranslate2", None
+        if isinstance(translator, Translator):
+            model, tokenizer = translator.models[0], translator.tokenizer
+            self.engine = "tensorflow"
+            self.attention = functools.partial(pair_attention, model, tokenizer)
         self.options = translator.options
         self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
@@ -136,12 +142,6 @@ class TranslatorServable:
     def _translator(self, options):
         return self.translator.with_options(options) if options else self.translator
 
-    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
-        translator = self.translator
-        if not isinstance(translator, Translator):
-            raise UserError("CTranslate2 shows no attention: serve with --engine=tensorflow")
-        return pair_attention(translator.models[0], translator.tokenizer, text, translation)
-
 
 class ParserServable(TranslatorServable):
     """A parser: its translations are trees in the treebank's notation.
@@ -151,7 +151,7 @@ class ParserServable(TranslatorServable):
 
     def __init__(self, translator: "Translator | CTranslate2Translator"):
         super().__init__(translator)
-        self.has_attention = False
+        self.attention = None
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 
     def translate_n(
@@ -181,8 +181,7 @@ class SavedModelServable:
 
     task, engine = "translation", "saved_model"
     options: SearchOptions | None = None
-    max_tokens = 1023  # of an export before 0.2, which does not say
-    has_attention = False
+    attention: Attention | None = None
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()
@@ -194,13 +193,10 @@ class SavedModelServable:
                 f"{path}: expected a SavedModel of `keras-transformer export`, found one without "
                 f"the signature {min(missing)}"
             )
-        if hasattr(self._loaded, "max_tokens"):
-            self.max_tokens = int(self._loaded.max_tokens())
+        self.max_tokens = int(self._loaded.max_tokens())
 
     def count_tokens(self, texts: Texts) -> list[int]:
-        if hasattr(self._loaded, "count_tokens"):
-            return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()
-        return [len(utf_8(text)) // 4 for text in texts]  # an estimate, for an export before 0.2
+        return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()
 
     def joins(self, signature: str) -> bool:
         # If a model samples, a text's samples depend on its index in the request.
@@ -221,17 +217,8 @@ class SavedModelServable:
     ) -> list[list[Translation]]:
         rows = self.predict("nbest", [(text,) for text in texts])
         return [
-            [
-                Translation(*pair)
-                for pair in zip(row["translations"], row["scores"], strict=True)
-                if pair[1] > NO_HYPOTHESIS
-            ]
-            or [Translation("", NO_HYPOTHESIS)]
-            for row in rows
+            as_translations(zip(row["translations"], row["scores"], strict=True)) for row in rows
         ]
-
-    def attention(self, text: str, translation: str) -> dict[str, WordAttention]:
-        raise UserError("a SavedModel shows no attention: serve its model_dir instead")
 
 
 def _values(tensor: tf.Tensor) -> list:

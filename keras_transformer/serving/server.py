@@ -35,6 +35,20 @@ _MOST = {
     "no_repeat_ngram": 100,
     "plain_length_penalty": True,
 }
+# The fields of `ServingOptions` that some part of the server applies.
+SERVING_OPTIONS = (
+    "max_body_bytes",
+    "max_sentences",
+    "max_characters",
+    "max_sentence_tokens",
+    "max_queue",
+    "max_connections",
+    "max_connections_per_address",
+    "request_timeout",
+    "read_timeout",
+    "batch_wait_ms",
+    "poll_seconds",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +86,11 @@ class Attention:
     servable: Servable
 
     def __call__(self, rows: Sequence[tuple[str, str]]) -> list:
+        if self.servable.attention is None:
+            raise UserError(
+                "this model shows no attention: serve the model_dir of a translator, with "
+                "--engine=tensorflow"
+            )
         return [self.servable.attention(*row) for row in rows]
 
     def joins(self) -> bool:
@@ -86,6 +105,9 @@ class Server:
         options: the limits.
         tokens_per_batch: the token budget of a batch.
         workers: number of batches computed in parallel.
+
+    Raises:
+        UserError: the server does not apply an option.
     """
 
     def __init__(
@@ -95,6 +117,7 @@ class Server:
         tokens_per_batch: int = 4096,
         workers: int = 1,
     ):
+        options.expect_only(SERVING_OPTIONS, "the server", "leave it out")
         self.models = {model.name: model for model in models}
         self.options = options
         self.metrics = Metrics(lambda: len(self.batcher))

@@ -21,6 +21,11 @@ def with_single_spaces(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.strip(tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " "))
 
 
+def one_line(texts: tf.Tensor) -> tf.Tensor:
+    """Makes one line of text of what a model said, as in `translation.py`."""
+    return with_single_spaces(tf.strings.regex_replace(texts, r"\x{FFFD}+$", ""))
+
+
 def lower(texts: tf.Tensor) -> tf.Tensor:
     """Lower-cases texts in the same way in every locale.
 

@@ -1,8 +1,12 @@
-"""The code of a language, such as `de`, by which the tools for scoring know it."""
+"""How a language is written: its code, such as `de`, and its symbol, such as `>>fra<<`."""
 
 import re
 
 from keras_transformer.errors import UserError
+
+# The symbol that a source sentence of a Marian model begins with. It is for bytes in Python and for
+# RE2, TensorFlow's expressions: in both, `\s` is white space of ASCII alone.
+LANGUAGE_SYMBOL = r">>[^<>\s]+<<"
 
 
 def check_language_code(code: str | None) -> None:

@@ -13,18 +13,25 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
 from keras_transformer.json_files import parse_json
 from keras_transformer.text import in_graph
+from keras_transformer.text.language_code import LANGUAGE_SYMBOL
 from keras_transformer.text.sentencepiece_model import SentencePieceModel
 from keras_transformer.text.tokenizer import Tokenizer
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
-_LANGUAGE = r"^(>>[^<>\s]+<<)?\C*$"  # `\C` is any byte, also one that is not UTF-8
+_LANGUAGE = rf"^({LANGUAGE_SYMBOL})?\C*$"  # `\C` is any byte, also one that is not UTF-8
 _SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
 
 # What reading a damaged zip file of JSON raises; for other compression than its own, it raises
 # RuntimeError, OSError or LZMAError.
 _DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError),
-    *(EOFError, KeyError, RuntimeError, ValueError),
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
 )
 
 

@@ -1,6 +1,6 @@
 """Conversion of any iterable of sentences to a list."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from keras_transformer.errors import UserError
@@ -37,6 +37,20 @@ def each(sentences: Iterable[str | bytes], what: str = "sentences") -> Iterator[
             kind = type(sentence).__name__
             raise UserError(f"expected {what} that are strings, found {kind} at index {number}")
         yield sentence
+
+
+def one_for_each(sentences: Sequence[Any], others: Iterable[str | bytes], what: str) -> list[Any]:
+    """Lists `others` as `as_list` does.
+
+    Raises:
+        UserError: there is not one of them for each sentence, or `as_list` raises it.
+    """
+    listed = as_list(others, what)
+    if len(listed) != len(sentences):
+        raise UserError(
+            f"expected as many {what} as sentences, {len(sentences)}, found {len(listed)}"
+        )
+    return listed
 
 
 def as_text(

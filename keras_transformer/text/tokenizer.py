@@ -1,5 +1,6 @@
 """The base class of vocabularies: from text to ids and back, in-graph."""
 
+import abc
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ UNKNOWN_ID = 3
 """The id of text outside the vocabulary."""
 
 
-class Tokenizer(tf.Module):
+class Tokenizer(tf.Module, abc.ABC):
     """A vocabulary: from text to ids and back.
 
     Both directions are TensorFlow operations, so they run inside `tf.data`, `tf.function` and a
@@ -66,6 +67,7 @@ class Tokenizer(tf.Module):
         with whole_file(path) as partial:
             partial.write_bytes(self.to_bytes())
 
+    @abc.abstractmethod
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits source sentences into subwords, without start or end symbol.
 
@@ -75,7 +77,6 @@ class Tokenizer(tf.Module):
         Returns:
             int32 `(batch, None)`.
         """
-        raise NotImplementedError
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Calls `tokenize`, like a keras-nlp tokenizer; also accepts a single string."""
@@ -83,9 +84,9 @@ class Tokenizer(tf.Module):
             return self.tokenize(tf.convert_to_tensor(text)[None])[0]
         return self.tokenize(text)
 
+    @abc.abstractmethod
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits target sentences; arguments and result are those of `tokenize`."""
-        raise NotImplementedError
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
         """Tokenises many sentences by `tokenize` or `tokenize_target`, to NumPy arrays."""
@@ -99,7 +100,7 @@ class Tokenizer(tf.Module):
         Raises:
             UserError: this vocabulary has only one way to split a sentence.
         """
-        raise UserError(f"expected another vocabulary for bpe_dropout, found {type(self).__name__}")
+        raise UserError(f"{type(self).__name__} does not support bpe_dropout")
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor | Sequence) -> tf.Tensor:
         """Joins target subwords into sentences, up to the first end symbol; drops special symbols.
@@ -122,27 +123,27 @@ class Tokenizer(tf.Module):
         special = (ids == self.pad_id) | (ids == self.start_id)
         return self.join(tf.ragged.boolean_mask(ids, ~(ended | special)))
 
+    @abc.abstractmethod
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Joins subwords into sentences, given ids without special symbols."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def normalize(self, text: str) -> str:
         """Normalises source text as the vocabulary does before splitting."""
-        raise NotImplementedError
 
     @property
     def lowercase(self) -> bool:
         """Whether the vocabulary folds case: all its texts are then in lower case."""
         return self.normalize("A") == "a"
 
+    @abc.abstractmethod
     def to_bytes(self) -> bytes:
         """Returns the content of the file that `save` writes."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Reads the result of `to_bytes`; raises `UserError` if it is not a vocabulary."""
-        raise NotImplementedError
 
     def __reduce__(self):
         """Pickles and copies the file's content: TensorFlow's tables cannot be pickled."""

@@ -1,4 +1,5 @@
 from .checkpoints import Checkpoints, average_weights
+from .job import TrainingJob
 from .model_dir import ModelDir
 from .preparation import parallel_parts
 from .run_record import TrainingOptions
@@ -17,6 +18,7 @@ __all__ = [
     "Checkpoints",
     "ModelDir",
     "TrainableTransformer",
+    "TrainingJob",
     "TrainingOptions",
     "average_weights",
     "is_chief",

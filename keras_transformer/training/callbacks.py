@@ -104,7 +104,7 @@ class Progress(keras.callbacks.Callback):
         step, steps = self.state.step, self.options.steps
         done = round(20 * step / steps)
         left = ""
-        if step > self._first_step:  # the first one compiles, so its time tells nothing
+        if step > self._first_step:  # leave out the first step, which includes compilation
             seconds = (time.perf_counter() - self._first_end) / (step - self._first_step)
             left = f", {datetime.timedelta(seconds=round(seconds * (steps - step)))} left"
         return (

@@ -1,5 +1,6 @@
 """The cost of training a model, in floating-point operations (paper, section 6.1 and Table 2)."""
 
+import dataclasses
 from typing import NamedTuple
 
 from keras_transformer.config import TransformerConfig
@@ -119,83 +120,133 @@ def estimated_flops(seconds: float, devices: int, hardware: str) -> float:
     return seconds * devices * sustained_flops(hardware)
 
 
-def cost_report(
-    config: TransformerConfig,
-    steps: int,
-    tokens_per_batch: int,
-    source_length: int,
-    target_length: int,
-    hardware: str = "P100",
-    devices: int = 8,
-    seconds_per_step: float | None = None,
-    passes: int = 1,
-) -> str:
-    """Makes a report of the cost of training, as lines to print.
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What a training computes.
 
     Args:
         config: configuration of the model.
         steps: number of updates.
         tokens_per_batch: maximum source tokens, and target tokens, per step over all devices.
         source_length, target_length: tokens per sentence.
-        hardware: key of `SUSTAINED_FLOPS`, or operations per second.
-        devices: number of devices.
-        seconds_per_step: measured time of a step; without it, the report gives only the time at
-            the full rate.
         passes: number of times that a step runs its batch: 1, or 2 with R-Drop.
 
     Raises:
         UserError: a number is not positive or is too large, or a batch has no room for a sentence.
+    """
+
+    config: TransformerConfig
+    steps: int
+    tokens_per_batch: int
+    source_length: int
+    target_length: int
+    passes: int = 1
+
+    def __post_init__(self):
+        _expect_positive(self, "steps", "tokens_per_batch", "source_length", "target_length")
+        if self.pairs < 1:
+            raise UserError(
+                f"tokens_per_batch must have room for a sentence of "
+                f"{max(self.source_length, self.target_length)} tokens: "
+                f"found {self.tokens_per_batch}"
+            )
+
+    @property
+    def pairs(self) -> int:
+        """The number of sentence pairs in a batch."""
+        return self.tokens_per_batch // max(self.source_length, self.target_length)
+
+    def forward_flops(self) -> ForwardFlops:
+        """Counts the operations of the forward pass of a step."""
+        rows = self.passes * self.pairs
+        return forward_flops(self.config, rows, self.source_length, self.target_length)
+
+    def step_flops(self) -> int:
+        """Counts the operations of a step."""
+        rows = self.passes * self.pairs
+        return training_flops(self.config, rows, self.source_length, self.target_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """The devices that train.
+
+    Args:
+        name: key of `SUSTAINED_FLOPS`, or operations per second of a device, as text.
+        devices: number of devices.
+        seconds_per_step: measured time of a step, or None.
+
+    Raises:
+        UserError: the name is unknown, or a number is not positive or is too large.
+    """
+
+    name: str = "P100"
+    devices: int = 8
+    seconds_per_step: float | None = None
+
+    def __post_init__(self):
+        sustained_flops(self.name)
+        _expect_positive(self, "devices", "seconds_per_step")
+
+    def __str__(self) -> str:
+        name = self.name if self.name in SUSTAINED_FLOPS else "device" + "s" * (self.devices > 1)
+        return f"{self.devices} {name} x {sustained_flops(self.name) / 1e12:g} TFLOPS"
+
+
+def _expect_positive(record, *names):
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not 0 < value <= LARGEST_FLOAT:
+            raise UserError(f"{name} must be positive and at most {LARGEST_FLOAT}: found {value}")
+
+
+def cost_report(work: Workload, hardware: Hardware = Hardware()) -> str:
+    """Makes a report of the cost of training, as lines to print.
+
+    Args:
+        work: what the training computes.
+        hardware: the devices that train; without `seconds_per_step`, the report gives only the
+            time at the full rate.
 
     Example:
-        >>> print(cost_report(TransformerConfig(), 100_000, 25_000, 25, 25, seconds_per_step=0.4))
+        >>> work = Workload(TransformerConfig(), 100_000, 25_000, 25, 25)
+        >>> print(cost_report(work, Hardware(seconds_per_step=0.4)))
         parameters              63.0 million
         ...
         time                    11.1 hours at 0.4 s a step
         ...
     """
-    rate = sustained_flops(hardware)
-    numbers: dict[str, float | None] = {
-        "steps": steps,
-        "tokens_per_batch": tokens_per_batch,
-        "source_length": source_length,
-        "target_length": target_length,
-        "devices": devices,
-        "seconds_per_step": seconds_per_step,
-    }
-    for name, value in numbers.items():
-        if value is not None and not 0 < value <= LARGEST_FLOAT:
-            raise UserError(f"{name} must be positive and at most {LARGEST_FLOAT}: found {value}")
-    batch = tokens_per_batch // max(source_length, target_length)
-    if batch < 1:
-        raise UserError(
-            f"tokens_per_batch must have room for a sentence of "
-            f"{max(source_length, target_length)} tokens: found {tokens_per_batch}"
-        )
-    forward = forward_flops(config, passes * batch, source_length, target_length)
-    step = training_flops(config, passes * batch, source_length, target_length)
+    forward, total = work.forward_flops(), work.steps * work.step_flops()
     shares = ", ".join(
         f"{name.replace('_', '-')} {part / forward.total:.0%}"
         for name, part in forward._asdict().items()
     )
-    name = hardware if hardware in SUSTAINED_FLOPS else "device" + "s" * (devices > 1)
-    machine = f"{devices} {name} x {rate / 1e12:g} TFLOPS"
     lines = {
-        "parameters": f"{parameter_count(config) / 1e6:.1f} million",
+        "parameters": f"{parameter_count(work.config) / 1e6:.1f} million",
         "forward pass of a step": f"{forward.total:.2e} FLOPs: {shares}",
-        "training step": f"{step:.2e} FLOPs: {batch:,} pairs of "
-        f"{source_length} + {target_length} tokens" + ", twice (R-Drop)" * (passes == 2),
-        f"{steps:,} steps": f"{steps * step:.2e} FLOPs by count",
+        "training step": f"{work.step_flops():.2e} FLOPs: {work.pairs:,} pairs of "
+        f"{work.source_length} + {work.target_length} tokens"
+        + ", twice (R-Drop)"
+        * (work.passes == 2),
+        f"{work.steps:,} steps": f"{total:.2e} FLOPs by count",
+        **_time_and_estimate(work, hardware, total),
     }
-    if seconds_per_step is None:
-        lines["time"] = f"at least {_time(steps * step / (devices * rate))}: count / ({machine})"
-    else:
-        seconds = steps * seconds_per_step
-        estimate = estimated_flops(seconds, devices, hardware)
-        lines["time"] = f"{_time(seconds)} at {seconds_per_step:g} s a step"
-        lines["the paper's estimate"] = f"{estimate:.2e} FLOPs: time x {machine}"
-        lines["count / estimate"] = f"{steps * step / estimate:.0%}"
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
+
+
+def _time_and_estimate(work, hardware, total):
+    """The lines about time, and the paper's estimate if the time of a step was measured."""
+    if hardware.seconds_per_step is None:
+        least = total / (hardware.devices * sustained_flops(hardware.name))
+        return {"time": f"at least {_time(least)}: count / ({hardware})"}
+    seconds = work.steps * hardware.seconds_per_step
+    estimate = estimated_flops(seconds, hardware.devices, hardware.name)
+    return {
+        "time": f"{_time(seconds)} at {hardware.seconds_per_step:g} s a step",
+        "the paper's estimate": f"{estimate:.2e} FLOPs: time x {hardware}",
+        "count / estimate": f"{total / estimate:.0%}",
+    }
 
 
 def _time(seconds: float) -> str:

@@ -13,7 +13,7 @@ from typing import IO
 
 import tensorflow as tf
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, reason_of
 from keras_transformer.files import (
     open_regular,
     read_whole,
@@ -140,13 +140,9 @@ def _errors_of_one_line(folder):
     """Turns file errors of Python and TensorFlow into a `UserError`."""
     try:
         yield
-    except OSError as error:
-        path = error.filename or folder
-        raise UserError(f"{path}: the log cannot be written: {error.strerror}") from error
-    except tf.errors.OpError as error:
-        # "{{function_node ...}} events.out.tfevents.1; No space left on device", and more lines.
-        reason = error.message.partition("\n")[0].rpartition("; ")[2]
-        raise UserError(f"{folder}: the log cannot be written: {reason}") from error
+    except (OSError, tf.errors.OpError) as error:
+        path = getattr(error, "filename", None) or folder
+        raise UserError(f"{path}: the log cannot be written: {reason_of(error)}") from error
 
 
 def _cut_lines(path, last):

@@ -227,7 +227,7 @@ class ModelDir:
 
         Raises:
             UserError: the file is missing, or is not the configuration that the model was made
-                with. (Earlier versions recorded no digest of it.)
+                with, unless the record has null in place of its digest.
         """
         text = self._read(self._config)
         config = TransformerConfig.from_json(text, self._config)
@@ -263,7 +263,7 @@ class ModelDir:
         return [_read_vocabulary(path) for path in sorted(self.path.glob("vocabulary.*"))]
 
     def load_training(self) -> dict:
-        """Reads the record of `save_training`; options unknown to it get their earlier behaviour.
+        """Reads the record of `save_training`; an option that it lacks has its default value.
 
         Raises:
             UserError: the file is missing, or is not such a record.
@@ -320,7 +320,7 @@ class ModelDir:
             return checkpoints, steps[-self.number_averaged(average) :]
         if average is not None:
             raise UserError(f"weights={weights} takes one checkpoint: found average={average}")
-        if weights == "ema" and not self.load_training()["options"].get("ema_decay"):
+        if weights == "ema" and not self.load_training()["options"]["ema_decay"]:
             raise UserError(f"{self.path}: weights=ema needs a model trained with ema_decay")
         if weights in ("ema", "best"):
             return checkpoints, steps[-1:]
@@ -415,7 +415,7 @@ class ModelDir:
         return None
 
     def _foreign_file(self) -> str | None:
-        """The name of a file that is not ours; None after a killed `create`, which leaves none."""
+        """A file that no run writes, or None. An interrupted `create` leaves none."""
         found = {path.name for path in self.path.iterdir() if not is_partial(path)}
         found -= {self._lock.name}
         with contextlib.suppress(UserError):

@@ -8,18 +8,15 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import Batches, Corpus, SentencePairs, usable_corpus
+from keras_transformer.data import Batches, Corpus, usable_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
 from keras_transformer.machine.product_speed import fastest_policy, slowdown
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.language_code import check_language_code
-from keras_transformer.training.log import TrainingLog
+from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
-from keras_transformer.training.run_state import RunState
-from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
 from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
@@ -32,42 +29,30 @@ from keras_transformer.training.vocabulary_choice import (
 _PAYS_BELOW = 0.8
 
 
-@dataclasses.dataclass
-class Run:
-    """A training run: its parts and its progress.
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """A job whose data and vocabulary are checked, so that a run can begin or resume.
 
     Attributes:
+        job: the job, with the choices that it left open: the size of the vocabulary, the precision,
+            the number of parallel parts, and the target language of the run here.
         model_dir: the folder of the model.
-        config: the model's configuration.
-        options: the training options.
         strategy: the devices that train the model.
         tokenizer: the model's tokenizer.
         corpus: the training set, as token ids.
+        valid_corpus: the validation set, as token ids, or None.
         batches: the batches of the corpus.
-        valid_pairs, valid_corpus: the validation set, as text and as token ids, or None.
-        test_pairs: the test set for the trained model; None for `valid_pairs`.
-        target_lang: two-letter code of the target language, or None.
         record: the run's record, which the model_dir keeps in training.json.
-        start_from: the model_dir whose weights a new run begins with, or None.
-        model, state, log: set by `restore`.
     """
 
+    job: TrainingJob
     model_dir: ModelDir
-    config: TransformerConfig
-    options: TrainingOptions
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
     corpus: Corpus
-    batches: Batches
-    valid_pairs: SentencePairs | None
     valid_corpus: Corpus | None
-    test_pairs: SentencePairs | None
-    target_lang: str | None
+    batches: Batches
     record: dict
-    start_from: str | os.PathLike | None
-    model: TrainableTransformer = dataclasses.field(init=False)
-    state: RunState = dataclasses.field(init=False)
-    log: TrainingLog = dataclasses.field(init=False)
 
     @property
     def writes(self) -> bool:
@@ -76,149 +61,138 @@ class Run:
 
 
 def prepare(
-    model_dir: ModelDir,
-    config: TransformerConfig,
-    options: TrainingOptions,
-    strategy: tf.distribute.Strategy,
-    train_pairs: SentencePairs,
-    valid_pairs: SentencePairs | None,
-    test_pairs: SentencePairs | None,
-    *,
-    vocab_type: str | None,
-    vocabulary: str | os.PathLike | None,
-    start_from: str | os.PathLike | None,
-    target_lang: str | None,
-    data_cache: str | os.PathLike | None,
-    preset: str | None,
-    exact_vocab_size: bool,
-    until_trained: contextlib.ExitStack,
-) -> Run:
-    """Returns a run that can begin or resume; the arguments are those of `train`.
+    job: TrainingJob, strategy: tf.distribute.Strategy, until_trained: contextlib.ExitStack
+) -> Preparation:
+    """Checks the data and the model_dir of a job, and finds or learns its vocabulary.
 
     Args:
+        job: the job.
+        strategy: the devices that train the model.
         until_trained: holds the lock of the model_dir.
 
     Raises:
-        UserError: the options or data are invalid, or the model_dir holds something else.
+        UserError: the data are invalid, or the model_dir holds something else.
     """
-    _check(config, options, train_pairs, valid_pairs, vocab_type)
-    _check_cache(data_cache, model_dir)
-    model_dir.check_start(start_from)
+    model_dir = ModelDir(job.model_dir)
+    _check_cache(job, model_dir)
+    model_dir.check_start(job.start_from)
+    tokenizer, policy = None, ""
     with failing_together(strategy):
         if model_dir.exists():
-            target_lang = _target_lang(model_dir, target_lang)
-        check_language_code(target_lang)
-        for pairs in filter(None, (valid_pairs, test_pairs)):
-            if not pairs.check():
-                raise UserError(f"{pairs.description}: expected pairs of sentences, found none")
-            check_language(target_lang)  # now, not at the first validation
-        parts = parallel_parts(model_dir.path, config, options, strategy.num_replicas_in_sync)
-        options = dataclasses.replace(options, parallel_parts=parts)
-        tokenizer, policy = None, ""
+            job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+        _check_judged(job)
+        replicas = strategy.num_replicas_in_sync
+        parts = parallel_parts(model_dir.path, job.config, job.options, replicas)
+        job = _with_options(job, parallel_parts=parts)
         if is_chief(strategy):
             until_trained.enter_context(model_dir.locked())
-            policy = dtype_policy(model_dir.path, options)
-            if model_dir.exists() and not exact_vocab_size:
-                here = model_dir.load_config().vocab_size
-                config = dataclasses.replace(config, vocab_size=here)
-            tokenizer = chosen_vocabulary(
-                model_dir,
-                config,
-                options,
-                train_pairs,
-                vocab_type=vocab_type,
-                vocabulary=vocabulary,
-                start_from=start_from,
-                exact_size=exact_vocab_size,
-            )
+            policy = dtype_policy(model_dir.path, job.options)
+            if model_dir.exists() and not job.exact_vocab_size:
+                job = _with_vocab_size(job, model_dir.load_config().vocab_size)
+            tokenizer = chosen_vocabulary(job, model_dir)
     [policy] = (text.decode() for text in gather(strategy, policy.encode()) if text)
-    options = dataclasses.replace(options, dtype_policy=policy)
+    job = _with_options(job, dtype_policy=policy)
     tokenizer = vocabulary_of_chief(tokenizer, strategy)
-    if not exact_vocab_size:
-        config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
-    if train_pairs.task == "translation":
-        is_learned = not (vocabulary or start_from)
-        # Marian's vocabularies have no type.
-        vocab_type = vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
+    if not job.exact_vocab_size:
+        job = _with_vocab_size(job, tokenizer.vocab_size)
     with failing_together(strategy):
-        tokenizer.check_fits(config)
-        if options.bidirectional_steps and tokenizer.task == "parsing":
-            raise UserError(
-                "bidirectional_steps is for translation: expected 0 for parsing, found "
-                f"{options.bidirectional_steps}"
-            )
-        corpus = usable_corpus(train_pairs, tokenizer, options.max_length, data_cache)
-        valid_corpus = None
-        if valid_pairs is not None:
-            valid_corpus = usable_corpus(valid_pairs, tokenizer, options.max_length)
-            if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
-                print(
-                    f"Warning: {valid_pairs.description}: the training pairs are also the "
-                    "validation set, so validations do not tell how good the model is on new text",
-                    flush=True,
-                )
-        linearization = linearization_of(train_pairs)
-        data = _data(tokenizer, corpus, valid_corpus, strategy, start_from)
-        record = _record(model_dir, data, options, vocab_type, linearization)
-        record["preset"] = preset or record["preset"]
-    data = {**record["data"], "start_from": None}  # a path, which differs between machines
-    # The record keeps the validation set of an earlier start that had one.
-    validation = valid_corpus and valid_corpus.fingerprint
-    expect_same(
-        strategy,
-        {
-            **config.to_dict(),
-            **record["options"],
-            **data,
-            "validation": validation,
-            "target_lang": target_lang,
-        },
-    )
-    return Run(
-        model_dir=model_dir,
-        config=config,
-        options=options,
-        strategy=strategy,
-        tokenizer=tokenizer,
-        corpus=corpus,
-        batches=Batches(
-            corpus,
-            tokens_per_batch=options.tokens_per_batch,
-            seed=options.seed,
-            batch_multiple=strategy.num_replicas_in_sync,
-            bpe_dropout=options.bpe_dropout,
-            word_dropout=options.word_dropout,
-            bidirectional_steps=options.bidirectional_steps,
-        ),
-        valid_pairs=valid_pairs,
-        valid_corpus=valid_corpus,
-        test_pairs=test_pairs,
-        target_lang=target_lang,
-        record=record,
-        start_from=start_from,
-    )
+        tokenizer.check_fits(job.config)
+        _check_task(job.options, tokenizer.task)
+        corpus, valid_corpus = _corpora(job, tokenizer, strategy)
+        data = _data(tokenizer, corpus, valid_corpus, strategy, job.start_from)
+        record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
+    _expect_same_run(job, record, valid_corpus, strategy)
+    batches = _batches(job.options, corpus, strategy)
+    return Preparation(job, model_dir, strategy, tokenizer, corpus, valid_corpus, batches, record)
 
 
-def _check(config, options, train_pairs, valid_pairs, vocab_type):
-    if vocab_type and train_pairs.task == "parsing":
-        raise UserError(f"expected no vocab_type for a parser, found {vocab_type}")
-    if config.positions == "learned" and options.max_length > config.max_positions:
-        raise UserError(
-            f"max_length must be at most the {config.max_positions} learned positions: "
-            f"found {options.max_length}"
-        )
-    if options.stop_patience and valid_pairs is None:
-        raise UserError(
-            f"stop_patience={options.stop_patience}: expected pairs to validate by, found none"
-        )
-
-
-def _check_cache(data_cache, model_dir):
+def _check_cache(job, model_dir):
     """Refuses a cache within a new model_dir, which would then hold more than a run's files."""
     folder = os.path.realpath(model_dir.path)
-    is_inside = data_cache and Path(os.path.realpath(data_cache)).is_relative_to(folder)
+    cache = job.data_cache
+    is_inside = cache and Path(os.path.realpath(cache)).is_relative_to(folder)
     if is_inside and not model_dir.exists():
-        raise UserError(f"data_cache: expected a folder outside of {folder}, found {data_cache}")
+        raise UserError(f"data_cache: expected a folder outside of {folder}, found {cache}")
+
+
+def _check_judged(job):
+    """Raises `UserError` unless there are pairs to validate and test on, and they can be scored."""
+    for pairs in filter(None, (job.valid, job.test)):
+        if not pairs.check():
+            raise UserError(
+                f"{pairs.description} has no pair of sentences: give at least one, or leave it out"
+            )
+        check_language(job.target_lang)  # now, not at the first validation
+
+
+def _with_options(job, **changed):
+    return dataclasses.replace(job, options=dataclasses.replace(job.options, **changed))
+
+
+def _with_vocab_size(job, size):
+    return dataclasses.replace(job, config=dataclasses.replace(job.config, vocab_size=size))
+
+
+def _check_task(options, task):
+    """Raises `UserError` if an option is set that the task does not have."""
+    of_task = {
+        "bidirectional_steps": "translation",
+        "bpe_dropout": "translation",
+        "word_dropout": "parsing",
+    }
+    for name, its_task in of_task.items():
+        value = getattr(options, name)
+        if value and task != its_task:
+            raise UserError(f"{name} is for {its_task}: set it to 0 for {task} (now {value})")
+
+
+def _vocab_type(job, tokenizer):
+    """The type of the run's subwords; None for a parser and for Marian's vocabularies."""
+    if job.train.task == "parsing":
+        return None
+    is_learned = not (job.vocabulary or job.start_from)
+    return job.vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
+
+
+def _corpora(job, tokenizer, strategy):
+    """The training and the validation set as token ids; the latter is None if there is none."""
+    max_length = job.options.max_length
+    corpus = usable_corpus(job.train, tokenizer, max_length, job.data_cache)
+    if job.valid is None:
+        return corpus, None
+    valid_corpus = usable_corpus(job.valid, tokenizer, max_length)
+    if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
+        print(
+            f"Warning: {job.valid.description}: the training pairs are also the validation set, so "
+            "validations do not tell how good the model is on new text",
+            flush=True,
+        )
+    return corpus, valid_corpus
+
+
+def _batches(options, corpus, strategy):
+    return Batches(
+        corpus,
+        tokens_per_batch=options.tokens_per_batch,
+        seed=options.seed,
+        batch_multiple=strategy.num_replicas_in_sync,
+        dropout=options.bpe_dropout or options.word_dropout,
+        bidirectional_steps=options.bidirectional_steps,
+    )
+
+
+def _expect_same_run(job, record, valid_corpus, strategy):
+    """Raises `UserError` on all workers if their runs differ."""
+    values = {
+        **job.config.to_dict(),
+        **record["options"],
+        **record["data"],
+        "start_from": None,  # a path, which differs between machines
+        # The record keeps the validation set of an earlier start that had one.
+        "validation": valid_corpus and valid_corpus.fingerprint,
+        "target_lang": job.target_lang,
+    }
+    expect_same(strategy, values)
 
 
 def _target_lang(model_dir, given):
@@ -303,24 +277,26 @@ def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
     }
 
 
-def _record(model_dir, data, options, vocab_type, linearization):
+def _record(job, model_dir, data, vocab_type):
     """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
     before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
+    options, linearization = dataclasses.asdict(job.options), linearization_of(job.train)
     if model_dir.exists():
         before = model_dir.load_training()
-        theirs = {"validation": None, "start_from": None, **before["data"]}
+        theirs = before["data"]
         ours, started_from = data["start_from"], theirs["start_from"]
         if ours and started_from and os.path.realpath(ours) == os.path.realpath(started_from):
             data["start_from"] = started_from  # as written then: `own` and `./own` are the same
-            vocab_type = before["vocab_type"]  # in earlier versions "bpe", whatever it was
         compared = dict(data)
         if not (theirs["validation"] and data["validation"]):  # one may be added, or left out
             del compared["validation"]
             data["validation"] = data["validation"] or theirs["validation"]
-        model_dir.check_same_run(dataclasses.asdict(options), compared, vocab_type, linearization)
+        model_dir.check_same_run(options, compared, vocab_type, linearization)
     return {
         **before,
-        "options": dataclasses.asdict(options),
+        "preset": job.preset or before["preset"],
+        "target_lang": job.target_lang,
+        "options": options,
         "data": data,
         "vocab_type": vocab_type,
         "linearization": linearization,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from keras_transformer.errors import UserError
 from keras_transformer.json_files import parse_json
-from keras_transformer.options.parsing import LINEARIZATIONS
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text.language_code import check_language_code
 
@@ -38,13 +37,14 @@ _CHECKS = {
     ),
     "commands": lambda record: all(isinstance(one, str) for one in record["commands"]),
     "starts": lambda record: (
-        all(map(_is_start, record["starts"])) and len(record["starts"]) <= len(record["commands"])
+        all(map(_is_start, record["starts"]))
+        and len(record["starts"]) in (0, len(record["commands"]))  # none if it was imported
     ),
 }
 
 
 def read_record(text: str, path: Path) -> dict:
-    """Reads a record; options unknown to it get their earlier behaviour.
+    """Reads a record; it may lack options of later versions, and have options unknown to this one.
 
     Args:
         text: content of the file.
@@ -54,8 +54,6 @@ def read_record(text: str, path: Path) -> dict:
         UserError: the text is not such a record.
     """
     record = parse_json(text, path)
-    if isinstance(record, dict):
-        record = {"linearization": None, "preset": None, "config": None, "starts": [], **record}
     if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
         raise UserError(f"{path}: expected the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():
@@ -64,11 +62,10 @@ def read_record(text: str, path: Path) -> dict:
     for name, holds in _CHECKS.items():
         if not holds(record):
             raise UserError(f"{path}: {name}: found {record[name]!r}")
-    record = _with_linearization(record)
     known = {field.name for field in dataclasses.fields(TrainingOptions)}
     options = {name: value for name, value in record["options"].items() if name in known}
     try:
-        checked = TrainingOptions(**{"parallel_parts": 1, "dtype_policy": "float32", **options})
+        checked = TrainingOptions(**options)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return {**record, "options": dataclasses.asdict(checked)}
@@ -94,27 +91,10 @@ def record_of_other(target_lang: str | None, command: str) -> dict:
 
 
 def recorded_run(record: dict) -> dict:
-    """The options, data and kind of subwords or of trees in a record, in one dictionary.
-
-    A run of an earlier version lacks later options: it had their defaults.
-    """
+    """The options, data and kind of subwords or of trees in a record, in one dictionary."""
     return {
-        **dataclasses.asdict(TrainingOptions()),
         **record["options"],
         **record["data"],
         "vocab_type": record["vocab_type"],
         "linearization": record["linearization"],
     }
-
-
-def _with_linearization(record):
-    """Renames two fields in the record of a parser from before version 0.2.
-
-    Its `vocab_type` was the linearization, its `bpe_dropout` the word dropout.
-    """
-    if record["vocab_type"] not in LINEARIZATIONS:
-        return record
-    options = dict(record["options"])
-    options["word_dropout"] = options.pop("bpe_dropout", 0.0)
-    kinds = {"vocab_type": None, "linearization": record["vocab_type"]}
-    return {**record, "options": options, **kinds}

@@ -11,7 +11,7 @@ from keras_transformer.training.checkpoints import Checkpoints
 
 
 def _check_like(values, example):
-    """Checks fields that were read from a file: no others, and values of the same kinds.
+    """Checks fields that were read from a file: the same ones, with values of the same kinds.
 
     A number may take the place of None.
 
@@ -20,7 +20,7 @@ def _check_like(values, example):
     """
     if not isinstance(example, dict):
         example = dataclasses.asdict(example)
-    if not isinstance(values, dict) or not values.keys() <= example.keys():
+    if not isinstance(values, dict) or values.keys() != example.keys():
         raise ValueError
     for name, value in values.items():
         like = example[name]
@@ -74,7 +74,7 @@ class TrainingTotals:
         """Reads the values of a JSON file, whose keys are text.
 
         Raises:
-            ValueError, KeyError: a value is of another kind, or is missing.
+            ValueError: a value is of another kind, or is missing.
         """
         _check_like(values, cls())
         lengths = {int(length): rows for length, rows in values["rows_by_length"].items()}
@@ -130,7 +130,7 @@ class RunState:
         values = checkpoints.load_progress(step)
         try:
             return cls.from_json(values)
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             raise UserError(
                 f"{checkpoints.path(step)}: expected the progress of a run of this version, found "
                 "other fields or values in progress.json"

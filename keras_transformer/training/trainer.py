@@ -1,6 +1,8 @@
 """Trains a model in a model_dir with `model.fit`, or resumes its training."""
 
 import contextlib
+import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -11,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError, expect_tensorflow
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.machine.memory import keep_freed_memory
@@ -29,9 +30,10 @@ from keras_transformer.training.callbacks import (
     Validation,
 )
 from keras_transformer.training.environment import environment
+from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import Run, precision_warning, prepare
+from keras_transformer.training.preparation import Preparation, precision_warning, prepare
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
@@ -48,47 +50,32 @@ from keras_transformer.training.summary import report_summary
 from keras_transformer.training.tasks import task_of
 
 
-def train(
-    path: str | os.PathLike,
-    config: TransformerConfig,
-    options: TrainingOptions,
-    train_pairs: SentencePairs,
-    valid_pairs: SentencePairs | None = None,
-    test_pairs: SentencePairs | None = None,
-    vocab_type: str | None = None,
-    target_lang: str | None = None,
-    command: str = "",
-    data_cache: str | os.PathLike | None = None,
-    strategy: tf.distribute.Strategy | None = None,
-    start_from: str | os.PathLike | None = None,
-    vocabulary: str | os.PathLike | None = None,
-    preset: str | None = None,
-    exact_vocab_size: bool = True,
-) -> Transformer:
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that is ready to train: what was prepared, the model, and its progress.
+
+    Attributes:
+        prepared: the job, its data and its devices.
+        model: the model, with the weights of the last checkpoint.
+        state: the state at the last checkpoint.
+        log: the run's log.
+    """
+
+    prepared: Preparation
+    model: TrainableTransformer
+    state: RunState
+    log: TrainingLog
+
+
+def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> Transformer:
     """Trains a model, saves it in a model_dir, and reports its scores (paper, section 5).
 
-    Called again with the same arguments, it resumes from the last checkpoint.
+    Called again with the same job, it resumes from the last checkpoint.
 
     Args:
-        path: the model_dir, new or of the same configuration.
-        config: the model's configuration; its `vocab_size` is the size of the vocabulary to learn.
-        options: the training options.
-        train_pairs: the training set.
-        valid_pairs: the validation set; default: none.
-        test_pairs: the test set for the trained model; default: `valid_pairs`.
-        vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
-            parser, whose `ParsingOptions` say how trees are written.
-        target_lang: two-letter code of the target language, for BLEU.
-        command: the command to record in the model_dir.
-        data_cache: folder where the tokenised training data are kept; see `Corpus.build`.
+        job: the model, its data and how to train it.
         strategy: the devices that train, from `make_strategy`; default: all of this machine. With
-            several workers, each calls `train` with the same arguments, and the chief writes.
-        start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
-            from its weights: the mean of its last checkpoints. Only dropout and label smoothing
-            may be configured differently.
-        vocabulary: the file of an existing SentencePiece model; default: learn one.
-        preset: the name of the preset of model and options, to be recorded.
-        exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
+            several workers, each calls `train` with the same job, and the chief writes.
 
     Returns:
         The model, with the mean of its last checkpoints.
@@ -104,85 +91,86 @@ def train(
     set_xla_flags()
     keep_freed_memory()
     strategy = strategy or make_strategy()
+    announce(job)
+    keras.utils.set_random_seed(job.options.seed)
+    with contextlib.ExitStack() as until_trained:
+        prepared = prepare(job, strategy, until_trained)
+        run = restore(prepared)
+        fit(run, judge_of(run), task_of(prepared.tokenizer).score)
+        return finish(run)
+
+
+def announce(job: TrainingJob) -> None:
+    """Prints what a job trains, and a warning if its precision is slow on this machine."""
+    config, options = job.config, job.options
     both = options.bidirectional_steps
     print(
         f"Training {config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
-        f"{config.d_model} on {train_pairs.description}: {options.steps:,} steps of "
+        f"{config.d_model} on {job.train.description}: {options.steps:,} steps of "
         f"{options.tokens_per_batch:,} tokens, "
-        f"{f'the first {both:,} in both directions, ' if both else ''}in {os.fspath(path)}",
+        f"{f'the first {both:,} in both directions, ' if both else ''}in "
+        f"{os.fspath(job.model_dir)}",
         flush=True,
     )
     if warning := precision_warning(options.dtype_policy):
         print(warning, flush=True)
-    keras.utils.set_random_seed(options.seed)
-    with contextlib.ExitStack() as until_trained:
-        run = prepare(
-            ModelDir(path),
-            config,
-            options,
-            strategy,
-            train_pairs,
-            valid_pairs,
-            test_pairs,
-            vocab_type=vocab_type,
-            vocabulary=vocabulary,
-            start_from=start_from,
-            target_lang=target_lang,
-            data_cache=data_cache,
-            preset=preset,
-            exact_vocab_size=exact_vocab_size,
-            until_trained=until_trained,
-        )
-        restore(run, command)
-        judge = None
-        if valid_pairs is not None:
-            judge = judging.judge_of(
-                run.model,
-                run.tokenizer,
-                run.options,
-                valid_pairs,
-                run.valid_corpus,
-                run.target_lang,
-            )
-        fit(run, judge, task_of(run.tokenizer).score)
-        return finish(run)
 
 
-def restore(run: Run, command: str = "") -> None:
+def restore(prepared: Preparation) -> Run:
     """Makes the model, with the weights and the state of the last checkpoint.
 
     When it returns, all checks have passed, and the run may write to the model_dir.
     """
-    model_dir, strategy = run.model_dir, run.strategy
+    job, model_dir, strategy = prepared.job, prepared.model_dir, prepared.strategy
     with failing_together(strategy):  # so the others wait for the chief's `recover`
-        problems = model_dir.recover() if run.writes else []
+        problems = model_dir.recover() if prepared.writes else []
         for step in model_dir.checkpoints.steps()[-1:]:  # before a model of any size is made
-            model_dir.checkpoints.check_fits(run.config, step)
+            model_dir.checkpoints.check_fits(job.config, step)
     with strategy.scope(), failing_together(strategy):
-        run.model = compiled_model(run.config, run.options)
-        if run.start_from and not model_dir.checkpoints.steps():
-            run.model.set_weights(ModelDir(run.start_from).load_model().get_weights())
-        run.state = restored_state(run.model, model_dir.checkpoints)
-    expect_same(strategy, {"checkpoint": run.state.step, "weights": _weights_digest(run.model)})
-    record = run.record
-    record["target_lang"] = run.target_lang
-    record["commands"].append(command)
-    record["starts"].append({"time": round(time.time(), 3), **environment()})
-    if run.writes and model_dir.exists():
-        model_dir.save_training(record)
-    elif run.writes:
-        model_dir.create(run.config, run.tokenizer, record)
-    validated = run.state.validated
-    last = {"train": run.state.step, "validation": validated, "samples": validated}
-    run.log = TrainingLog(model_dir.logs if run.writes else None, last)
-    run.model.announce = run.log.say
+        model = compiled_model(job.config, job.options)
+        if job.start_from and not model_dir.checkpoints.steps():
+            model.set_weights(ModelDir(job.start_from).load_model().get_weights())
+        state = restored_state(model, model_dir.checkpoints)
+    expect_same(strategy, {"checkpoint": state.step, "weights": _weights_digest(model)})
+    if prepared.writes:
+        record_start(prepared)
+    last = {"train": state.step, "validation": state.validated, "samples": state.validated}
+    log = TrainingLog(model_dir.logs if prepared.writes else None, last)
+    model.announce = log.say
     for problem in problems:
-        run.log.say(f"{problem}; falling back to the previous one")
-    counts, devices = run.corpus.counts, strategy.num_replicas_in_sync
-    run.log.say(
-        f"{run.model.count_params():,} parameters, {counts.kept:,} pairs, "
+        log.say(f"{problem}; falling back to the previous one")
+    counts, devices = prepared.corpus.counts, strategy.num_replicas_in_sync
+    log.say(
+        f"{model.count_params():,} parameters, {counts.kept:,} pairs, "
         f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
-        f"tokens, {devices} device{'s' if devices > 1 else ''}, {run.options.dtype_policy}"
+        f"tokens, {devices} device{'s' if devices > 1 else ''}, {job.options.dtype_policy}"
+    )
+    return Run(prepared, model, state, log)
+
+
+def record_start(prepared: Preparation) -> None:
+    """Records in the model_dir, which is made if it is new, that a run begins or resumes."""
+    job, model_dir, record = prepared.job, prepared.model_dir, prepared.record
+    record["commands"].append(job.command)
+    record["starts"].append({"time": round(time.time(), 3), **environment()})
+    if model_dir.exists():
+        model_dir.save_training(record)
+    else:
+        model_dir.create(job.config, prepared.tokenizer, record)
+
+
+def judge_of(run: Run) -> judging.Judge | None:
+    """The function that validates the run's model; None without a validation set."""
+    prepared, job = run.prepared, run.prepared.job
+    if job.valid is None:
+        return None
+    return judging.judge_of(
+        run.model,
+        prepared.tokenizer,
+        job.options,
+        job.valid,
+        prepared.valid_corpus,
+        job.target_lang,
     )
 
 
@@ -194,18 +182,9 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         judge: validates the model; None for no validations.
         score: the name of the validation figure that is higher for a better model.
     """
-    model, options, state, log = run.model, run.options, run.state, run.log
-    model_dir, batches, writes = run.model_dir, run.batches, run.writes
+    prepared, state, log = run.prepared, run.state, run.log
+    options, model_dir, batches = prepared.job.options, prepared.model_dir, prepared.batches
     counts = BatchCounts(batches)
-
-    def judged():
-        figures, samples = judge()
-        if writes:
-            model_dir.check_locked()  # the folder may have gone meanwhile
-        # The chief's, since processors of other kinds round otherwise, and all must stop together.
-        [figures_of_chief, *_] = gather(run.strategy, json.dumps(figures).encode())
-        return json.loads(figures_of_chief), samples
-
     skipped_updates = SkippedUpdates(state, log, options, batches.batch, model_dir.path)
     save = SaveCheckpoints(
         state, log, options, model_dir.checkpoints, model_dir.best, skipped_updates
@@ -217,18 +196,19 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
             StopOnSignal(signals),
         ]
         if judge:
-            best = model_dir.best if writes else None
+            best = model_dir.best if prepared.writes else None
+            judged = functools.partial(figures_of_chief, judge, prepared)
             validation = Validation(state, log, options, judged, score, best, signals)
             callbacks.append(validation)
-        if writes:
+        if prepared.writes:
             locked = keras.callbacks.LambdaCallback(
                 on_train_batch_end=lambda *_: model_dir.check_locked()
             )
             callbacks = [locked, *callbacks, save]
-        callbacks = CallbackList(callbacks, add_history=True, model=model)
-        if writes:
+        callbacks = CallbackList(callbacks, add_history=True, model=run.model)
+        if prepared.writes:
             save.remove_outdated()
-        if judge and validation.catch_up() and writes:
+        if judge and validation.catch_up() and prepared.writes:
             save.save()
         if signals.received:
             pass  # the next start repeats the interrupted validation
@@ -236,43 +216,66 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
             ended = "is complete" if state.step >= options.steps else "stopped early"
             log.say(f"Training {ended}: step {state.step:,} of {options.steps:,}")
         else:
-            if state.step:
-                log.say(f"Resuming from step {state.step:,}")
-            mine = batches.dataset(state.step, *worker_of(run.strategy))
-            counted = counts.watch(mine, state.step)
-            try:
-                model.fit(
-                    replica_batches(counted, run.strategy, run.config.pad_id),
-                    steps_per_epoch=options.steps - state.step,
-                    callbacks=callbacks,
-                    shuffle=False,
-                    verbose=0,
-                )
-            except tf.errors.OpError as error:
-                if run.strategy.cluster_resolver is None:
-                    raise
-                raise UserError(
-                    f"a worker was lost ({type(error).__name__}); start all workers again to "
-                    "resume from the last checkpoint"
-                ) from error
+            take_steps(run, counts, callbacks)
         if signals.received:
             log.say(f"Saved step {state.step:,}; the same command resumes from there")
             signals.leave()
 
 
+def figures_of_chief(judge: judging.Judge, prepared: Preparation):
+    """Validates the model; returns the chief's figures, and samples of this worker's outputs.
+
+    All workers use the chief's figures: CPUs differ in rounding, and all must stop at the same
+    step.
+    """
+    figures, samples = judge()
+    if prepared.writes:
+        prepared.model_dir.check_locked()  # the folder may have gone meanwhile
+    [chief, *_] = gather(prepared.strategy, json.dumps(figures).encode())
+    return json.loads(chief), samples
+
+
+def take_steps(run: Run, counts: BatchCounts, callbacks: CallbackList) -> None:
+    """Trains from the run's step to the last one.
+
+    Raises:
+        UserError: another worker was lost.
+    """
+    prepared, step = run.prepared, run.state.step
+    strategy, options = prepared.strategy, prepared.job.options
+    if step:
+        run.log.say(f"Resuming from step {step:,}")
+    counted = counts.watch(prepared.batches.dataset(step, *worker_of(strategy)), step)
+    try:
+        run.model.fit(
+            replica_batches(counted, strategy, prepared.job.config.pad_id),
+            steps_per_epoch=options.steps - step,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    except tf.errors.OpError as error:
+        if strategy.cluster_resolver is None:
+            raise
+        raise UserError(
+            f"a worker was lost ({type(error).__name__}); start all workers again to resume from "
+            "the last checkpoint"
+        ) from error
+
+
 def finish(run: Run) -> Transformer:
     """Loads the mean of the last checkpoints, and reports its scores and the run's cost."""
-    sum_over_workers(run.strategy, 0)  # waits until the chief has saved the last checkpoint
-    devices = run.strategy.num_replicas_in_sync
-    report_summary(run.state, run.config, run.options, devices, run.log)
-    model = run.model_dir.load_model()
-    judged = run.test_pairs or run.valid_pairs
-    if judged is not None and run.writes:
-        saved = len(run.model_dir.checkpoints.steps())
-        averaged = min(run.options.average_checkpoints, saved)
+    prepared, job = run.prepared, run.prepared.job
+    strategy, model_dir, options = prepared.strategy, prepared.model_dir, job.options
+    sum_over_workers(strategy, 0)  # waits until the chief has saved the last checkpoint
+    report_summary(run.state, job.config, options, strategy.num_replicas_in_sync, run.log)
+    model = model_dir.load_model()
+    judged = job.test or job.valid
+    if judged is not None and prepared.writes:
+        averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
         what = f"Mean of the last {averaged} checkpoints" if averaged > 1 else "The last checkpoint"
         run.log.say(f"\n{what} on {judged.description}:")
-        judging.report(model, run.tokenizer, judged, run.target_lang, run.options, run.log)
+        judging.report(model, prepared.tokenizer, judged, job.target_lang, options, run.log)
     return model
 
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.options.training import TrainingOptions
 from keras_transformer.parsing import ParsingTokenizer, TreebankPairs
 from keras_transformer.text import SubwordTokenizer, Tokenizer
 from keras_transformer.text.subword import VocabularySizeError
+from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, tokenizer_kinds
 from keras_transformer.training.strategies import gather
 
@@ -20,26 +20,22 @@ from keras_transformer.training.strategies import gather
 _NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-def chosen_vocabulary(
-    model_dir: ModelDir,
-    config: TransformerConfig,
-    options: TrainingOptions,
-    train_pairs: SentencePairs,
-    *,
-    vocab_type: str | None,
-    vocabulary: str | os.PathLike | None,
-    start_from: str | os.PathLike | None,
-    exact_size: bool,
-) -> Tokenizer:
-    """Returns the vocabulary that exists, or learns one; the arguments are those of `train`.
+def chosen_vocabulary(job: TrainingJob, model_dir: ModelDir) -> Tokenizer:
+    """Returns the vocabulary of the model here, else the one that the job names, or learns one.
 
     Raises:
         UserError: no vocabulary of this size can be learned, or the one that exists does not fit.
     """
-    if model_dir.exists() or vocabulary or start_from:
-        return _existing_vocabulary(model_dir, config, options, train_pairs, vocabulary, start_from)
+    if model_dir.exists():
+        return _vocabulary_here(job, model_dir)
+    if job.vocabulary:
+        tokenizer = SubwordTokenizer.load(job.vocabulary)
+        return _fitting(tokenizer, job, f"vocabulary={job.vocabulary}")
+    if job.start_from:
+        return _vocabulary_of_start(job)
+    options = job.options
     return learn_vocabulary(
-        train_pairs, config, vocab_type, options.lowercase, options.seed, exact_size
+        job.train, job.config, job.vocab_type, options.lowercase, options.seed, job.exact_vocab_size
     )
 
 
@@ -93,54 +89,45 @@ def learn_vocabulary(
         return learn(error.allowed)
 
 
-def _existing_vocabulary(model_dir, config, options, train_pairs, vocabulary, start_from):
-    """The vocabulary of this model_dir, else the given one, else that of `start_from`.
+def _vocabulary_here(job, model_dir):
+    """The vocabulary of this model_dir; raises `UserError` if the job trains another model."""
+    model_dir.check_trained_here()
+    tokenizer = model_dir.load_tokenizer()
+    _check_task(tokenizer, job.train, f"model_dir {model_dir.path}")
+    model_dir.check_same(job.config)
+    # As with `start_from`, the file is no longer needed, and may be missing.
+    if job.vocabulary and os.path.exists(job.vocabulary):
+        given = SubwordTokenizer.load(job.vocabulary)
+        if given.to_bytes() != tokenizer.to_bytes():
+            raise UserError(
+                f"{model_dir.path}: expected the vocabulary {job.vocabulary}, found another"
+            )
+    return tokenizer
 
-    Raises:
-        UserError: the model here or in `start_from` is another one, or cannot be trained further.
-    """
-    if model_dir.exists():
-        model_dir.check_trained_here()
-        tokenizer = model_dir.load_tokenizer()
-        _check_task(tokenizer, train_pairs, f"model_dir {model_dir.path}")
-        model_dir.check_same(config)
-        # As with `start_from`, the file is no longer needed, and may be missing.
-        if vocabulary and os.path.exists(vocabulary):
-            given = SubwordTokenizer.load(vocabulary)
-            if given.to_bytes() != tokenizer.to_bytes():
-                raise UserError(
-                    f"{model_dir.path}: expected the vocabulary {vocabulary}, found another"
-                )
-        return tokenizer
-    if vocabulary and start_from:
-        raise UserError(
-            "expected vocabulary or start_from, whose vocabulary a new model takes, found both: "
-            f"{os.fspath(vocabulary)} and {os.fspath(start_from)}"
-        )
-    if vocabulary:
-        where = f"vocabulary={vocabulary}"
-        return _fitting(SubwordTokenizer.load(vocabulary), options, train_pairs, where)
-    start, where = ModelDir(start_from), f"start_from={os.fspath(start_from)}"
-    tokenizer = _fitting(start.load_tokenizer(), options, train_pairs, where)
+
+def _vocabulary_of_start(job):
+    """The vocabulary of `start_from`; raises `UserError` unless its weights fit the job's model."""
+    start = ModelDir(job.start_from)
+    tokenizer = _fitting(start.load_tokenizer(), job, f"start_from={os.fspath(job.start_from)}")
     theirs = start.load_config()
     start.check_same(
-        dataclasses.replace(config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
+        dataclasses.replace(job.config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
     )
     return tokenizer
 
 
-def _fitting(tokenizer, options, pairs, where):
-    """Returns the tokenizer; raises `UserError` unless it fits the pairs and the options."""
-    _check_task(tokenizer, pairs, where)
-    wanted = linearization_of(pairs)
+def _fitting(tokenizer, job, where):
+    """Returns the tokenizer; raises `UserError` unless it fits the job's pairs and options."""
+    _check_task(tokenizer, job.train, where)
+    wanted = linearization_of(job.train)
     if wanted and tokenizer.linearization != wanted:
         raise UserError(
             f"{where}: expected a parser of linearization={wanted}, "
             f"found one of {tokenizer.linearization}"
         )
-    if tokenizer.lowercase != options.lowercase:
+    if tokenizer.lowercase != job.options.lowercase:
         raise UserError(
-            f"{where}: expected a vocabulary of lowercase={options.lowercase}, "
+            f"{where}: expected a vocabulary of lowercase={job.options.lowercase}, "
             f"found one of lowercase={tokenizer.lowercase}"
         )
     return tokenizer

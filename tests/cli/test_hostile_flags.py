@@ -19,7 +19,8 @@ from keras_transformer.training.vocabulary_choice import learn_vocabulary
 from keras_transformer.translator import Translation
 
 LOSS = {"loss": 1.0, "perplexity": 2.0}
-OF_SEARCH = {field.name for field in dataclasses.fields(SearchOptions)} - {"max_length", "seed"}
+OF_SEARCH = {field.name for field in dataclasses.fields(SearchOptions)}
+OF_SEARCH -= {"max_length", "seed", "constraint"}
 HUGE = 10**30
 NUMBERS = ["", "x", "nan", "0", "-1", "1.5", str(2**31 - 1), str(2**31), str(HUGE), f"-{HUGE}"]
 VALUES = {

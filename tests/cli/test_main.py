@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 from importlib.metadata import version
 
 import pytest
@@ -13,7 +12,7 @@ from command_lines import run_process
 from helpers import ROOT, run_python
 
 import keras_transformer as kt
-from keras_transformer.cli.flags import RENAMED
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.main import COMMANDS, _run
 from keras_transformer.options import ParsingOptions, SearchOptions, TrainingOptions
 
@@ -66,7 +65,12 @@ def test_help_of_training_has_its_flags_in_groups():
     text, _ = help_of("train", "--help")
     headings = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1:] == ":"]
     assert headings == [
-        *("Common", "Data", "Model", "Training", "Checkpoints and validation", "Devices"),
+        "Common",
+        "Data",
+        "Model",
+        "Training",
+        "Checkpoints and validation",
+        "Devices",
         "Parsing",
     ]
     assert flags_in(text)[:4] == ["model_dir", "preset", "task", "train_source"]
@@ -93,7 +97,6 @@ def test_helpfull_adds_the_flags_of_absl():
     assert "verbosity" not in flags_in(short)
     assert "--flagfile=FILE" in short
     assert {*flags_in(short), "verbosity"} <= {*flags_in(full)}
-    assert not {old for old, _ in RENAMED} & {*flags_in(full)}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,8 @@ def test_text_that_the_terminal_cannot_show_is_escaped():
 
 def test_a_command_that_is_terminated_leaves_nothing_half_written(tmp_path):
     script = """
-import os, signal, sys, types
+import os, signal, sys
+from keras_transformer.cli.command import Command
 from keras_transformer.cli.main import run
 from keras_transformer.files import whole_folder
 
@@ -212,7 +216,7 @@ def export():
     with whole_folder(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGTERM)
 
-run(types.SimpleNamespace(main=export, needs_tensorflow=bool), "keras-transformer export", [])
+run(Command(export, None, needs_tensorflow=bool), "keras-transformer export", [])
 """
     process = subprocess.run(
         [sys.executable, "-c", script, tmp_path / "export"], cwd=ROOT, capture_output=True
@@ -228,9 +232,9 @@ def test_too_little_memory_is_one_line_that_says_for_what(capsys):
     def ones(size):
         return tf.reduce_sum(tf.fill([size], 1.0))
 
-    module = types.SimpleNamespace(main=lambda: ones(2**45 * tf.ones((), tf.int64)))
+    command = Command(lambda: ones(2**45 * tf.ones((), tf.int64)), None)
     with pytest.raises(SystemExit) as ended:
-        _run(module, "keras-transformer train", [])
+        _run(command, "keras-transformer train", [])
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     expected = "keras-transformer train: not enough memory: OOM when allocating tensor with shape"

@@ -51,7 +51,10 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
     for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
         message = refused("serve", model_dir=export, **flag)
-        assert f"--{next(iter(flag))}, found with {export}, a SavedModel" in message
+        expected = f"the SavedModel in {export} does not support --{next(iter(flag))}: leave it out"
+        assert message.startswith(expected)
+    message = refused("serve", model_dir=en_de, poll_seconds=3)
+    assert message.startswith("--poll_seconds has no effect without a SavedModel")
 
 
 @pytest.mark.slow

@@ -169,10 +169,10 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"score": "x", "prefix": "y"}, "expected no --prefix, found with --score"),
-        ({"score": "x", "n_best": 2}, "expected no --n_best, found with --score"),
-        ({"score": "x", "workers": 2}, "expected no --workers, found with --score"),
-        ({"score": "x", "jit_compile": True}, "expected no --jit_compile, found with --score"),
+        ({"score": "x", "prefix": "y"}, "--prefix has no effect with --score"),
+        ({"score": "x", "n_best": 2}, "--n_best has no effect with --score"),
+        ({"score": "x", "workers": 2}, "--workers has no effect with --score"),
+        ({"score": "x", "jit_compile": True}, "--jit_compile has no effect with --score"),
         ({"precision": "int8"}, "--precision=int8 needs --jit_compile"),
         ({"seed": 1}, "seed must be"),
         ({"top_p": 0.5}, "top_p must be"),

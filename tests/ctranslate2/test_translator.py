@@ -233,7 +233,7 @@ def test_a_marian_model_of_several_languages(tmp_path):
 
 
 def test_int8_is_near_float32(path, translator):
-    int8 = CTranslate2Translator(path, **LIMITED, precision="int8")
+    int8 = CTranslate2Translator(ConvertedModel(path, precision="int8"), **LIMITED)
     targets = ["Ja.", "Nein.", "Ein Pferd!"]
     float32, rounded = (t.score(["A horse!"] * 3, targets) for t in (translator, int8))
     assert rounded != float32
@@ -251,9 +251,13 @@ def test_int8_is_near_float32(path, translator):
             "alpha must be 0 or come with plain_length",
         ),
         ({"patience": None}, "patience must be a number, such as 1, with CTranslate2"),
-        ({"no_repeat_ngram": 3}, "no_repeat_ngram must be 0 with CTranslate2, .*: found 3"),
-        ({"min_length": 2}, "min_length must be 1 with CTranslate2, .*: found 2"),
-        ({"sample": True, "patience": None}, "sample must be off with CTranslate2"),
+        (
+            {"no_repeat_ngram": 3},
+            "CTranslate2 does not support no_repeat_ngram=3: leave it out, or use",
+        ),
+        ({"min_length": 2}, "CTranslate2 does not support min_length=2: leave it out, or use"),
+        ({"sample": True, "patience": None}, "CTranslate2 does not support sample=True: "),
+        ({"constraint": len}, "CTranslate2 does not support constraint="),
         ({"extra_length": 2000}, "extra_length must be .* 2048 tokens .*: found 2000"),
         ({"beam_size": 0}, "beam_size must be in"),
     ],
@@ -280,14 +284,12 @@ def test_the_length_penalty_may_have_any_formula_without_an_exponent(translator)
 @pytest.mark.parametrize("precision", ["float16", "int4"])
 def test_a_precision_that_the_processor_lacks_is_refused(precision, path):
     with pytest.raises(UserError, match=f"precision must be one of .*float32.*found '{precision}'"):
-        CTranslate2Translator(path, precision=precision)
+        ConvertedModel(path, precision=precision)
 
 
-def test_prefixes_and_alignments_are_refused(translator):
+def test_prefixes_are_refused(translator):
     with pytest.raises(UserError, match="expected no prefixes with CTranslate2"):
         translator.translate(["A horse!"], ["Ein"])
-    with pytest.raises(UserError, match="CTranslate2 has no attention of its layers"):
-        translator.align(["A horse!"], ["Ein Pferd!"])
 
 
 # Converted once.
@@ -338,14 +340,14 @@ def test_weights_averaging_and_precision_are_kept_side_by_side(own_path, model, 
     choices = [{}, {"average": 2}, {"weights": "7"}, {"precision": "int8"}]
     for _ in range(2):
         for choice in choices:
-            CTranslate2Translator(own_path, **choice)
+            CTranslate2Translator(ConvertedModel(own_path, **choice))
     assert len(conversions) == len(kept(own_path)) == len(choices)
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "checkpoints/*/manifest.json"])
 def test_what_determines_a_model_is_in_the_name_of_its_folder(name, own_path):
     def folder():
-        return ConvertedModel(ModelDir(own_path), None, "mean", "float32").path
+        return ConvertedModel(own_path).path
 
     before = folder()
     [file] = own_path.glob(name)
@@ -468,7 +470,7 @@ def test_checkpoints_that_are_written_during_the_conversion_are_converted(
     monkeypatch.setattr(ModelDir, "load_model", load_and_train)
     found = CTranslate2Translator(own_path)
     assert len(conversions) == 1
-    assert kept(own_path) == [ConvertedModel(ModelDir(own_path), None, "mean", "float32").path.name]
+    assert kept(own_path) == [ConvertedModel(own_path).path.name]
     trained = lively_model(7, model.config.vocab_size)
     expected = Translator(trained, found.tokenizer, **CTRANSLATE2_SEARCH)
     assert found(["A horse!"]) == expected(["A horse!"])
@@ -518,7 +520,7 @@ def test_translate_searches_by_its_flags(translate, path):
     options = {"beam_size": 3, "alpha": 1.0, "plain_length_penalty": True, "max_length": 9}
     options |= {"patience": 2.0, "n_best": 3}
     found = translate(**ENGINE, **options, workers=2, tokens_per_batch=9, precision="int8")
-    expected = CTranslate2Translator(path, precision="int8", **options)
+    expected = CTranslate2Translator(ConvertedModel(path, precision="int8"), **options)
     assert found == [
         (str(number), text, score)
         for number, best in enumerate(expected.translate_n(STDIN.splitlines()))
@@ -550,11 +552,11 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
     ("options", "message"),
     [
         ({"alpha": 0.6}, "alpha must be 0 or come with plain_length_penalty with CTranslate2"),
-        ({"jit_compile": True}, "expected no --jit_compile, found with --engine=ctranslate2"),
-        ({"prefix": "file"}, "expected no --prefix, found with --engine=ctranslate2"),
-        ({"alignment": True}, "expected no --alignment, found with --engine=ctranslate2"),
-        ({"sample": True}, "sample must be off with CTranslate2"),
-        ({"model_dir": "a,b"}, "expected one --model_dir, found with --engine=ctranslate2: 2"),
+        ({"jit_compile": True}, "CTranslate2 does not support --jit_compile: leave it out, or use"),
+        ({"prefix": "file"}, "CTranslate2 does not support --prefix: leave it out, or use"),
+        ({"alignment": True}, "CTranslate2 does not support --alignment: leave it out, or use"),
+        ({"sample": True}, "CTranslate2 does not support sample=True: leave it out, or use"),
+        ({"model_dir": "a,b"}, "CTranslate2 does not support ensembles: found 2 folders; use one"),
         ({"model_dir": "nowhere"}, "nowhere/config.json: expected the folder of a trained model"),
         ({"average": 2}, "expected to average 1 to 1 checkpoints, found 2"),
     ],
@@ -565,6 +567,13 @@ def test_flags_without_an_equivalent_are_refused_in_one_line(options, message, p
     assert message in refused("translate", **{"model_dir": path, **ENGINE, **options})
 
 
+@pytest.mark.parametrize("command", ["translate", "evaluate", "serve"])
+def test_every_command_refuses_a_flag_that_ctranslate2_lacks(command, path):
+    needed = {"evaluate": {"source": "test.en"}}.get(command, {})
+    message = refused(command, model_dir=path, jit_compile=True, **needed, **ENGINE)
+    assert message.startswith("CTranslate2 does not support --jit_compile: ")
+
+
 def test_a_parser_is_refused(tmp_path):
     tokenizer = kt.parsing.ParsingTokenizer.learn([("Dogs bark .", "(S X X .)")], vocab_size=100)
     model = lively_model(1, tokenizer.vocab_size)
@@ -573,7 +582,7 @@ def test_a_parser_is_refused(tmp_path):
         CTranslate2Translator(tmp_path / "parser")
     treebank = {"source": "trees.mrg", "task": "parsing"}
     message = refused("evaluate", model_dir=tmp_path / "parser", **treebank, **ENGINE)
-    assert message == "expected no --engine=ctranslate2, found with --task=parsing"
+    assert message == "--engine=ctranslate2 has no effect with --task=parsing: leave it out"
 
 
 COMMAND = """

@@ -21,6 +21,7 @@ from keras_transformer.data import (
     bucket_boundaries,
     padding_share,
     translation_dataset,
+    usable_corpus,
 )
 from keras_transformer.data.batch_plan import (
     EpochPlans,
@@ -34,7 +35,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 NUM_PAIRS = 300
-PLAIN, DROPOUT = {"tokens_per_batch": 200}, {"tokens_per_batch": 200, "bpe_dropout": 0.2}
+PLAIN, DROPOUT = {"tokens_per_batch": 200}, {"tokens_per_batch": 200, "dropout": 0.2}
 BOTH = [{**options, "bidirectional_steps": 50} for options in (PLAIN, DROPOUT)]
 
 
@@ -151,7 +152,7 @@ def test_there_is_one_shape_a_bucket_within_the_budget(corpus, options, replicas
         source_ids, target_ids, labels = batches.batch(step)
         assert source_ids.shape == target_ids.shape == labels.shape
         shapes.add(labels.shape)
-        if "bpe_dropout" in options:
+        if "dropout" in options:
             continue
         # The longest pair needs this bucket (but half a batch may lack its longest pair).
         longest = max(np.count_nonzero(side, axis=1).max() for side in (source_ids, labels))
@@ -320,7 +321,7 @@ def test_plans_are_made_once_and_ahead_and_only_those_in_use_are_kept():
     [
         PLAIN,
         DROPOUT,
-        pytest.param({"tokens_per_batch": 60, "bpe_dropout": 0.5}, marks=pytest.mark.slow),
+        pytest.param({"tokens_per_batch": 60, "dropout": 0.5}, marks=pytest.mark.slow),
     ],
 )
 def test_every_pair_comes_once_in_each_epoch_and_whole(tokenizer, corpus, options):
@@ -378,7 +379,7 @@ def test_dropout_in_several_groups_still_has_every_pair_once(tokenizer, corpus, 
             ids = [plan.pairs.ids[s : s + n] for s, n in zip(starts, lengths, strict=True)]
             seen += numbers(tokenizer, tf.ragged.constant([row.tolist() for row in ids]))
         assert sorted(seen) == list(range(NUM_PAIRS))
-    batches = Batches(corpus, **PLAIN, bpe_dropout=0.3)
+    batches = Batches(corpus, **PLAIN, dropout=0.3)
     assert batches.batches_per_epoch == plans.plans_per_epoch * plans.batches_per_plan
     for epoch in range(2):
         made = batches_of(batches, epoch)
@@ -451,7 +452,7 @@ source, target, vocabulary = sys.argv[1:]
 corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
 print(corpus.fingerprint)
 for dropout in (0.0, 0.2):
-    batches = Batches(corpus, tokens_per_batch=200, seed=1, bpe_dropout=dropout)
+    batches = Batches(corpus, tokens_per_batch=200, seed=1, dropout=dropout)
     for step in (100, 7):
         content = b"".join(array.tobytes() for array in batches.batch(step))
         print(hashlib.sha256(content).hexdigest())
@@ -583,15 +584,15 @@ def test_dropped_pairs_are_reported(tokenizer, tmp_path, capsys):
     ((_, labels),) = batches
     assert np.count_nonzero((labels != PAD_ID).numpy().any(axis=1)) == 2
     said = []
-    translation_dataset(*files, tokenizer, max_length=4, say=said.append)
+    usable_corpus(TextPairs(*files), tokenizer, max_length=4, say=said.append)
     assert said == [line] and capsys.readouterr().out == ""
 
 
 def test_the_dataset_takes_the_options_of_batches(tokenizer, files):
-    options = dict(tokens_per_batch=300, seed=3, shuffle=False, batch_multiple=3, bpe_dropout=0.2)
+    options = dict(tokens_per_batch=300, seed=3, shuffle=False)
     corpus = Corpus.build(TextPairs(*files), tokenizer, max_length=50)
     expected = Batches(corpus, **options)
-    found = translation_dataset(*files, tokenizer, 50, **options, say=lambda line: None)
+    found = translation_dataset(*files, tokenizer, max_length=50, **options)
     for element, batch in zip(found, batches_of(expected), strict=True):
         assert_same(flat(element), batch)
 
@@ -603,14 +604,14 @@ def test_the_dataset_has_the_defaults_of_batches():
     )
     of_parts = of_corpus | of_batches
     shared = of_dataset.keys() & of_parts.keys()
-    assert shared > {"max_length", "tokens_per_batch", "seed", "shuffle", "batch_multiple"}
+    assert shared > {"max_length", "tokens_per_batch", "seed", "shuffle"}
     assert {n: of_dataset[n] for n in shared} == {n: of_parts[n] for n in shared}
 
 
-def test_the_dataset_keeps_its_ids_in_the_cache(tokenizer, files, tmp_path):
+def test_a_corpus_keeps_its_ids_in_the_cache(tokenizer, files, tmp_path):
     said = []
     for _ in range(2):
-        translation_dataset(*files, tokenizer, data_cache=tmp_path, say=said.append)
+        usable_corpus(TextPairs(*files), tokenizer, cache=tmp_path, say=said.append)
     assert [line.split(" the tokenised")[0] for line in said] == ["Wrote", "Using"]
 
 
@@ -724,16 +725,15 @@ def test_a_side_that_dropout_makes_too_long_stays_as_it_was(tokenizer, tmp_path)
     (tmp_path / "en").write_text("aaaaaa\n")
     plain = tokenizer.tokenize(["aaaaaa"]).to_list()[0]
     corpus = Corpus.build(TextPairs(*[tmp_path / "en"] * 2), tokenizer, max_length=len(plain) + 1)
-    batch = Batches(corpus, bpe_dropout=1.0).batch(0)
+    batch = Batches(corpus, dropout=1.0).batch(0)
     assert batch.labels[0].tolist() == [*plain, END_ID]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bpe_dropout": 2.0}, "bpe_dropout from 0 to 1, found 2"),
-        ({"bpe_dropout": -0.1}, "bpe_dropout from 0 to 1, found -0.1"),
-        ({"word_dropout": 0.1}, "word_dropout is for parsing: expected 0 for translation, found"),
+        ({"dropout": 2.0}, r"dropout must be in \[0, 1\]: found 2"),
+        ({"dropout": -0.1}, r"dropout must be in \[0, 1\]: found -0.1"),
         ({"tokens_per_batch": 0}, "tokens_per_batch must be an integer of at least 1: found 0"),
         ({"tokens_per_batch": 1e4}, "tokens_per_batch must be an integer .* found 10000.0"),
         ({"batch_multiple": 0}, "batch_multiple must be an integer of at least 1: found 0"),

@@ -1,5 +1,6 @@
 """The examples run, and what they compute is right."""
 
+import dataclasses
 import io
 import runpy
 import sys
@@ -12,7 +13,6 @@ from helpers import ROOT, lively_model
 
 from keras_transformer import PRESETS, ModelDir, Translator, UserError, data
 from keras_transformer.data.builtin.corpus import builtin_pairs
-from keras_transformer.search import SearchOptions
 from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 
 
@@ -250,7 +250,8 @@ def test_the_constraint_holds_in_the_script_with_other_options_and_in_an_export(
     free = Translator(model, tokenizer)(SENTENCES)
     assert all(" t" in text for text in free)
     assert constraint["printed"] == constraint["translator"](SENTENCES) != free
-    translator = constraint["translator"].with_options(SearchOptions(**FEW))
+    options = dataclasses.replace(constraint["translator"].options, **FEW)
+    translator = constraint["translator"].with_options(options)
     translations = translator(SENTENCES)
     assert translations != Translator(model, tokenizer, **FEW)(SENTENCES)
     served = tf.saved_model.load(str(translator.export(tmp_path / "export")))

@@ -18,6 +18,7 @@ RUN_ELSEWHERE = {
     "tensorflow_serving.md": "test_saved_model.py runs the client beside a server",
 }
 SHORTER = {
+    'from_preset("tiny", steps=2200)': "from_preset('tiny', steps=2)",
     "vocab_size=10_000": "vocab_size=340",
     'from_preset("tiny",': 'from_preset("tiny", num_encoder_layers=1, num_decoder_layers=1,',
     "epochs=10)": "epochs=1)",

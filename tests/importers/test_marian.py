@@ -22,6 +22,7 @@ from marian_folder import (
 )
 
 from keras_transformer import TransformerConfig
+from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.importers.marian import import_marian
@@ -232,6 +233,37 @@ def test_a_language_at_the_start_is_one_symbol(tokenizer, folder, language):
 )
 def test_other_brackets_are_text(tokenizer, folder, text):
     assert tokenizer.tokenize([text])[0].numpy().tolist() == ids_by_hand(folder, "source", text)
+
+
+# White space of ASCII ends a symbol, other white space does not; `\v` becomes a space before.
+SYMBOLS = [">>fra<<", ">>a\xa0b<<", ">>a\u3000b<<", ">>a\x1fb<<", ">>a b<<", ">>a\vb<<", ">>é<<"]
+
+
+@pytest.mark.parametrize(
+    "text", [*SYMBOLS, ">>>fra<<", ">>fra<<<", ">><<", b">>\xff<<", b">>fra<<\xff"]
+)
+def test_text_begins_with_the_same_symbol_with_and_without_tensorflow(folder, tmp_path, text):
+    models = [(folder / f"{side}.spm").read_bytes() for side in ("source", "target")]
+    pieces = [*dict.fromkeys([*vocabulary_of(*models), *SYMBOLS])]
+    tokenizer = MarianTokenizer(*models, {piece: id_ for id_, piece in enumerate(pieces)})
+    for name, model in tokenizer.sentencepiece_models.items():
+        (tmp_path / name).write_bytes(model)
+    (tmp_path / "config.json").write_text('{"eos_token": "</s>", "unk_token": "<unk>"}')
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces))
+
+    [ids] = tokenizer.tokenize([text]).to_list()
+    [split] = Subwords(tmp_path).split_source([text])
+    known = {piece: id_ for id_, piece in enumerate(pieces)}
+    assert [known.get(piece, tokenizer.unknown_id) for piece in split] == ids
+    has_symbol = text in (
+        ">>fra<<",
+        ">>a\xa0b<<",
+        ">>a\u3000b<<",
+        ">>é<<",
+        ">>fra<<<",
+        b">>fra<<\xff",
+    )
+    assert (pieces[ids[0]] in SYMBOLS) == has_symbol
 
 
 @pytest.mark.parametrize("text", TARGET_TEXT)
@@ -653,7 +685,7 @@ def test_weights_cut_short_are_named(copy):
 def test_pytorch_weights_say_what_they_need(copy, monkeypatch):
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "pytorch_model.bin: expected PyTorch" in one_line(copy)
+    assert "pytorch_model.bin: reading this file needs PyTorch" in one_line(copy)
 
 
 # Against Transformers itself, where it is installed

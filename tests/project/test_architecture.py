@@ -110,3 +110,55 @@ def test_an_import_of_the_wrong_direction_is_found(source, found):
     order = ["errors.py", "layers/", "model.py", "data/"]
     wrong = list(wrong_imports("layers/attention.py", source, order).values())
     assert wrong == [] if found is None else found in wrong[0]
+
+
+# The layers that choose between a formula and its fast twin, and know whether they are in training.
+LEAVES = {
+    "layers/attention_weights.py",
+    "layers/dense.py",
+    "layers/dropout.py",
+    "layers/embedding.py",
+    "layers/normalization.py",
+    "layers/positions.py",
+}
+# Keras says to the model alone whether it is in training; its loss needs the number of replicas.
+TRACES_OF_MODEL = {"def call(training)", "def compute_loss(training)", "machine.replicas"}
+
+
+def traces_of_speed(source: str) -> set[str]:
+    """What a file knows of twins and of training.
+
+    Example: {"fast.dispatch", "def call(training)", "training="} of a file that imports from
+    `fast.dispatch`, has a `call` with the parameter `training`, and passes it on by its name.
+    """
+    traces = {module for _, module in imports(source) if module.partition(".")[0] == "backend"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            names = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+            traces |= {f"def {node.name}(training)" for name in names if name == "training"}
+        elif isinstance(node, ast.keyword) and node.arg == "training":
+            traces.add("training=")
+    return traces
+
+
+def test_only_leaves_choose_twins_and_know_whether_they_are_in_training():
+    names = ["model.py", *(name for name in names_of_files() if name.startswith("layers/"))]
+    traces = {name: traces_of_speed((PACKAGE / name).read_text()) for name in names}
+    assert traces["model.py"] == TRACES_OF_MODEL
+    assert {name for name, found in traces.items() if found} == {"model.py", *LEAVES}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from keras_transformer.layers.shapes import reshape", set()),
+        ("from keras_transformer.fast.dispatch import fused", {"fast.dispatch"}),
+        ("def f():\n    import keras_transformer.fast.rows", {"fast.rows"}),
+        ("from keras_transformer import machine", {"backend"}),
+        ("class A:\n    def call(self, x, training=None): ...", {"def call(training)"}),
+        ("def f(x, *, training): ...", {"def f(training)"}),
+        ("y = layer(x, training=True)", {"training="}),
+    ],
+)
+def test_a_composite_that_knows_of_twins_or_of_training_is_found(source, found):
+    assert traces_of_speed(source) == found

@@ -11,13 +11,14 @@ from helpers import ROOT, users_environment
 pytestmark = pytest.mark.slow
 
 TINY = (
-    *("--steps=20", "--d_model=32", "--d_ff=32", "--num_encoder_layers=1"),
-    *(
-        "--num_decoder_layers=1",
-        "--num_heads=2",
-        "--tokens_per_batch=1024",
-        "--checkpoint_steps=10",
-    ),
+    "--steps=20",
+    "--d_model=32",
+    "--d_ff=32",
+    "--num_encoder_layers=1",
+    "--num_decoder_layers=1",
+    "--num_heads=2",
+    "--tokens_per_batch=1024",
+    "--checkpoint_steps=10",
 )
 
 
@@ -62,7 +63,10 @@ def test_the_command_trains_judges_and_translates(installed):
     assert lines.count("\n") == 2
     run(
         installed,
-        *("visualize", "--model_dir=runs/tiny", "--source=He will help.", "--kind=html"),
+        "visualize",
+        "--model_dir=runs/tiny",
+        "--source=He will help.",
+        "--kind=html",
         "--output=figures",
     )
     assert (folder / "figures" / "attention.html").read_text().startswith("<!")

@@ -470,8 +470,8 @@ def test_visualize_draws_a_recipe(model_dir, tmp_path):
         ({"kind": "pie"}, "--kind: expected some of lines,heatmap,grid,html,positions,schedule"),
         ({"kind": ""}, "--kind: expected some of lines"),
         ({"attention": "cross"}, "--attention: expected some of encoder,decoder,memory, found"),
-        ({"kind": "schedule", "source": "a"}, "expected no --source, found with --kind=schedule"),
-        ({"kind": "html", "source": "a", "word": "a"}, "expected no --word, found with --kind"),
+        ({"kind": "schedule", "source": "a"}, "--source has no effect with --kind=schedule"),
+        ({"kind": "html", "source": "a", "word": "a"}, "--word has no effect with --kind"),
         (
             {"source": "Yes", "target": "Ja", "layer": 2},
             "--layer: expected 1 to 1 of encoder self-attention",
@@ -504,14 +504,14 @@ def test_visualize_refuses(model_dir, tmp_path, options, message):
 @pytest.mark.parametrize(("flag", "value"), [("weights", "best"), ("average", 3)])
 def test_a_preset_has_no_weights_to_choose(tmp_path, flag, value):
     said = refused("visualize", preset="tiny", output=tmp_path / "new", **{flag: value})
-    assert said == f"expected no --{flag}, found with --preset, which has no weights"
+    assert said == f"--{flag} has no effect with --preset, which has no weights: leave it out"
     assert not (tmp_path / "new").exists()
 
 
 def test_a_sentence_that_is_translated_to_nothing_needs_a_target(model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "__call__", lambda self, sentences: [""] * len(sentences))
     options = {"model_dir": model_dir, "output": tmp_path, "source": SOURCE}
-    assert "to nothing: give its --target" in refused("visualize", **options)
+    assert "translation is empty: give --target" in refused("visualize", **options)
 
 
 def test_visualize_refuses_to_write_into_a_file(model_dir, tmp_path):

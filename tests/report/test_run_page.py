@@ -8,7 +8,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from command_lines import run
+from command_lines import refused, run
 from helpers import small_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -24,7 +24,7 @@ SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 HOSTILE = "<script>alert(1)</script> {{OPTIONS}} & <b>"
 
 
-def model_dir_of(path, entries, starts=(), **options):
+def model_dir_of(path, entries, starts=(1000.0,), **options):
     """A model_dir whose log has these entries: (time, step, split, figures)."""
     tokenizer = SubwordTokenizer.train_from_sentences(SENTENCES, 300)
     model_dir = ModelDir(path)
@@ -32,7 +32,7 @@ def model_dir_of(path, entries, starts=(), **options):
     model_dir.create_trained(model, tokenizer, "de", "train <here>")
     training = model_dir.load_training()
     training["starts"] = [{"time": time, "processor": "a <processor>"} for time in starts]
-    training["commands"] = ["train <here>"] * max(1, len(training["starts"]))
+    training["commands"] = ["train <here>"] * len(training["starts"])
     training["options"] |= {"steps": 300, **options}
     model_dir.save_training(training)
     model_dir.logs.mkdir()
@@ -98,7 +98,7 @@ def test_a_clock_that_is_set_back_takes_no_hours_away(tmp_path):
     assert [entry["hours"] for entry in run.figures["train"]] == [1.0, 2.0, 2.0, 2.5]
 
 
-def test_a_run_of_an_earlier_version_has_no_starts_and_a_killed_one_half_a_line(tmp_path):
+def test_half_a_line_of_a_killed_run_is_left_out(tmp_path):
     model_dir = model_dir_of(tmp_path / "run", ENTRIES)
     with open(model_dir.logs / "log.jsonl", "a") as log:
         log.write('{"time": 90200.0, "st')
@@ -329,3 +329,8 @@ def test_the_command_prints_the_page(tmp_path, capsys):
     run("report", model_dir=model_dir.path, output=tmp_path / "there", overwrite=True)
     assert capsys.readouterr().out == f"{tmp_path / 'there' / 'index.html'}\n"
     assert "BLEU" in (tmp_path / "there" / "index.html").read_text()
+
+
+def test_nothing_is_to_be_overwritten_in_the_model_dir(tmp_path):
+    message = refused("report", model_dir=tmp_path, overwrite=True)
+    assert message == "--overwrite has no effect without --output: leave it out"

@@ -7,7 +7,13 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.search import NO_HYPOTHESIS, DecoderSteps, SearchOptions, beam_search
+from keras_transformer.search import (
+    NO_HYPOTHESIS,
+    DecoderSteps,
+    SearchOptions,
+    Targets,
+    beam_search,
+)
 
 START, END, PAD = (
     1,
@@ -20,11 +26,14 @@ class Steps(DecoderSteps):
     """A decoder made of a function and the state that it starts with."""
 
     def __init__(self, step, state=()):
-        self.step = step
+        self.function = step
         self.state = state
 
     def initial_state(self, batch, beam_size):
         return self.state
+
+    def step(self, ids, position, state):
+        return self.function(ids, position, state)
 
 
 def run(
@@ -37,13 +46,15 @@ def run(
     n_best=None,
     alpha=0.0,
     patience=None,
-    **arguments,
+    num_slots=None,
+    **targets,
 ):
     """All beams of a search, without `n_best`."""
     options = SearchOptions(
         beam_size=beam_size, n_best=n_best or beam_size, alpha=alpha, patience=patience
     )
-    return beam_search(Steps(step, state), start_ids, options, max_lengths=max_lengths, **arguments)
+    targets = Targets(start_ids, max_lengths, **targets)
+    return beam_search(Steps(step, state), targets, options, num_slots)
 
 
 class ToyModel:
@@ -456,7 +467,7 @@ def test_the_state_grows_and_slots_close_as_sentences_need(
     growing, options = Growing(LINE, vocab_size=8), SearchOptions(beam_size=1)
 
     def search(start_ids, limits):
-        return beam_search(growing, start_ids, options, max_lengths=limits, num_slots=num_slots)
+        return beam_search(growing, Targets(start_ids, limits), options, num_slots)
 
     if is_graph:
         search = tf.function(search, [tf.TensorSpec([None], tf.int32)] * 2, autograph=False)

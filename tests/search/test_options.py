@@ -1,6 +1,7 @@
 """Every search option, compared with the same search in plain Python lists."""
 
 import dataclasses
+import importlib
 import itertools
 
 import numpy as np
@@ -17,6 +18,7 @@ from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
     SearchOptions,
+    Targets,
     beam_search,
     sample,
     score,
@@ -116,21 +118,22 @@ def padded(rows, length=0):
     return np.array([[*row, *[PAD] * (length - len(row))] for row in rows], "int32")
 
 
-def found(steps, options, limits, prefixes=None, jit_compile=False, constraint=None):
+def found(steps, options, limits, prefixes=None, jit_compile=False):
     """The result of `beam_search` as NumPy arrays."""
     prefix_ids = None if prefixes is None else padded(prefixes)
 
     def run():
         return beam_search(
             steps,
-            ops.full((len(limits),), START),
+            Targets(
+                start_ids=ops.full((len(limits),), START),
+                max_lengths=limits,
+                buffer_length=int(max(limits)),
+                prefix_ids=prefix_ids,
+                end_id=END,
+                pad_id=PAD,
+            ),
             options,
-            max_lengths=limits,
-            buffer_length=int(max(limits)),
-            prefix_ids=prefix_ids,
-            end_id=END,
-            pad_id=PAD,
-            constraint=constraint,
         )
 
     compiled = tf.function(run, jit_compile=True, autograph=False)
@@ -254,8 +257,8 @@ class MoreOptions(SearchOptions):
 
 @pytest.fixture
 def more_constraints(monkeypatch):
-    """The second place: a symbol that is always forbidden is an exclusion; a rule that depends on
-    the symbols so far is a mask."""
+    """The second place: the names of the fields, and their rules. A symbol that is always forbidden
+    is an exclusion; a rule that depends on the symbols so far is a mask."""
     init, allowed = Constraints.__init__, Constraints.allowed
 
     def init_with_more(self, options, *arguments):
@@ -271,6 +274,11 @@ def more_constraints(monkeypatch):
         differs = ops.not_equal(ops.arange(vocab_size, dtype="int32"), last)
         return differs if before is None else before & differs
 
+    # In a file, the names in `CONSTRAINTS` become part of each list.
+    lists = {"beam_search": "BEAM_SEARCH_OPTIONS", "sampling": "SAMPLING_OPTIONS"}
+    for module, name in lists.items():
+        module = importlib.import_module(f"keras_transformer.search.{module}")
+        monkeypatch.setattr(module, name, (*getattr(module, name), "forbidden", "no_double"))
     monkeypatch.setattr(Constraints, "__init__", init_with_more)
     monkeypatch.setattr(Constraints, "allowed", allowed_with_more)
 
@@ -308,7 +316,7 @@ def test_sampling_obeys_a_new_constraint(fields, more_constraints):
     def drawn(options):
         toy = Toy(2, sources=[5], vocab_size=9)
         toy.logits *= 0.3  # so that all symbols occur
-        ids, _ = sample(toy, ops.array([START]), options, max_lengths=[6], seed=1)
+        ids, _ = sample(toy, Targets(ops.array([START]), [6]), options, seed=1)
         return ops.convert_to_numpy(ids)[0]
 
     def is_obeyed(row, options):
@@ -346,12 +354,12 @@ def no_echo(ids):
 )
 def test_beam_search_obeys_the_users_constraint_but_for_a_prefix(fields, jit_compile):
     fields = {"beam_size": 3, "n_best": 3, **fields}
-    options = SearchOptions(**fields)
+    options = SearchOptions(**fields, constraint=no_echo)
     toy, limits = Toy(2, sources=[5, 60, 100], vocab_size=9, end_bias=-2.0), [9, 6, 9]
     prefixes = [[], [4, 4], []]
     others = []
     for row, (ids, scores) in enumerate(
-        zip(*found(toy, options, limits, prefixes, jit_compile, no_echo), strict=True)
+        zip(*found(toy, options, limits, prefixes, jit_compile), strict=True)
     ):
         arguments = limits[row], prefixes[row]
         expected = plain_search(toy.following(row), WithoutEcho(**fields), *arguments)
@@ -363,9 +371,8 @@ def test_beam_search_obeys_the_users_constraint_but_for_a_prefix(fields, jit_com
 def test_sampling_obeys_the_users_constraint():
     toy = Toy(2, sources=[5], vocab_size=9)
     toy.logits *= 0.3  # so that all symbols occur
-    options = SearchOptions(sample=True, beam_size=200, n_best=200)
-    start = ops.array([START])
-    ids, _ = sample(toy, start, options, max_lengths=[6], seed=1, constraint=no_echo)
+    options = SearchOptions(sample=True, beam_size=200, n_best=200, constraint=no_echo)
+    ids, _ = sample(toy, Targets(ops.array([START]), [6]), options, seed=1)
     for row in ops.convert_to_numpy(ids)[0].tolist():
         symbols = [symbol for symbol in row if symbol != PAD]
         for i, symbol in enumerate(symbols):
@@ -374,8 +381,8 @@ def test_sampling_obeys_the_users_constraint():
 
 
 def test_a_constraint_that_allows_nothing_leaves_no_hypothesis():
-    toy, options = Toy(1, [3]), SearchOptions(beam_size=2, n_best=2)
-    ids, scores = found(toy, options, [4], constraint=lambda ids: np.zeros(5, bool))
+    options = SearchOptions(beam_size=2, n_best=2, constraint=lambda ids: np.zeros(5, bool))
+    ids, scores = found(Toy(1, [3]), options, [4])
     assert np.all(ids == PAD)
     assert np.all(scores == NO_HYPOTHESIS)
 
@@ -391,7 +398,7 @@ def test_a_constraint_that_allows_nothing_leaves_no_hypothesis():
 )
 def test_a_constraint_that_returns_no_mask_is_refused(mask, message):
     with pytest.raises(UserError, match=message):
-        found(Toy(1, [3]), SearchOptions(), [4], constraint=lambda ids: mask)
+        found(Toy(1, [3]), SearchOptions(constraint=lambda ids: mask), [4])
 
 
 def test_the_field_of_a_new_constraint_is_a_flag():
@@ -441,7 +448,8 @@ def test_a_prefix_may_repeat_itself():
 
 def test_a_search_without_room_takes_no_step():
     class NoSteps(DecoderSteps):
-        pass  # its `step` raises
+        def step(self, ids, position, state):
+            raise AssertionError("a step")
 
     for plain in (False, True):
         options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)

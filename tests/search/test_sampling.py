@@ -14,6 +14,7 @@ from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
     SearchOptions,
+    Targets,
     beam_search,
     sample,
     score,
@@ -68,18 +69,10 @@ def drawn(
     options = SearchOptions(sample=True, beam_size=n, n_best=n, seed=seed, **options)
 
     def run():
+        start_ids = ops.full((rows,), START)
+        targets = Targets(start_ids, [length] * rows, length, prefixes, end_id=END, pad_id=PAD)
         return sample(
-            Chain(logits),
-            ops.full((rows,), START),
-            options,
-            max_lengths=[length] * rows,
-            buffer_length=length,
-            prefix_ids=prefixes,
-            end_id=END,
-            pad_id=PAD,
-            num_slots=num_slots,
-            seed=options.seed,
-            sentence_ids=sentence_ids,
+            Chain(logits), targets, options, num_slots, seed=options.seed, sentence_ids=sentence_ids
         )
 
     compiled = tf.function(run, jit_compile=True, autograph=False)
@@ -154,10 +147,7 @@ def test_what_is_left_is_drawn_as_often_as_it_is_likely_among_itself(logits):
 def test_where_one_symbol_is_left_it_is_greedy_decoding(logits, options):
     ids, scores = drawn(logits, n=3, length=6, **options)
     greedy = beam_search(
-        Chain(without_padding(logits)),
-        ops.array([START]),
-        SearchOptions(beam_size=1),
-        max_lengths=[6],
+        Chain(without_padding(logits)), Targets(ops.array([START]), [6]), SearchOptions(beam_size=1)
     )
     np.testing.assert_array_equal(ids[0], np.repeat(greedy.ids[0], 3, axis=0))
     full = log_prob(logits, np.trim_zeros(ids[0, 0], "b"))
@@ -302,9 +292,7 @@ def test_sequences_come_from_the_best_on_and_each_ends_at_the_limit_at_the_lates
 def test_fewer_are_returned_than_drawn_and_these_are_the_best(logits):
     ids, scores = drawn(logits, n=50, length=8)
     options = SearchOptions(sample=True, beam_size=50, n_best=3, seed=1)
-    best = sample(
-        Chain(logits), ops.array([START]), options, max_lengths=[8], buffer_length=8, seed=1
-    )
+    best = sample(Chain(logits), Targets(ops.array([START]), [8], 8), options, seed=1)
     np.testing.assert_array_equal(best.ids[0], ids[0, :3])
     np.testing.assert_array_equal(best.scores[0], scores[0, :3])
 
@@ -335,9 +323,8 @@ def test_where_nothing_may_follow_there_is_no_translation_as_in_a_search(logits)
     ids, scores = drawn(small, n=3, length=6, **options)
     searched = beam_search(
         Chain(small),
-        ops.array([START]),
+        Targets(ops.array([START]), [6]),
         SearchOptions(beam_size=3, n_best=3, **options),
-        max_lengths=[6],
     )
     np.testing.assert_array_equal(scores, searched.scores)
     np.testing.assert_array_equal(ids, searched.ids)

@@ -51,7 +51,7 @@ def run_arguments(command, given):
         else:
             module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
             module.define_flags()
-            main, parse = module.main, getattr(module, "parse_flags", flags.FLAGS)
+            main, parse = module.COMMAND.main, module.COMMAND.parse
         parse([command, *given])
         main()
     finally:
@@ -94,7 +94,7 @@ def ended(command, options, monkeypatch, capfd, stdin=b"Yes.\n"):
         except flags.Error as error:
             return 2, " ".join(cli._explained(error, command).split())
         try:
-            cli._run(module, command, others)
+            cli._run(module.COMMAND, command, others)
         except SystemExit as exit_:
             return exit_.code, capfd.readouterr().err
         return 0, ""

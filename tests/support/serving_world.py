@@ -48,7 +48,7 @@ class Doing:
     Batches wait from `hold` until `go_on`.
     """
 
-    task, engine, has_attention = "translation", "tensorflow", False
+    task, engine, attention = "translation", "tensorflow", None
     max_tokens, options = 1000, None
 
     def __init__(self):

@@ -14,6 +14,8 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.training.cost import (
+    Hardware,
+    Workload,
     cost_report,
     estimated_flops,
     forward_flops,
@@ -141,7 +143,8 @@ def test_table_2_has_our_figures_beside_the_published():
 
 def test_the_report_has_count_time_and_estimate():
     config = TransformerConfig()
-    report = cost_report(config, 100_000, 25_000, 25, 25, seconds_per_step=0.4)
+    work = Workload(config, 100_000, 25_000, 25, 25)
+    report = cost_report(work, Hardware(seconds_per_step=0.4))
     assert "63.0 million" in report
     assert f"{100_000 * training_flops(config, 1000, 25, 25):.2e} FLOPs by count" in report
     assert "11.1 hours at 0.4 s a step" in report
@@ -165,16 +168,20 @@ def test_the_report_has_count_time_and_estimate():
 )
 def test_numbers_that_make_no_report_are_refused(field, value):
     numbers = dict(steps=10, tokens_per_batch=100, source_length=5, target_length=5)
+    of_hardware = field in ("devices", "seconds_per_step")
     with pytest.raises(
         UserError, match=f"^{field} must be positive and at most .*: found {value}$"
     ):
-        cost_report(small_model().config, **{**numbers, field: value})
+        if of_hardware:
+            Hardware(**{field: value})
+        else:
+            Workload(small_model().config, **{**numbers, field: value})
 
 
 @pytest.mark.parametrize("tokens", [8, 1])
 def test_a_batch_without_room_for_a_sentence_is_refused(tokens):
     with pytest.raises(UserError, match=f"room for a sentence of 9 tokens: found {tokens}"):
-        cost_report(small_model().config, 10, tokens, 5, 9)
+        Workload(small_model().config, 10, tokens, 5, 9)
 
 
 # The command line.
@@ -222,10 +229,10 @@ def test_table_2_is_printed(capsys):
 
 def test_flags_that_would_be_ignored_are_refused(tmp_path):
     assert refused("cost", table2=True, d_ff=4) == (
-        "expected no --d_ff, found with --table2, which has its own"
+        "--d_ff has no effect with --table2, which has its own: leave it out"
     )
     assert refused("cost", model_dir=tmp_path, d_ff=4) == (
-        "expected no --d_ff, found with --model_dir, which has its own"
+        "--d_ff has no effect with --model_dir, which has its own: leave it out"
     )
     missing = tmp_path / "config.json"
     assert f"{missing}: expected the folder of a trained model" in refused(

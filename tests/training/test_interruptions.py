@@ -25,7 +25,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.summary import report_summary
-from keras_transformer.training.trainer import fit, restored_state
+from keras_transformer.training.trainer import Run, fit, restored_state
 
 CONFIG = TransformerConfig(vocab_size=13)
 SKIPPED = (3, 5)  # updates whose gradient is not finite
@@ -74,8 +74,8 @@ class Toy(keras.Model):
             self.steps.assign(step)
             self.noise.assign_add(keras.random.normal((3,), seed=self.seeds))
             self.skipped.assign_add(step in SKIPPED)
-            self._loss_tracker.update_state(self.noise[0])
-            loss = self._loss_tracker.result()
+            self.metrics[0].update_state(self.noise[0])
+            loss = self.metrics[0].result()
             norm = float("nan") if step in SKIPPED else 1.0
             self.metric_sums = [tf.convert_to_tensor(v) for v in self.metrics_variables]
             return {
@@ -157,19 +157,15 @@ def start(toy, path, options, in_step=None, in_validation=None):
         return {"loss": -score, "score": score}, [{"source": "a", "translation": str(toy.noise[0])}]
 
     toy.in_step = in_step
-    run = SimpleNamespace(
-        model=toy,
-        config=toy.config,
-        options=options,
+    prepared = SimpleNamespace(
+        job=SimpleNamespace(config=toy.config, options=options),
         batches=Steps(),
         model_dir=model_dir,
-        state=state,
-        log=log,
         strategy=tf.distribute.get_strategy(),
         writes=True,
     )
     with model_dir.locked():
-        fit(run, judge, "score")
+        fit(Run(prepared, toy, state, log), judge, "score")
     report_summary(state, CONFIG, options, 1, log)
 
 

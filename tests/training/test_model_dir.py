@@ -299,7 +299,7 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
     )
 
 
-def test_a_run_of_an_earlier_version_had_the_defaults_of_later_options(tmp_path):
+def test_an_option_that_a_record_lacks_had_its_default(tmp_path):
     model_dir = ModelDir(tmp_path)
     options = dict(TRAINING["options"])
     del options["clip_norm"]
@@ -346,39 +346,6 @@ def test_a_training_record_of_other_values_is_refused(tmp_path, changed, message
     with pytest.raises(UserError) as error:
         model_dir.load_training()
     assert str(error.value) == f"{tmp_path / 'training.json'}: {message}"
-
-
-def test_the_record_of_a_parser_is_read_as_version_0_1_wrote_it(tmp_path):
-    options = {**TRAINING["options"], "bpe_dropout": 0.9}
-    del options["word_dropout"]
-    old = {**TRAINING, "options": options, "vocab_type": "words"}
-    del old["linearization"]
-    model_dir = ModelDir(tmp_path)
-    model_dir.save_training(old)
-
-    found = model_dir.load_training()
-    assert (found["vocab_type"], found["linearization"]) == (None, "words")
-    assert (found["options"]["bpe_dropout"], found["options"]["word_dropout"]) == (0.0, 0.9)
-    assert (found["data"], found["commands"]) == (TRAINING["data"], TRAINING["commands"])
-    model_dir.check_same_run(found["options"], TRAINING["data"], None, "words")
-    with pytest.raises(
-        UserError, match=r"word_dropout=0.9 \(now 0.5\), linearization=words \(now b"
-    ):
-        changed = {**found["options"], "word_dropout": 0.5}
-        model_dir.check_same_run(changed, TRAINING["data"], None, "brackets")
-
-
-def test_the_record_of_a_translator_is_read_as_version_0_1_wrote_it(tmp_path):
-    options = {**TRAINING["options"], "bpe_dropout": 0.1}
-    del options["word_dropout"]
-    old = {**TRAINING, "options": options, "vocab_type": "unigram"}
-    del old["linearization"]
-    model_dir = ModelDir(tmp_path)
-    model_dir.save_training(old)
-    assert model_dir.load_training() == {
-        **{**TRAINING, "vocab_type": "unigram"},
-        "options": {**options, "word_dropout": 0.0},
-    }
 
 
 def test_an_option_of_a_later_version_does_not_keep_a_model_from_use(tmp_path):

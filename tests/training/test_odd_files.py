@@ -382,7 +382,7 @@ def test_a_changed_configuration_is_noticed(model_dir):
         path.write_text(json.dumps({**fields, **changed}))
         with pytest.raises(UserError, match=f"^{path}: changed since the model was made"):
             ModelDir(model_dir).load_config()
-    change_record(model_dir, config=None)  # as of an earlier version, which recorded no digest
+    change_record(model_dir, config=None)  # as the message says
     assert ModelDir(model_dir).load_config().dropout == 0.5
 
 

@@ -25,7 +25,7 @@ from model_dirs import contents_of
 from keras_transformer.data import Block, BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingOptions, TreebankPairs
-from keras_transformer.training import ModelDir, parallel_parts, train
+from keras_transformer.training import ModelDir, TrainingJob, parallel_parts, train
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.stopping import Interrupted, StopSignals
@@ -45,7 +45,15 @@ TRAIN, VALID = BuiltinPairs("train", 150), BuiltinPairs("validation", 20)
 
 def run(path, **changed):
     options = dataclasses.replace(OPTIONS, **changed)
-    return train(path, CONFIG, options, TRAIN, VALID, command="train")
+    job = TrainingJob(
+        model_dir=path, train=TRAIN, valid=VALID, config=CONFIG, options=options, command="train"
+    )
+    return train(job)
+
+
+def run_on(treebank, path, **changed):
+    options = dataclasses.replace(OPTIONS, **changed)
+    return train(TrainingJob(model_dir=path, train=treebank, config=CONFIG, options=options))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -337,13 +345,24 @@ def test_a_run_goes_on_in_as_many_parts_as_before_whatever_the_machine(undisturb
 def test_a_run_in_both_directions_is_not_resumed_for_a_parser(undisturbed, treebank):
     message = f"^model_dir {undisturbed.path}: expected a model for parsing, found one for trans"
     with pytest.raises(UserError, match=message):
-        train(undisturbed.path, CONFIG, OPTIONS, treebank)
+        run_on(treebank, undisturbed.path)
 
 
-def test_a_new_parser_is_not_trained_in_both_directions(tmp_path, treebank):
-    message = "^bidirectional_steps is for translation: expected 0 for parsing, found 7$"
-    with pytest.raises(UserError, match=message):
-        train(tmp_path / "runs", CONFIG, OPTIONS, treebank)
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, "bidirectional_steps is for translation: set it to 0 for parsing (now 7)"),
+        (
+            {"bidirectional_steps": 0, "bpe_dropout": 0.1},
+            "bpe_dropout is for translation: set it to 0 for parsing (now 0.1)",
+        ),
+    ],
+)
+def test_a_new_parser_is_not_trained_with_options_of_translation(
+    tmp_path, treebank, changed, message
+):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        run_on(treebank, tmp_path / "runs", **changed)
     assert not (tmp_path / "runs").exists()
 
 

@@ -30,6 +30,7 @@ from keras_transformer.evaluation import ReferenceLoss, translation_scores
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import (
     ModelDir,
+    TrainingJob,
     TrainingOptions,
     judging,
     make_strategy,
@@ -42,8 +43,13 @@ from keras_transformer.training.preparation import _target_lang, dtype_policy, p
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
 
-def run(path, options=OPTIONS, train_pairs=TRAIN, **arguments):
-    return train(path, CONFIG, options, train_pairs, **arguments)
+def job_in(path, options=OPTIONS, **fields):
+    fields = {"train": TRAIN, "config": CONFIG, **fields}
+    return TrainingJob(model_dir=path, options=options, **fields)
+
+
+def run(path, options=OPTIONS, **fields):
+    return train(job_in(path, options, **fields))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def trained(tmp_path_factory):
     """A model_dir of 6 steps, what training printed, and the model that it returned."""
     path = tmp_path_factory.mktemp("runs") / "trained"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        model = run(path, valid_pairs=VALID, target_lang="de", command="train.py --steps=6")
+        model = run(path, valid=VALID, target_lang="de", command="train.py --steps=6")
     return ModelDir(path), printed.getvalue().splitlines(), model
 
 
@@ -223,7 +229,7 @@ def test_a_run_left_to_chance_goes_on_as_if_it_had_not_been_stopped(tmp_path, ca
     for folder, steps in (("whole", 6), ("stopped", 3), ("stopped", 6)):
         options = dataclasses.replace(OPTIONS, steps=steps, bpe_dropout=0.2)
         arguments = {"data_cache": tmp_path / "cache", "command": f"train.py --steps={steps}"}
-        train(tmp_path / folder, config, options, TRAIN, **arguments)
+        run(tmp_path / folder, options, config=config, **arguments)
     assert "Resuming from step 3" in capsys.readouterr().out.splitlines()
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -275,7 +281,7 @@ def test_another_configuration_is_refused_and_nothing_changed(trained):
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
     with pytest.raises(UserError, match=r"d_ff=16 \(now 32\)"):
-        train(model_dir.path, dataclasses.replace(CONFIG, d_ff=32), OPTIONS, TRAIN)
+        run(model_dir.path, config=dataclasses.replace(CONFIG, d_ff=32))
     assert files_of(model_dir.path) == before
 
 
@@ -292,7 +298,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
             yield Block([s.encode() for s in source], [t.encode() for t in target])
 
     with pytest.raises(UserError, match=r"other options or data: fingerprint=\w+ \(now \w+\);"):
-        run(model_dir.path, train_pairs=Backwards())
+        run(model_dir.path, train=Backwards())
     assert files_of(model_dir.path) == before
 
 
@@ -300,14 +306,12 @@ def test_another_validation_set_is_refused_since_scores_would_be_compared(traine
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
     with pytest.raises(UserError, match=r"other options or data: validation=\w+ \(now \w+\);"):
-        run(model_dir.path, valid_pairs=BuiltinPairs("validation", 30))
+        run(model_dir.path, valid=BuiltinPairs("validation", 30))
     assert files_of(model_dir.path) == before
 
 
-@pytest.mark.parametrize("valid_pairs", [VALID, None])
-def test_workers_compare_the_validation_sets_that_they_were_given(
-    valid_pairs, trained, monkeypatch
-):
+@pytest.mark.parametrize("valid", [VALID, None])
+def test_workers_compare_the_validation_sets_that_they_were_given(valid, trained, monkeypatch):
     def expect_same(strategy, values):
         compared.append(values["validation"])
         raise UserError("compared")
@@ -316,9 +320,9 @@ def test_workers_compare_the_validation_sets_that_they_were_given(
     compared = []
     monkeypatch.setattr("keras_transformer.training.preparation.expect_same", expect_same)
     with pytest.raises(UserError, match=r"^compared$"):
-        run(model_dir.path, valid_pairs=valid_pairs)
+        run(model_dir.path, valid=valid)
     recorded = model_dir.load_training()["data"]["validation"]
-    assert compared == [recorded if valid_pairs else None]
+    assert compared == [recorded if valid else None]
 
 
 @pytest.mark.slow
@@ -327,7 +331,7 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     others = BuiltinPairs("train", 200)
     unmoved = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30)
     config = dataclasses.replace(CONFIG, dropout=0.3)
-    train(tmp_path / "tuned", config, unmoved, others, start_from=model_dir.path)
+    run(tmp_path / "tuned", unmoved, config=config, train=others, start_from=model_dir.path)
     tuned = ModelDir(tmp_path / "tuned")
     for ours, theirs in zip(
         tuned.load_model().weights, model_dir.load_model().weights, strict=True
@@ -338,8 +342,8 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tm
     # It resumes only with the same command, and from its own weights.
     options = dataclasses.replace(unmoved, steps=2)
     with pytest.raises(UserError, match=r"start_from=.*trained \(now None\)"):
-        train(tuned.path, config, options, others)
-    train(tuned.path, config, options, others, start_from=model_dir.path)
+        run(tuned.path, options, config=config, train=others)
+    run(tuned.path, options, config=config, train=others, start_from=model_dir.path)
     assert tuned.checkpoints.steps() == [1, 2]
 
 
@@ -403,9 +407,9 @@ def test_a_vocabulary_of_no_use_is_refused(vocabulary, tmp_path, content, config
             )  # fmt: skip
     elif content is not None:
         path.write_bytes(vocabulary.read_bytes() if content == "valid" else content)
-    arguments = dataclasses.replace(CONFIG, **config), dataclasses.replace(OPTIONS, **options)
+    options, config = dataclasses.replace(OPTIONS, **options), dataclasses.replace(CONFIG, **config)
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        train(tmp_path / "runs", *arguments, TRAIN, vocabulary=path)
+        run(tmp_path / "runs", options, config=config, vocabulary=path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 
@@ -414,19 +418,17 @@ def test_the_record_has_the_type_of_a_vocabulary_that_was_not_learned(vocabulary
     model = small_model(vocab_size=340)
     unigram = SubwordTokenizer.load(vocabulary)
     ModelDir(tmp_path / "own").create_trained(model, unigram, None, "fit")
-    start = {"start_from": tmp_path / "own", "vocabulary": None}
-    for given in (start, {"start_from": None, "vocabulary": vocabulary}):
+    for given in ({"start_from": tmp_path / "own"}, {"vocabulary": vocabulary}):
+        job = job_in(tmp_path / "runs", config=model.config, **given)
         with contextlib.ExitStack() as until_trained:
-            prepared = prepare(
-                ModelDir(tmp_path / "runs"), model.config, OPTIONS, make_strategy("one_device"),
-                TRAIN, None, None, **given, vocab_type=None, target_lang=None, data_cache=None,
-                preset=None, exact_vocab_size=True, until_trained=until_trained,
-            )  # fmt: skip
+            prepared = prepare(job, make_strategy("one_device"), until_trained)
         assert prepared.record["vocab_type"] == "unigram"
 
 
 def test_a_vocabulary_and_a_model_to_start_from_exclude_each_other(vocabulary, tmp_path):
-    with pytest.raises(UserError, match=r"vocabulary or start_from, .* found both: .*ours\.model"):
+    with pytest.raises(
+        UserError, match=r"^vocabulary=\S+ours\.model has no effect with start_from="
+    ):
         run(tmp_path / "runs", vocabulary=vocabulary, start_from=tmp_path / "other")
     assert not (tmp_path / "runs").exists()
 
@@ -457,9 +459,9 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
 def test_a_model_of_another_kind_is_nothing_to_start_from(
     trained, tmp_path, config, options, message
 ):
-    arguments = dataclasses.replace(CONFIG, **config), dataclasses.replace(OPTIONS, **options)
+    options, config = dataclasses.replace(OPTIONS, **options), dataclasses.replace(CONFIG, **config)
     with pytest.raises(UserError, match=re.escape(message)):
-        train(tmp_path / "runs", *arguments, TRAIN, start_from=trained[0].path)
+        run(tmp_path / "runs", options, config=config, start_from=trained[0].path)
     assert not (tmp_path / "runs").exists()
 
 
@@ -471,17 +473,17 @@ def test_pairs_of_which_none_can_be_learnt_are_refused(tmp_path):
     pairs = TextPairs(*(lines_of(tmp_path / name, *lines) for name in ("a.en", "a.de")))
     config = dataclasses.replace(CONFIG, vocab_size=288)
     with pytest.raises(UserError, match="found 2 with an empty side and 1 too long"):
-        train(tmp_path / "runs", config, OPTIONS, pairs)
+        run(tmp_path / "runs", config=config, train=pairs)
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
     ("side", "lines"),
     [
-        ("valid_pairs", []),
-        ("valid_pairs", ["", " "]),
-        ("valid_pairs", [ALPHABET * 3]),
-        ("test_pairs", []),
+        ("valid", []),
+        ("valid", ["", " "]),
+        ("valid", [ALPHABET * 3]),
+        ("test", []),
     ],
 )
 def test_no_usable_pair_to_validate_or_test_on_is_refused_before_training(tmp_path, side, lines):
@@ -499,10 +501,17 @@ def test_bpe_dropout_of_another_vocabulary_is_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_word_dropout_is_refused_for_translation(tmp_path):
+    options = dataclasses.replace(OPTIONS, word_dropout=0.1)
+    with pytest.raises(UserError, match=r"^word_dropout is for parsing: set it to 0 for transl"):
+        run(tmp_path / "runs", options)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_a_lowercase_model_is_evaluated_without_case_and_stays_lowercase(tmp_path, capsys):
     options = dataclasses.replace(OPTIONS, lowercase=True, steps=1, validation_steps=1)
-    run(tmp_path / "runs", options, valid_pairs=VALID)
+    run(tmp_path / "runs", options, valid=VALID)
     assert "lowercased BLEU" in capsys.readouterr().out
     assert ModelDir(tmp_path / "runs").load_tokenizer().lowercase
     with pytest.raises(UserError, match=re.escape("lowercase=True (now False)")):
@@ -512,7 +521,7 @@ def test_a_lowercase_model_is_evaluated_without_case_and_stays_lowercase(tmp_pat
 def test_more_tokens_than_learned_positions_are_refused_at_once(tmp_path):
     config = dataclasses.replace(CONFIG, positions="learned", max_positions=20)
     with pytest.raises(UserError, match="at most the 20 learned positions: found 60"):
-        train(tmp_path / "runs", config, OPTIONS, TRAIN)
+        run(tmp_path / "runs", config=config)
     assert not (tmp_path / "runs").exists()
 
 
@@ -520,7 +529,7 @@ def test_translation_has_one_vocabulary_for_both_languages(tmp_path, monkeypatch
     monkeypatch.delattr(SubwordTokenizer, "train_from_sentences")  # refused before the work
     config = dataclasses.replace(CONFIG, target_vocab_size=100, share_embeddings=False)
     with pytest.raises(UserError, match=r"^target_vocab_size is for parsing: .*, found 100$"):
-        train(tmp_path / "runs", config, OPTIONS, TRAIN)
+        run(tmp_path / "runs", config=config)
     assert not (tmp_path / "runs").exists()
 
 
@@ -581,8 +590,8 @@ def test_a_precision_that_is_slower_than_float32_has_a_warning(
     monkeypatch.setattr("keras_transformer.training.preparation.slowdown", slowdowns.__getitem__)
     options = dataclasses.replace(OPTIONS, dtype_policy=policy)
     nothing = TextPairs(*(lines_of(tmp_path / "empty"),) * 2)
-    with pytest.raises(UserError, match="found none"):  # before training
-        run(tmp_path / "runs", options, valid_pairs=nothing)
+    with pytest.raises(UserError, match="has no pair"):  # before training
+        run(tmp_path / "runs", options, valid=nothing)
     warnings = [text for text in capsys.readouterr().out.splitlines() if "Warning" in text]
     assert len(warnings) == (line is not None)
     assert not warnings or re.search(line, warnings[0])
@@ -640,7 +649,7 @@ tf.config.set_logical_device_configuration(
 )
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
-from keras_transformer.training import TrainingOptions, train
+from keras_transformer.training import TrainingJob, TrainingOptions, train
 
 config = TransformerConfig.from_preset(
     "tiny", vocab_size=400, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16,
@@ -651,7 +660,8 @@ for steps in (15, 30):
         steps=steps, tokens_per_batch=512, max_length=40, learning_rate=0.01, warmup_steps=10,
         report_steps=15, jit_compile=False, average_checkpoints=1,
     )
-    train(sys.argv[1], config, options, BuiltinPairs("train", 200))
+    pairs = BuiltinPairs("train", 200)
+    train(TrainingJob(model_dir=sys.argv[1], train=pairs, config=config, options=options))
 """
     lines = run_python(script, tmp_path / "run").splitlines()
     assert any(", 2 devices, " in line for line in lines)
@@ -697,13 +707,13 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
 def test_the_recorded_language_is_checked_before_a_run_resumes(
     trained, tmp_path, monkeypatch, recorded, message
 ):
-    """A run of an earlier version, or one that began on a machine with a segmenter of Japanese."""
+    """A record edited by hand, or a run that began on a machine with a segmenter of Japanese."""
     monkeypatch.setitem(sys.modules, "MeCab", None)
     copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
     copy.save_training({**copy.load_training(), "target_lang": recorded})
     before = files_of(copy.path)
     with pytest.raises(UserError, match=message):
-        run(copy.path, dataclasses.replace(OPTIONS, steps=7), valid_pairs=VALID)
+        run(copy.path, dataclasses.replace(OPTIONS, steps=7), valid=VALID)
     assert files_of(copy.path) == before
 
 
@@ -712,7 +722,7 @@ def test_a_run_keeps_the_language_that_its_validations_are_scored_by(trained, tm
     before = files_of(copy.path)
     for language in ("fr", "zh"):  # it is complete: nothing would be trained
         with pytest.raises(UserError, match=rf"target_lang=de \(now {language}\): leave out targe"):
-            run(copy.path, valid_pairs=VALID, target_lang=language)
+            run(copy.path, valid=VALID, target_lang=language)
     assert files_of(copy.path) == before
 
 
@@ -747,35 +757,18 @@ def test_a_run_does_not_start_from_its_own_folder(other_name, trained, tmp_path)
 
 def test_training_pairs_that_are_also_the_validation_set_have_a_warning(tmp_path, capsys):
     pairs = BuiltinPairs("train", 60)
-    for valid_pairs, warnings in ((BuiltinPairs("train", 60), 1), (VALID, 0)):
+    for valid, warnings in ((BuiltinPairs("train", 60), 1), (VALID, 0)):
+        job = job_in(tmp_path / str(warnings), train=pairs, valid=valid, exact_vocab_size=False)
         with contextlib.ExitStack() as until_trained:
-            prepared(tmp_path / str(warnings), pairs, valid_pairs, until_trained)
+            prepare(job, make_strategy(), until_trained)
         lines = capsys.readouterr().out.splitlines()
         assert sum("Warning: " in line and "also the validation set" in line for line in lines) == (
             warnings
         )
 
 
-def prepared(path, train_pairs, valid_pairs, until_trained):
-    """A run that could begin."""
-    nothing = ("vocabulary", "start_from", "target_lang", "data_cache", "preset")
-    return prepare(
-        ModelDir(path),
-        CONFIG,
-        OPTIONS,
-        make_strategy(),
-        train_pairs,
-        valid_pairs,
-        None,
-        vocab_type="bpe",
-        exact_vocab_size=False,
-        until_trained=until_trained,
-        **dict.fromkeys(nothing),
-    )
-
-
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):
-        run(tmp_path / "run", valid_pairs=VALID, target_lang="ja")
+        run(tmp_path / "run", valid=VALID, target_lang="ja")
     assert not (tmp_path / "run").exists()

@@ -64,7 +64,7 @@ import tensorflow as tf
 if "TF_CONFIG" not in os.environ:  # as many replicas, whose batches have as many rows
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_transformer.training import TrainingOptions, make_strategy, train
+from keras_transformer.training import TrainingJob, TrainingOptions, make_strategy, train
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
@@ -75,8 +75,9 @@ options = TrainingOptions(steps=20, tokens_per_batch=512, max_length=60, learnin
                           warmup_steps=4, jit_compile=False, report_steps=1,
                           validation_steps=20, checkpoint_steps=5, checkpoint_minutes=0.0,
                           average_checkpoints=1, bidirectional_steps=8)
-train(sys.argv[1], config, options, BuiltinPairs("train", 300), BuiltinPairs("validation", 20),
-      strategy=strategy)
+job = TrainingJob(model_dir=sys.argv[1], train=BuiltinPairs("train", 300),
+                  valid=BuiltinPairs("validation", 20), config=config, options=options)
+train(job, strategy)
 """
 
 
@@ -109,7 +110,9 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
 ENDS = """
 import dataclasses, os, sys
 from pathlib import Path
-from keras_transformer.training import TrainingOptions, make_strategy, train, worker_of
+from keras_transformer.training import (
+    TrainingJob, TrainingOptions, make_strategy, train, worker_of
+)
 from keras_transformer.training import judging, vocabulary_choice as vocabulary
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import ModelDir, TransformerConfig, UserError
@@ -123,9 +126,12 @@ config = ModelDir(folder / "start-0").load_config()
 options = TrainingOptions(steps=2, tokens_per_batch=256, max_length=60)
 pairs = BuiltinPairs("train", 200)
 
-def end(name, pairs=pairs, options=options, **arguments):
+def end(name, pairs=pairs, options=options, **fields):
     try:
-        train(folder / name, config, options, pairs, strategy=strategy, **arguments)
+        job = TrainingJob(
+            model_dir=folder / name, train=pairs, config=config, options=options, **fields
+        )
+        train(job, strategy)
         print("end: trained")
     except UserError as error:
         print("end:", error)
@@ -147,7 +153,7 @@ judging.judge_of = judge_of
 patient = dataclasses.replace(
     options, steps=3, validation_steps=1, best_by="loss", stop_patience=1, average_checkpoints=1
 )
-end("other-figures", options=patient, valid_pairs=BuiltinPairs("validation", 4))
+end("other-figures", options=patient, valid=BuiltinPairs("validation", 4))
 if worker:
     sys.exit()
 end("lost")

@@ -1,0 +1,73 @@
+"""Alignment: the source subword that each target subword comes from, by the model's attention."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.attention_maps import attention_maps
+from keras_transformer.model import Transformer
+from keras_transformer.text.ragged import padded
+from keras_transformer.translation import by_length
+
+# Maximum size of the attention maps of sentences that are aligned together, for one head. All
+# layers' maps are in memory at once.
+_WEIGHTS_AT_ONCE = 1 << 18
+
+
+class Alignment(NamedTuple):
+    """An alignment: the source subword that each target subword comes from.
+
+    Attributes:
+        source: subwords of the sentence.
+        target: subwords of the translation.
+        links: (source index, target index), one for each target subword.
+    """
+
+    source: list[str]
+    target: list[str]
+    links: list[tuple[int, int]]
+
+
+def align(
+    model: Transformer,
+    pieces: Sequence[str],
+    source: Sequence[np.ndarray],
+    target: Sequence[np.ndarray],
+) -> list[Alignment]:
+    """Aligns each target subword with the source subword that it attends to most.
+
+    It uses the mean attention over heads in the last layer but one, which is closest to human
+    alignments (Garg et al., 2019).
+
+    Args:
+        model: a built model.
+        pieces: the subword of each id.
+        source: ids of each source sentence, without an end symbol.
+        target: ids of each translation, without an end symbol.
+    """
+    links: list[list[tuple[int, int]]] = [[] for _ in source]
+    sizes = [(len(ids), len(others)) for ids, others in zip(source, target, strict=True)]
+    lengths = {row: max(both) + 1 for row, both in enumerate(sizes) if min(both)}
+    for rows in by_length(lengths, lambda longest: _WEIGHTS_AT_ONCE // longest**2):
+        weights = _attention(model, [source[row] for row in rows], [target[row] for row in rows])
+        for row, row_weights in zip(rows, weights, strict=True):
+            source_length, target_length = sizes[row]
+            # Each position predicts the next subword; the end symbol is aligned with nothing.
+            best = row_weights[:target_length, :source_length].argmax(axis=1)
+            links[row] = [(index, number) for number, index in enumerate(best.tolist())]
+    return [
+        Alignment([pieces[id_] for id_ in of_source], [pieces[id_] for id_ in of_target], both)
+        for of_source, of_target, both in zip(source, target, links, strict=True)
+    ]
+
+
+def _attention(model, source, target):
+    """The mean attention of heads to the source, as (sentences, target, source)."""
+    pad_id, start_id, end_id = model.config.pad_id, model.config.start_id, model.config.end_id
+    source_ids = padded([[*ids, end_id] for ids in source], pad_id)
+    target_ids = padded([[start_id, *ids] for ids in target], pad_id)
+    weights = attention_maps(model, source_ids, target_ids).memory
+    weights = weights[max(0, len(weights) - 2)]  # (sentences, heads, target, source)
+    return ops.convert_to_numpy(ops.mean(ops.cast(weights, "float32"), axis=1))

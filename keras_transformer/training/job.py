@@ -1,0 +1,105 @@
+"""A training job: what `train` does, as one checked value."""
+
+import dataclasses
+import os
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data.sources import SentencePairs
+from keras_transformer.errors import UserError
+from keras_transformer.options.records import Record
+from keras_transformer.options.training import TrainingOptions
+from keras_transformer.text.language_code import check_language_code
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingJob(Record):
+    """A training job: a model, its data, and how to train it; `train` begins or resumes it.
+
+    Args:
+        model_dir: the folder of the model, new or of the same configuration.
+        train: the training set.
+        valid: the validation set; default: none.
+        test: the test set for the trained model; default: `valid`.
+        config: the model's configuration; its `vocab_size` is the size of the vocabulary to learn.
+        options: the training options.
+        preset: the name of the preset that `config` and `options` come from, to be recorded.
+        vocabulary: the file of an existing SentencePiece model; default: learn one.
+        vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
+            parser, whose `ParsingOptions` say how trees are written.
+        exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
+        start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
+            from its weights: the mean of its last checkpoints. Only dropout and label smoothing
+            may be configured differently.
+        target_lang: two-letter code of the target language, for BLEU.
+        data_cache: folder where the tokenised training data are kept; see `Corpus.build`.
+        command: the command to record in the model_dir.
+
+    Raises:
+        UserError: a value has the wrong type or is out of range, or two values exclude each other.
+
+    Example:
+        >>> job = TrainingJob(
+        ...     model_dir="runs/en-de",
+        ...     train=kt.data.TextPairs("train.en", "train.de"),
+        ...     config=TransformerConfig.from_preset("tiny", vocab_size=340),
+        ...     options=TrainingOptions.from_preset("tiny", steps=100),
+        ... )
+        >>> model = kt.training.train(job)  # doctest: +SKIP
+    """
+
+    model_dir: str | os.PathLike
+    train: SentencePairs
+    valid: SentencePairs | None = None
+    test: SentencePairs | None = None
+    config: TransformerConfig
+    options: TrainingOptions = dataclasses.field(default_factory=TrainingOptions)
+    preset: str | None = None
+    vocabulary: str | os.PathLike | None = None
+    vocab_type: str | None = None
+    exact_vocab_size: bool = True
+    start_from: str | os.PathLike | None = None
+    target_lang: str | None = None
+    data_cache: str | os.PathLike | None = None
+    command: str = ""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_language_code(self.target_lang)
+        self._check_pairs()
+        self._check_vocabulary()
+        self._check_options()
+
+    def _check_pairs(self):
+        for name in ("valid", "test"):
+            pairs = getattr(self, name)
+            if pairs is not None and pairs.task != self.train.task:
+                raise UserError(
+                    f"{name}: {pairs.description} is for {pairs.task}, but the training set is for "
+                    f"{self.train.task}"
+                )
+
+    def _check_vocabulary(self):
+        self.expect("vocab_type", self.vocab_type in (None, "bpe", "unigram"), "bpe or unigram")
+        if self.vocab_type and self.train.task == "parsing":
+            raise UserError(
+                f"vocab_type={self.vocab_type}: a parser's vocabulary has no type: leave it out"
+            )
+        if self.vocabulary and self.start_from:
+            raise UserError(
+                f"vocabulary={os.fspath(self.vocabulary)} has no effect with "
+                f"start_from={os.fspath(self.start_from)}, whose vocabulary a new model takes: "
+                "give only one of them"
+            )
+
+    def _check_options(self):
+        config, options = self.config, self.options
+        if config.positions == "learned" and options.max_length > config.max_positions:
+            raise UserError(
+                f"max_length must be at most the {config.max_positions} learned positions: "
+                f"found {options.max_length}"
+            )
+        if options.stop_patience and self.valid is None:
+            raise UserError(
+                f"stop_patience={options.stop_patience} needs a validation set: give one, or leave "
+                "out stop_patience"
+            )

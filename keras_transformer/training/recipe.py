@@ -1,0 +1,72 @@
+"""The model and the training options of a run: as it began, as another model, or as a preset."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import UserError
+from keras_transformer.options.training import TrainingOptions
+from keras_transformer.training.model_dir import ModelDir
+
+
+class Recipe(NamedTuple):
+    """What a run trains, and how."""
+
+    config: TransformerConfig
+    options: TrainingOptions
+
+
+def resumed(model_dir: ModelDir, model: Mapping[str, Any], training: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe of the run in a model_dir, with the given values.
+
+    Args:
+        model_dir: the run's folder.
+        model: given fields of `TransformerConfig`.
+        training: given fields of `TrainingOptions`.
+
+    Raises:
+        UserError: the run would end before the steps that train both directions.
+    """
+    options = model_dir.load_training()["options"]
+    steps, first = training.get("steps"), options.get("bidirectional_steps", 0)
+    if steps and steps <= first and "bidirectional_steps" not in training:
+        raise UserError(
+            f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
+            f"many steps in both directions; found {steps:,}"
+        )
+    config = dataclasses.replace(model_dir.load_config(), **model)
+    return Recipe(config, TrainingOptions(**{**options, **training}))
+
+
+def starting_from(
+    path: str | os.PathLike, model: Mapping[str, Any], training: Mapping[str, Any]
+) -> Recipe:
+    """Returns the recipe of a run that starts from the model in `path`, with the given values."""
+    config = dataclasses.replace(ModelDir(path).load_config(), **model)
+    return Recipe(config, TrainingOptions(**{"dtype_policy": "auto", **training}))
+
+
+def of_preset(preset: str, model: Mapping[str, Any], training: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe of a preset, with the given values."""
+    options = TrainingOptions.from_preset(preset, **training)
+    return Recipe(TransformerConfig.from_preset(preset, **model), options)
+
+
+def expect_preset(model_dir: ModelDir, preset: str, model: Mapping[str, Any]) -> None:
+    """Raises `UserError` if the run here began with another preset.
+
+    A run that recorded no preset must have the preset's model, except for the vocabulary size and
+    the given fields.
+    """
+    here, began_with = model_dir.load_config(), model_dir.load_training()["preset"]
+    own = {name: getattr(here, name) for name in ("vocab_size", *model)}
+    try:
+        if began_with and began_with != preset:
+            raise UserError(
+                f"model_dir {model_dir.path} holds a run of preset {began_with} (now {preset})"
+            )
+        model_dir.check_same(TransformerConfig.from_preset(preset, **own))
+    except UserError as error:
+        raise UserError(f"{error}; leave out --preset to resume it as it is") from None
