@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help install test test-slow lint format docs demo tutorial clean
+.PHONY: help install test test-slow test-versions lint format docs demo tutorial clean
 
 help: ## print these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: .venv/installed ## make .venv with the package and all it needs
 
@@ -28,6 +28,10 @@ test: install ## run the quick tests
 test-slow: install ## run the other tests: trainings, kills, replicas, workers, the wheel, the tutorial
 	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[a-l]*.py
 	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal tests/test_[m-z]*.py
+
+# Not part of CI: it installs TensorFlow twice.
+test-versions: ## run tests with the oldest and with the newest libraries that pyproject.toml allows
+	$(PYTHON) tests/check_versions.py
 
 lint: install ## check format, style and types
 	$(BIN)/ruff format --check .

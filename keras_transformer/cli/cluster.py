@@ -135,16 +135,19 @@ def _check_beam_flags(given):
     """Refuses flags that no part of Beam knows: Beam itself would only warn and drop them."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
-    for options in PipelineOptions.__subclasses__():
-        options._add_argparse_args(parser)
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    parser = _Parser(
+        parents=parsers, allow_abbrev=False, add_help=False, conflict_handler="resolve"
+    )
     _, unknown = parser.parse_known_args(given)
     if not unknown:
         return
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
         raise UserError(f"expected flags only, found {name!r}")
-    known = [*(f"--{name}" for name in GROUPS[_GROUP]), *parser._option_string_actions]
+    known = [f"--{name}" for name in GROUPS[_GROUP]]
+    known += re.findall(r"--[\w-]+", parser.format_help())
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {nearest[0]}? " if nearest else ""
     raise UserError(

@@ -133,7 +133,8 @@ class _Requests(h11.Connection):
 
     It refuses one with two lengths, since a proxy may have read the other one (section 6.1), and
     one of another version than HTTP/1 (RFC 9110, section 2.5). It accepts one for a whole URL, as
-    clients send it to a proxy (section 3.2.2).
+    clients send it to a proxy (section 3.2.2). It drops the offer to upgrade to another protocol,
+    as a server may (RFC 9110, section 7.8): uvicorn would log how to install WebSockets.
     """
 
     def __init__(self) -> None:
@@ -157,7 +158,8 @@ class _Requests(h11.Connection):
         if {b"content-length", b"transfer-encoding"} <= names:
             raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
         target = re.sub(rb"^https?://[^/?]*/?", b"/", event.target, flags=re.IGNORECASE)
-        return dataclasses.replace(event, target=target)
+        headers = [(name, value) for name, value in event.headers if name != b"upgrade"]
+        return dataclasses.replace(event, target=target, headers=headers)
 
 
 class _Connection(H11Protocol):
@@ -242,9 +244,6 @@ class _Connection(H11Protocol):
         if self.transport.is_closing() or (self._is_half_closed and not self._is_answering()):
             self._close()
 
-    def _should_upgrade(self) -> bool:
-        return False  # uvicorn would log how to install WebSockets, which this server has not
-
     def send_400_response(self, msg: str) -> None:
         # Uvicorn would answer as plain text, and fail if the application has answered already.
         fault = self.conn.fault
@@ -290,7 +289,8 @@ class _Connection(H11Protocol):
         return self.conn.trailing_data[0] if self.conn.their_state is h11.IDLE else b""
 
     def _start_clock(self):
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )

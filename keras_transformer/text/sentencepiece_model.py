@@ -12,9 +12,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_sentencepiece
 
 from keras_transformer.errors import UserError
+from keras_transformer.private_names import sentencepiece_resource, set_sentencepiece_resource
 from keras_transformer.text import in_graph
 from keras_transformer.text.byte_pairs import BytePairMerges
 from keras_transformer.text.ragged import Ragged
@@ -43,7 +43,7 @@ class SentencePieceModel(tf.Module):
             raise UserError("expected a SentencePiece model, found something else") from error
         self.model = model
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
-        self._operations._model_resource = _SharedModel(model, name=None)
+        set_sentencepiece_resource(self._operations, _SharedModel(model))
 
     @property
     def model_type(self) -> str:
@@ -114,14 +114,17 @@ def _parsed(model):
         raise UserError("expected a SentencePiece model, found something else") from error
 
 
-class _SharedModel(tf_text_sentencepiece._SentencepieceModelResource):
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """The model as a TensorFlow resource named by a hash of its content.
 
     TensorFlow Text's own resource has no name, so it belongs to the eager kernel that made it. It
     is lost when TensorFlow clears its kernels, as `keras.utils.set_random_seed` does.
     """
 
+    def __init__(self, model: bytes):
+        super().__init__()
+        self._model = model
+        _ = self.resource_handle  # makes it now: made in a graph, it would belong to that graph
+
     def _create_resource(self):
-        return tf_text_sentencepiece.gen_sentencepiece_tokenizer.sentencepiece_op(
-            model=self._model, shared_name=hashlib.sha256(self._model).hexdigest()
-        )
+        return sentencepiece_resource(self._model, hashlib.sha256(self._model).hexdigest())

@@ -14,6 +14,7 @@ from keras_transformer.losses import per_token
 from keras_transformer.machine.replicas import sum_over_replicas
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
+from keras_transformer.private_names import updates_by_update_step
 from keras_transformer.training.strategies import split_rows
 from keras_transformer.training.update_state import UpdateState
 
@@ -120,12 +121,11 @@ class TrainableTransformer(Transformer):
                 Nadam and `LossScaleOptimizer` do, outside its `update_step`.
         """
         optimizer = keras.optimizers.get(optimizer)
-        for name in ("apply", "_backend_update_step"):
-            if getattr(type(optimizer), name) is not getattr(keras.Optimizer, name):
-                raise ValueError(
-                    "expected an optimizer whose update is its update_step, such as Adam: "
-                    f"found {type(optimizer).__name__}"
-                )
+        if not updates_by_update_step(optimizer):
+            raise ValueError(
+                "expected an optimizer whose update is its update_step, such as Adam: "
+                f"found {type(optimizer).__name__}"
+            )
         for name in _NOT_OF_UPDATE_STEP:
             if getattr(optimizer, name):
                 raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
@@ -141,6 +141,11 @@ class TrainableTransformer(Transformer):
         """Compiles a model that was loaded from a file."""
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**{name: config[name] for name in ("optimizer", "jit_compile", "run_eagerly")})
+
+    @property
+    def loss_metric(self) -> keras.metrics.Mean:
+        """The mean loss, which Keras makes in `compile` and lists first."""
+        return self.metrics[0]
 
     def reset_metrics(self):
         """Resets the metrics' sums to zero."""
@@ -200,7 +205,7 @@ class TrainableTransformer(Transformer):
         all_tokens = tf.maximum(sum_over_replicas(tokens), 1.0)
         loss_scale = tf.identity(self.update_state.loss_scale.value)
         loss, gradients = gradients_of(batch, loss_scale / all_tokens)
-        self._loss_tracker.update_state(loss / tf.maximum(tokens, 1.0), sample_weight=tokens)
+        self.loss_metric.update_state(loss / tf.maximum(tokens, 1.0), sample_weight=tokens)
 
         gradients = sum_over_replicas(gradients)
         norm = tf.linalg.global_norm(gradients) / loss_scale
@@ -264,7 +269,7 @@ class TrainableTransformer(Transformer):
         tokens = tf.reduce_sum(real)
         counted = real if weights is None else real * per_token(weights, real)
         loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted) / tf.maximum(tokens, 1.0)
-        self._loss_tracker.update_state(loss, sample_weight=tokens)
+        self.loss_metric.update_state(loss, sample_weight=tokens)
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
         return self.get_metrics_result()

@@ -71,6 +71,33 @@ print(config.d_model, options.steps, SearchOptions().beam_size)
     assert run_without_backends(script) == "1024 300000 4\n"
 
 
+def test_layers_model_and_search_need_keras_and_its_backend_alone(tmp_path):
+    """So they can be installed without the package's other requirements: `--no-deps`."""
+    script = """
+import re, sys, tomllib
+required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]
+required = {re.match(r"[\\w-]+", each)[0].replace("-", "_") for each in required}
+# Keras itself needs absl.
+others = required - {"keras", "tensorflow", "lazy_loader", "absl_py"} | {"tensorflow_serving"}
+sys.modules.update(dict.fromkeys(others))
+
+import keras
+import keras_transformer as kt
+from keras_transformer.search import SearchOptions, search
+
+sizes = dict(d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=1)
+model = kt.Transformer(kt.TransformerConfig(vocab_size=9, **sizes))
+model.compile("sgd", kt.LabelSmoothedCrossEntropy(0.1), metrics=[kt.Perplexity()])
+ids = keras.ops.ones((2, 4), "int32")
+model.fit({"source_ids": ids, "target_ids": ids}, ids, verbose=0)
+model.save(sys.argv[1])
+model = keras.saving.load_model(sys.argv[1])
+print(len(others), search(model, ids, SearchOptions(beam_size=2)).ids.shape[:2])
+"""
+    found = run_python(script, tmp_path / "model.keras")
+    assert found == "8 (2, 1)\n"
+
+
 def test_importing_a_package_loads_no_backend_unless_it_computes():
     script = """
 import importlib, pkgutil

@@ -1,6 +1,5 @@
 """Real sockets: slow, rude and many clients do not keep others from their answers."""
 
-import inspect
 import json
 import logging
 import re
@@ -9,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import h11
 import httpx2
 import pytest
 from helpers import run_python
@@ -309,23 +307,6 @@ def test_the_last_answers_say_that_the_connection_ends():
         servable.go_on()
         received = rest(client)
         assert b'"ba"' in received and b"\r\nconnection: close\r\n" in received
-
-
-def test_uvicorn_and_h11_have_what_the_server_uses():
-    """Their classes are not documented; after an upgrade, `serving/http.py` may need a change."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
-
-    for kind, names in {
-        H11Protocol: "app client conn connections connection_lost connection_made cycle "
-        "data_received eof_received handle_events loop on_response_complete pause_writing "
-        "resume_writing scope send_400_response shutdown timeout_keep_alive "
-        "timeout_keep_alive_handler transport _should_upgrade _unset_keepalive_if_required",
-        RequestResponseCycle: "default_headers more_body response_complete response_started",
-        h11.Connection: "our_state receive_data send their_state trailing_data",
-    }.items():
-        source = inspect.getsource(kind)
-        missing = [name for name in names.split() if not re.search(rf"\b{name}\b", source)]
-        assert not missing, f"{kind} has no {missing} any more, which serving/http.py uses"
 
 
 def test_at_the_end_only_current_requests_are_answered():

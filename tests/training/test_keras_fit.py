@@ -127,6 +127,7 @@ def reported(strategy, folder, **options):
     found["first step"], found["last step"] = steps[0], steps[-1]
     found["evaluate"] = model.evaluate(batches(), verbose=1, return_dict=True)
     if strategy is ONE_DEVICE:  # on two devices, Keras gives each the whole batch
+        model.reset_metrics()  # which Keras does by itself only since 3.15
         found["test_on_batch"] = model.test_on_batch(STATES[:4], LABELS[:4], return_dict=True)
     return found, [w.numpy() for w in model.weights]
 
