@@ -35,6 +35,7 @@ from keras_transformer.model_inputs import (
     with_plain_errors,
     without_class_weight,
 )
+from keras_transformer.private_names import layers_within
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -305,8 +306,10 @@ class Transformer(keras.Model):
         replicas' batches, which fails if their shapes differ.
         """
         if iterator is not None:
+            import tensorflow as tf
+
             data_batch = keras.tree.map_structure(
-                lambda spec: getattr(spec, "_value_specs", [spec])[0],  # of one replica
+                lambda spec: tf.nest.flatten(spec, expand_composites=True)[0],  # of one replica
                 iterator.data_adapter.get_tf_dataset().element_spec,
             )
         super()._maybe_symbolic_build(data_batch=data_batch)
@@ -346,7 +349,7 @@ class Transformer(keras.Model):
         """Builds what a subclass has added: Keras would load no weights of a layer without any."""
         if not self.built:
             self.build()
-        if not all(layer.built for layer in self._flatten_layers()):
+        if not all(layer.built for layer in layers_within(self, recursive=True)):
             ids = keras.KerasTensor((None, None), "int32")
             try:
                 self({"source_ids": ids, "target_ids": ids})

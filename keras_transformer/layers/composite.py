@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.configured import ConfiguredLayer
+from keras_transformer.private_names import layers_within
 
 
 class CompositeLayer(ConfiguredLayer):
@@ -106,7 +107,7 @@ def expect_quantized(layer: keras.layers.Layer, policies: Mapping[str, str]) -> 
 
 def _parts(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
     """Lists the layers within a layer by their indices, such as `2/0`: names may be automatic."""
-    for index, part in enumerate(layer._flatten_layers(include_self=False, recursive=False)):
+    for index, part in enumerate(layers_within(layer)):
         yield f"{prefix}{index}", part
         yield from _parts(part, f"{prefix}{index}/")
 

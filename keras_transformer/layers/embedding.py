@@ -2,7 +2,6 @@
 
 import keras
 from keras import ops
-from keras.src.backend import set_keras_mask  # has no public name
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.fast.dense import add_bias
@@ -10,6 +9,7 @@ from keras_transformer.fast.int8 import enough_rows, whole_columns
 from keras_transformer.fast.rows import take_rows
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.shapes import flat, reshape
+from keras_transformer.private_names import set_padding_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -104,7 +104,6 @@ class TokenEmbedding(ConfiguredLayer):
             trainable=False,
             autocast=False,
         )
-        self._is_quantized = True  # as Keras's own layers say it
 
     def call(self, ids, reverse=False, mask=None, training=None):
         if reverse:
@@ -119,7 +118,7 @@ class TokenEmbedding(ConfiguredLayer):
     def _with_mask(self, rows, ids):
         """Attaches the mask of ids, since `compute_mask` takes ids given as floats for logits."""
         if self.mask_zero:
-            set_keras_mask(rows, ops.not_equal(ids, 0))
+            set_padding_mask(rows, ops.not_equal(ids, 0))
         return rows
 
     def compute_mask(self, ids, previous_mask=None):
@@ -168,13 +167,14 @@ class TokenEmbedding(ConfiguredLayer):
         """
         if mode != "int8":
             raise NotImplementedError(f"TokenEmbedding has no quantization mode {mode!r}, but int8")
+        if not self.quantization_mode:  # the new policy calls this method again
+            self.dtype_policy = f"int8_from_{self.dtype_policy.name}"  # type: ignore[has-type]
+            return
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
         self._build_int8()
         columns = self.int8_kernel.shape[1] - self.vocab_size
         self.int8_kernel.assign(ops.pad(ops.transpose(matrix), [(0, 0), (0, columns)]))
         self.int8_scale.assign(scale[:, 0])
-        if not self.quantization_mode:
-            self.dtype_policy = f"int8_from_{self.dtype_policy.name}"  # type: ignore[has-type]
 
     def quantized_call(self, *args, **kwargs):
         """Calls the layer, whose `call` computes logits in 8-bit integers by itself."""

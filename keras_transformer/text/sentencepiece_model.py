@@ -124,6 +124,7 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
     def __init__(self, model: bytes):
         super().__init__()
         self._model = model
+        _ = self.resource_handle  # makes it now: made in a graph, it would belong to that graph
 
     def _create_resource(self):
         return sentencepiece_resource(self._model, hashlib.sha256(self._model).hexdigest())

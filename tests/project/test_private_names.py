@@ -22,14 +22,6 @@ DOCUMENTED = {"_asdict", "_replace", "_exit", "_create_resource"}
 # Modules that libraries keep to themselves: `keras.src`, `tensorflow.python`.
 PRIVATE_MODULES = {"src", "python"}
 GETTERS = {"getattr", "hasattr", "setattr"}
-# To be removed with the next version of these modules.
-NOT_YET = {
-    ("layers/composite.py", "_flatten_layers"),
-    ("layers/embedding.py", "keras.src.backend"),
-    ("layers/embedding.py", "_is_quantized"),
-    ("model.py", "_flatten_layers"),
-    ("model.py", "_value_specs"),
-}
 
 
 def owner_of(entry: PrivateNames):
@@ -131,10 +123,8 @@ def test_other_modules_only_override_declared_private_names():
     overridden = {*overrides()}
     undeclared = {(file, name) for file, name in overridden if name not in DECLARED}
     found = undeclared | (uses_in_the_package() - overridden)
-    assert {(file, name) for file, name in found if file != MODULE} == NOT_YET, (
-        f"private names of libraries belong into keras_transformer/{MODULE}; "
-        "those of NOT_YET that are gone, out of this list"
-    )
+    found = {(file, name) for file, name in found if file != MODULE}
+    assert not found, f"private names of libraries belong into keras_transformer/{MODULE}"
 
 
 def test_private_names_are_found_in_all_forms():

@@ -7,7 +7,7 @@ import tomllib
 from importlib.metadata import packages_distributions
 
 import pytest
-from check_versions import VERSIONS, files_of_tests
+from check_versions import VERSIONS, paths_of_tests
 from helpers import ROOT
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -93,4 +93,4 @@ def test_ranges_end_where_nothing_was_tested():
 def test_every_library_with_a_range_is_tested_at_both_ends():
     required = (*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["ctranslate2"])
     assert names(required) == {*VERSIONS}
-    assert files_of_tests()
+    assert paths_of_tests()

@@ -1,7 +1,7 @@
 """Runs tests with the oldest and the newest libraries that pyproject.toml allows.
 
-`make test-versions` calls it; `python tests/check_versions.py oldest` checks one side only. It
-makes an environment of 2.5 GB in build/versions/, and removes it at the end.
+`make test-versions` calls it; `python tests/support/check_versions.py oldest` checks one side
+only. It makes an environment of 2.5 GB in build/versions/, and removes it at the end.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Of each library, the oldest and the newest version in which the tests below have passed. The
 # ranges in pyproject.toml begin and end with these (`tests/project/test_requirements.py`).
 VERSIONS = {
@@ -35,56 +35,43 @@ VERSIONS = {
 # They come with the libraries above, which set their ranges.
 INDIRECT = {"numpy": ("1.26.4", "2.4.6"), "h5py": ("3.11.0", "3.14.0")}
 TOOLS = ("hypothesis==6.*", "httpx", "httpx2==2.*", "pytest==9.*")
-# Names of files: tests/**/test_NAME.py.
+# Files and folders of tests/.
 TESTS = (
     "layers",
-    "masks",
-    "layer_types",
-    "model",
-    "functional_models",
-    "registration",
-    "losses",
-    "metrics",
-    "schedules",
-    "keras_fit",
-    "precision",
-    "fused_formulas",
-    "tokenizers",
-    "marian",
-    "batches",
-    "step",
-    "training",
-    "checkpoints",
-    "resume",
-    "beam_search",
+    "fast",
+    "text",
     "search",
-    "sampling",
-    "translator",
-    "export_saved_model",
-    "bleu",
-    "report",
-    "visualize",
-    "ctranslate2_engine",
-    "export_ctranslate2",
     "serving",
-    "serving_http",
-    "serving_json",
-    "serving_batching",
-    "serving_versions",
-    "imports",
-    "private_names",
+    "ctranslate2",
+    "export",
+    "importers",
+    "evaluation",
+    "report",
+    "data/test_batches.py",
+    "training/test_keras_fit.py",
+    "training/test_step.py",
+    "training/test_training.py",
+    "training/test_checkpoints.py",
+    "training/test_resume.py",
+    "test_model.py",
+    "test_losses.py",
+    "test_metrics.py",
+    "test_schedules.py",
+    "test_precision.py",
+    "test_registration.py",
+    "test_translator.py",
+    "project/test_imports.py",
+    "project/test_private_names.py",
 )
 
 
-def files_of_tests() -> list[Path]:
-    """The files of `TESTS`; raises `FileNotFoundError` if there is none of a name."""
-    files = []
-    for name in TESTS:
-        found = [*ROOT.glob(f"tests/**/test_{name}.py")]
-        if not found:
-            raise FileNotFoundError(f"there is no tests/**/test_{name}.py: change TESTS")
-        files += found
-    return files
+def paths_of_tests() -> list[Path]:
+    """The paths of `TESTS`; raises `FileNotFoundError` if one is missing."""
+    paths = [ROOT / "tests" / name for name in TESTS]
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no {path}: change TESTS")
+    return paths
 
 
 def check(side: str) -> int:
@@ -98,7 +85,7 @@ def check(side: str) -> int:
         subprocess.run([python, "-m", "pip", "install", "-q", *pins, *TOOLS], check=True)
         print(f"Tests with the {side} versions: {' '.join(pins)}", flush=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [python, "-m", "pytest", "-q", *files_of_tests()]
+        command = [python, "-m", "pytest", "-q", *paths_of_tests()]
         return subprocess.run(command, cwd=ROOT, env=environment).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)
