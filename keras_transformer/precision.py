@@ -37,11 +37,13 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
             # Keras warns about each layer without a matrix.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
             # Keras collects garbage after each matrix: exclude all existing objects from it.
+            caller_froze = gc.get_freeze_count() > 0
             gc.freeze()
             try:
                 model.quantize("int8")
             finally:
-                gc.unfreeze()
+                if not caller_froze:
+                    gc.unfreeze()
     elif precision == "bfloat16":
         from keras_transformer.model import Transformer  # here, since flags list PRECISIONS
 

@@ -132,9 +132,7 @@ def quantised(name, mode):
     before = ops.convert_to_numpy(ops.cast(model(inputs_of(name)), "float32"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-        gc.freeze()  # as `in_precision` does
         model.quantize(mode)
-        gc.unfreeze()
     after = ops.convert_to_numpy(ops.cast(model(inputs_of(name)), "float32"))
     assert 0 < np.abs(after - before).max() < 0.2 * np.abs(before).max() or mode != "int8"
     return model, after
@@ -245,6 +243,13 @@ def test_int8_is_the_model_with_every_matrix_but_the_embeddings_in_8_bits(varian
     matrices.add(f"{model.name}/source_embedding/int8_kernel")
     assert matrices == {weight.path for weight in model.weights if weight.dtype == "int8"}
     assert 1e-4 < relative_error(logits_of(model), before) < 0.1  # from 127 steps up to the largest
+
+
+def test_what_the_caller_kept_out_of_garbage_collections_stays_out_of_them():
+    """Command lines keep all that they import out of them."""
+    gc.freeze()
+    in_precision(small_model(num_encoder_layers=1, num_decoder_layers=1), "int8")
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.slow

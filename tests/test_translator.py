@@ -1,5 +1,10 @@
-"""Strings in, strings out: as many, in order, whatever they contain."""
+"""Strings in, strings out: as many, in order, whatever they contain.
 
+
+Tracing a search takes 2 s, so most translators here share the graphs of one.
+"""
+
+import copy
 import dataclasses
 import functools
 import json
@@ -46,6 +51,13 @@ def translator(model, tokenizer):
     return Translator(model, tokenizer, extra_length=5)
 
 
+def with_limits(translator, **limits):
+    """The translator with another `tokens_per_batch`, `max_source_length` or `workers`."""
+    other = copy.copy(translator)
+    vars(other).update(limits)
+    return other
+
+
 def test_the_model_of_these_tests_has_no_ties(model):
     rng = np.random.default_rng(0)
     inputs = {side: rng.integers(260, 340, (8, 10)) for side in ("source_ids", "target_ids")}
@@ -62,10 +74,8 @@ def test_translations_are_in_the_order_of_the_sentences(translator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tokens_per_batch", [1, 40, 2048])
-def test_a_sentence_is_translated_as_it_is_alone(model, tokenizer, translator, tokens_per_batch):
-    together = Translator(
-        model, tokenizer, extra_length=5, tokens_per_batch=tokens_per_batch
-    ).translate(SENTENCES)
+def test_a_sentence_is_translated_as_it_is_alone(translator, tokens_per_batch):
+    together = with_limits(translator, tokens_per_batch=tokens_per_batch).translate(SENTENCES)
     for sentence, (text, score) in zip(SENTENCES, together, strict=True):
         [alone] = translator.translate([sentence])
         assert alone.text == text
@@ -75,12 +85,12 @@ def test_a_sentence_is_translated_as_it_is_alone(model, tokenizer, translator, t
 @pytest.mark.parametrize(
     ("beam_size", "alpha"), [(1, 0.6), pytest.param(4, 0.0, marks=pytest.mark.slow), (4, 2.0)]
 )
-def test_a_translation_is_that_of_the_search(model, tokenizer, beam_size, alpha):
+def test_a_translation_is_that_of_the_search(model, tokenizer, translator, beam_size, alpha):
     ids = tokenizer.tokenize(tf.constant(SENTENCES[:1]))
     source_ids = tf.concat([ids, [[2]]], axis=1).to_tensor()
-    options = {"beam_size": beam_size, "alpha": alpha, "extra_length": 5}
-    result = search(model, source_ids, SearchOptions(**options))
-    [translation] = Translator(model, tokenizer, **options).translate(SENTENCES[:1])
+    options = SearchOptions(beam_size=beam_size, alpha=alpha, extra_length=5)
+    result = search(model, source_ids, options)
+    [translation] = translator.with_options(options).translate(SENTENCES[:1])
     assert translation.text.encode() == tokenizer.detokenize(result.ids[:, 0]).numpy()[0]
     assert translation.score == pytest.approx(float(result.scores[0, 0]), abs=1e-5)
 
@@ -97,12 +107,12 @@ def test_no_sentences_become_no_translations(translator):
 
 
 @pytest.mark.slow
-def test_an_endless_sentence_is_translated_up_to_the_limit(model, tokenizer):
+def test_an_endless_sentence_is_translated_up_to_the_limit(translator, tokenizer):
     endless = "house " * 5000
-    [translation] = Translator(model, tokenizer)([endless])
+    [translation] = translator.with_options(SearchOptions())([endless])
     assert 0 < len(tokenizer.tokenize(tf.constant([translation]))[0]) < 1100
 
-    short = Translator(model, tokenizer, extra_length=5, max_source_length=20)
+    short = with_limits(translator, max_source_length=20)
     prefix = tokenizer.tokenize(tf.constant([endless]))[:, :19]
     assert short([endless]) == short([tokenizer.detokenize(prefix).numpy()[0]])
     together = short([endless, *SENTENCES])
@@ -121,8 +131,9 @@ def test_a_string_that_no_file_can_hold_is_translated_all_the_same(translator):
     assert len(translator(["a lone surrogate: \ud800"])) == 1
 
 
-def always(tokenizer, token):
-    """A model that always generates one token."""
+@pytest.fixture(scope="module")
+def always(tokenizer):
+    """A translator that always generates one token: `always(token, **options)`."""
     model = small_model(
         vocab_size=tokenizer.vocab_size,
         num_encoder_layers=1,
@@ -132,32 +143,35 @@ def always(tokenizer, token):
     for weight in model.decoder.weights:
         if weight.name in ("gamma", "beta"):
             weight.assign(np.full(weight.shape, float(weight.name == "beta")))
-    kernel = np.zeros(model.output_projection.kernel.shape)
-    kernel[:, token] = 1.0
-    model.output_projection.kernel.assign(kernel)
-    return model
+    translator = Translator(model, tokenizer, beam_size=1)
+
+    def always(token, **options):
+        kernel = np.zeros(model.output_projection.kernel.shape)
+        kernel[:, token] = 1.0
+        model.output_projection.kernel.assign(kernel)
+        return translator.with_options(SearchOptions(beam_size=1, **options))
+
+    return always
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("byte", [b"\n", b"\r", b"\xff"])
-def test_a_translation_is_one_line_of_text(tokenizer, byte):
+def test_a_translation_is_one_line_of_text(tokenizer, always, byte):
     # The vocabulary spells unknown characters as bytes, whose ids follow the special ones.
-    stubborn = always(tokenizer, token=4 + byte[0])
     [said] = tokenizer.detokenize(tf.constant([[4 + byte[0]]])).numpy()
     assert said == (byte if byte < b"\x80" else "\ufffd".encode())
-    [translation] = Translator(stubborn, tokenizer, extra_length=3)(["A horse!"])
+    [translation] = always(token=4 + byte[0], extra_length=3)(["A horse!"])
     assert len(f"{translation}.".splitlines()) == 1
     translation.encode()
 
 
 @pytest.mark.slow
-def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer):
+def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer, always):
     piece = int(tokenizer.tokenize(tf.constant(["horse"]))[0, -1])
-    translator = Translator(always(tokenizer, piece), tokenizer, beam_size=1, extra_length=3)
     source_length = len(tokenizer.tokenize(tf.constant(["A horse!"]))[0]) + 1
     limit = source_length + 3  # the last token is the end symbol
     [expected] = tokenizer.detokenize(tf.fill([1, limit - 1], piece)).numpy()
-    assert translator(["A horse!"]) == [expected.decode()]
+    assert always(piece, extra_length=3)(["A horse!"]) == [expected.decode()]
 
 
 def test_vocabulary_of_another_size_is_refused(tokenizer):
@@ -194,13 +208,13 @@ def test_an_ensemble_of_no_models_is_refused(tokenizer):
 
 
 @pytest.mark.slow
-def test_the_lowest_source_limit_leaves_one_token(model, tokenizer):
+def test_the_lowest_source_limit_leaves_one_token(model, tokenizer, translator):
     with pytest.raises(UserError, match="at least 2: found 1"):
         Translator(model, tokenizer, max_source_length=1)
     first = tokenizer.tokenize(tf.constant(SENTENCES[:1])).to_tensor()[:, :1]
-    ids = search(model, tf.concat([first, [[2]]], axis=1), SearchOptions(extra_length=5)).ids
+    ids = search(model, tf.concat([first, [[2]]], axis=1), translator.options).ids
     [expected] = tokenizer.detokenize(ids[:, 0]).numpy()
-    short = Translator(model, tokenizer, extra_length=5, max_source_length=2)
+    short = with_limits(translator, max_source_length=2)
     assert short(SENTENCES[:1]) == [expected.decode()] != [""]
 
 
@@ -293,8 +307,10 @@ def test_several_translators_warn_of_nothing(model, tokenizer, echo, warnings):
 
 
 @pytest.mark.parametrize("limits", [{"max_length": 3}, {"max_length": 1}, {"extra_length": 0}])
-def test_a_translation_starts_with_its_whole_prefix_whatever_the_limits(model, tokenizer, limits):
-    translator = Translator(model, tokenizer, beam_size=2, **limits)
+def test_a_translation_starts_with_its_whole_prefix_whatever_the_limits(
+    translator, tokenizer, limits
+):
+    translator = translator.with_options(SearchOptions(**limits))
     prefixes = ["house " * 30, "\N{VULGAR FRACTION ONE HALF}", "Die alte Männer", ""]
     tokens = tokenizer.tokenize_target(tf.constant(prefixes))
     found = translator.translate(["A horse!"] * 4, prefixes)
@@ -316,11 +332,9 @@ def test_a_prefix_that_is_too_long_is_refused(model, tokenizer):
         translator.translate(["Yes", "Yes"], ["", "house " * 20])
 
 
-def test_no_limit_leaves_half_a_character(tokenizer):
+def test_no_limit_leaves_half_a_character(always):
     """The model says one byte of the two that spell a character."""
-    stubborn = always(tokenizer, token=4 + 0xC2)
-    texts = Translator(stubborn, tokenizer, beam_size=1, max_length=2)(["A horse!", "Yes"])
-    assert texts == ["", ""]
+    assert always(token=4 + 0xC2, max_length=2)(["A horse!", "Yes"]) == ["", ""]
 
 
 # Sentences translated together, compared with one at a time.
@@ -336,14 +350,18 @@ LIMITS = dict(beam_size=3, n_best=3, extra_length=4, max_source_length=8)
 
 
 @pytest.fixture(scope="module")
-def alone(model, tokenizer):
+def limited(model, tokenizer):
+    return Translator(model, tokenizer, **LIMITS)
+
+
+@pytest.fixture(scope="module")
+def alone(limited):
     """The translations of a sentence, translated alone."""
-    translator = Translator(model, tokenizer, **LIMITS)
 
     @functools.cache
     def alone(sentence, prefix):
         prefixes = None if prefix is None else [prefix]
-        [translations] = translator.translate_n([sentence], prefixes)
+        [translations] = limited.translate_n([sentence], prefixes)
         return translations
 
     return alone
@@ -357,11 +375,6 @@ def assert_each_as_alone(found, sentences, prefixes, alone):
         assert [score for _, score in translations] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.fixture(scope="module")
-def together(model, tokenizer):
-    return Translator(model, tokenizer, **LIMITS)
-
-
 @pytest.mark.slow
 @TOGETHER
 @given(
@@ -371,9 +384,9 @@ def together(model, tokenizer):
     tokens_per_batch=st.integers(1, 100),
 )
 def test_any_sentences_together_are_translated_as_each_alone(
-    together, alone, pairs, with_prefixes, workers, tokens_per_batch
+    limited, alone, pairs, with_prefixes, workers, tokens_per_batch
 ):
-    together.workers, together.tokens_per_batch = workers, tokens_per_batch
+    together = with_limits(limited, workers=workers, tokens_per_batch=tokens_per_batch)
     sentences = [sentence for sentence, _ in pairs]
     prefixes = [prefix if with_prefixes else None for _, prefix in pairs]
     found = together.translate_n(sentences, prefixes if with_prefixes else None)

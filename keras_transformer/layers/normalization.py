@@ -34,9 +34,12 @@ class LayerNormalization(ConfiguredLayer):
 
     Args:
         epsilon: keeps rows without variance finite.
-        gamma_initializer, beta_initializer: initializers of the two weights.
-        gamma_regularizer, beta_regularizer: regularizers of the two weights.
-        gamma_constraint, beta_constraint: constraints of the two weights.
+        gamma_initializer: initializer of gamma.
+        beta_initializer: initializer of beta.
+        gamma_regularizer: regularizer of gamma.
+        beta_regularizer: regularizer of beta.
+        gamma_constraint: constraint of gamma.
+        beta_constraint: constraint of beta.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -85,6 +85,7 @@ def files_of(folder):
 # From text files to a translation.
 
 
+@pytest.mark.slow
 def test_train_writes_a_model_dir_and_says_so(trained):
     model_dir, process = trained
     assert process.returncode == 0
@@ -171,6 +172,7 @@ def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, ca
     assert translate(monkeypatch, capfd, text, lines_at_once=lines_at_once, **options) == together
 
 
+@pytest.mark.slow
 def test_no_lines_in_no_lines_out(trained, monkeypatch, capfd):
     assert translate(monkeypatch, capfd, b"", model_dir=trained[0]) == [""]
 
@@ -313,6 +315,7 @@ def test_unknown_tfds_data_set(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_model_dir_of_another_configuration(trained, training):
     model_dir, _ = trained
     before = files_of(model_dir)
@@ -338,6 +341,7 @@ def test_a_data_cache_within_a_new_model_dir_is_refused(training, tmp_path, cach
     assert not runs.exists()
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint(trained, training, corpus):
     shutil.copytree(trained[0], training["model_dir"])
     weights = training["model_dir"] / "checkpoints" / "step-00000002" / "state.npz"
@@ -348,6 +352,7 @@ def test_damaged_checkpoint(trained, training, corpus):
         assert message.startswith(f"{weights}: the checkpoint is damaged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["evaluate", "translate"])
 def test_no_model_and_too_many_checkpoints(trained, corpus, script):
     judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
@@ -358,6 +363,7 @@ def test_no_model_and_too_many_checkpoints(trained, corpus, script):
     assert message.endswith("expected to average 1 to 2 checkpoints, found 3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"beam_size": 0}, {"alpha": -1.0}, {"alpha": 1000.0}])
 def test_search_option_out_of_range(trained, monkeypatch, options):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Yes.\n")))
@@ -386,11 +392,13 @@ def test_evaluate_reads_the_files_of_a_pattern(judge, in_two_files, capfd):
     assert "BLEU" in of_one_file
 
 
+@pytest.mark.slow
 def test_evaluate_does_not_write_over_a_file_of_a_pattern(in_two_files, tmp_path):
     message = refused("evaluate", **in_two_files, output=tmp_path / "source-1.txt")
     assert message.endswith("expected a file of its own, found an input or another output")
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):
     judge = {"source": corpus / "test.en", "reference": corpus / "train.de"}
     message = refused("evaluate", model_dir=trained[0], output=tmp_path / "out.de", **judge)
@@ -398,6 +406,7 @@ def test_evaluate_refuses_files_that_do_not_match(trained, corpus, tmp_path):
     assert not (tmp_path / "out.de").exists()
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_a_test_set_of_nothing(trained, tmp_path):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("")
@@ -548,6 +557,7 @@ def test_flags_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, optio
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_evaluate_does_not_write_over_what_it_reads(corpus, trained, option):
     source, reference = corpus / "test.en", corpus / "test.de"
@@ -557,6 +567,7 @@ def test_evaluate_does_not_write_over_what_it_reads(corpus, trained, option):
     assert reference.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_evaluate_does_not_write_over_the_model(judge, tmp_path, without_translating, option):
     model_dir = judge["model_dir"]
@@ -569,6 +580,7 @@ def test_evaluate_does_not_write_over_the_model(judge, tmp_path, without_transla
     assert files_of(model_dir) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_evaluate_does_not_write_over_its_own_standard_output(
     judge, tmp_path, without_translating, option
@@ -613,6 +625,7 @@ def judge(trained, corpus):
     return {"model_dir": trained[0], **files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_evaluate_refuses_what_is_no_file_to_write_to(judge, tmp_path, without_translating, option):
     message = refused("evaluate", **judge, **{option: tmp_path})
@@ -624,6 +637,7 @@ def test_evaluate_refuses_what_is_no_file_to_write_to(judge, tmp_path, without_t
     assert message == f"--{option}: expected a file to write to, found none"
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_a_blank_reference(judge, tmp_path, without_translating):
     blank = tmp_path / "blank.de"
     blank.write_text("\n \n\n\n\n")
@@ -631,11 +645,13 @@ def test_evaluate_refuses_a_blank_reference(judge, tmp_path, without_translating
     assert message.startswith(f"{blank}: expected a translation of a line of {judge['source']}")
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, without_translating):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     assert refused("evaluate", **judge, target_lang="ja").startswith("cannot score 'ja': ")
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_translating):
     message = refused("evaluate", **judge, target_lang="zz", bleu_on_tokens=True)
     assert (
@@ -643,12 +659,14 @@ def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_t
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])
 def test_evaluate_refuses_what_is_not_the_code_of_a_language(judge, name, without_translating):
     message = refused("evaluate", **judge, target_lang=name)
     assert message == f"target_lang: expected the code of a language such as de, found {name!r}"
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_several_translations_of_a_sentence(judge, without_translating):
     message = refused("evaluate", **judge, n_best=2)
     assert message.startswith("--n_best=2 has no effect: evaluate scores the best")
@@ -699,6 +717,7 @@ def test_an_empty_model_dir_is_refused_by_every_command(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["translate", "report"])
 def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, monkeypatch, capfd):
     path = shutil.copytree(trained[0], tmp_path / "en,de")
@@ -710,11 +729,13 @@ def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, mo
         assert f"{tmp_path / 'en'}/config.json: expected the folder of a trained model" in said
 
 
+@pytest.mark.slow
 def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained):
     message = refused("translate", model_dir=f"{trained[0]},")
     assert message == "expected --model_dir to name something, found nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options"),
     [

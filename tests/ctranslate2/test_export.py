@@ -45,6 +45,7 @@ VARIANTS = {
     "heads_narrower_than_the_model": {"num_heads": 3, "d_k": 4, "d_v": 2},
     "heads_wider_than_the_model": {"d_k": 12, "d_v": 20},
     "uneven_stacks": {"num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 7},
+    "more_layers": {"num_encoder_layers": 3, "num_decoder_layers": 2},
     "odd_width": {"positions": "learned", "d_model": 15, "d_k": 4, "d_v": 4},
     "swish": {"activation": "swish"},
     "gelu": {"activation": "gelu"},
@@ -55,6 +56,12 @@ VARIANTS = {
     "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }
+
+
+def tiny_model(**fields):
+    """One layer on each side is enough for most tests: `VARIANTS` has two models of more."""
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    return small_model(**{"vocab_size": VOCAB_SIZE, **layers, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +130,7 @@ def mean_difference(*arguments):
 
 @pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
 def test_scores_are_those_of_the_model(fields, export, processor):
-    model = small_model(vocab_size=VOCAB_SIZE, **fields)
+    model = tiny_model(**fields)
     assert_same_scores(model, export(model), processor)
 
 
@@ -146,7 +153,7 @@ def test_every_supported_field_of_the_configuration_is_tried():
     ids=lambda fields: fields["layer_type"],
 )
 def test_layers_that_ctranslate2_lacks_are_refused(fields, tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE, **fields)
+    model = tiny_model(**fields)
     expected = (
         rf"^CTranslate2 does not support layer_type={fields['layer_type']}, only attention: use "
         r"TensorFlow for this model \(--engine=tensorflow, --format=saved_model\)$"
@@ -158,7 +165,7 @@ def test_layers_that_ctranslate2_lacks_are_refused(fields, tokenizer, tmp_path):
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal_rotary"])
 def test_positions_that_rotate_are_refused(positions, tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE, positions=positions)
+    model = tiny_model(positions=positions)
     with pytest.raises(
         UserError, match=rf"^CTranslate2 does not support positions={positions}, only "
     ):
@@ -214,15 +221,15 @@ def test_greedy_translations_are_those_of_the_model(name, export, processor):
 
 
 def test_positions_last_for_long_sentences(export, processor):
-    model = small_model(vocab_size=VOCAB_SIZE)
+    model = tiny_model()
     long = " ".join(["horse"] * 400)
     assert 1500 < len(processor.encode(long)) < 2047
     assert_same_scores(model, export(model), processor, [long], [long])
 
 
 def test_model_in_bfloat16_is_exported_as_float32(export, processor, tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE, dtype="bfloat16")
-    same = small_model(vocab_size=VOCAB_SIZE)
+    model = tiny_model(dtype="bfloat16")
+    same = tiny_model()
     same.set_weights([ops.convert_to_numpy(weight) for weight in model.weights])
     # Positions are rounded, as in the model.
     assert 0 < mean_difference(same, export(model), processor) < 0.02
@@ -237,7 +244,7 @@ def test_model_in_bfloat16_is_exported_as_float32(export, processor, tokenizer, 
 @pytest.mark.parametrize("quantization", ["int8", "int16", "float16"])
 @pytest.mark.parametrize("name", ["post_norm", "heads_wider_than_the_model", "unshared_untied"])
 def test_quantized_models_score_about_the_same(quantization, name, export, processor):
-    model = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    model = tiny_model(**VARIANTS[name])
     before = model.get_weights()
     exported = export(model, quantization=quantization)
     assert 0 < mean_difference(model, exported, processor) < 0.1
@@ -248,8 +255,8 @@ def test_quantized_models_score_about_the_same(quantization, name, export, proce
 @pytest.mark.parametrize("name", ["attention_bias", "heads_wider_than_the_model", "untied"])
 @pytest.mark.parametrize("quantization", [None, "int8"])
 def test_a_model_in_int8_is_exported_with_its_scales(quantization, name, export, processor):
-    model = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
-    same = small_model(vocab_size=VOCAB_SIZE, **VARIANTS[name])
+    model = tiny_model(**VARIANTS[name])
+    same = tiny_model(**VARIANTS[name])
     exported = export(in_precision(same, "int8"), quantization=quantization)
     assert 0 < mean_difference(model, exported, processor) < 0.1
 
@@ -258,14 +265,14 @@ def test_weights_in_int8_are_exported_as_they_were_rounded(tokenizer):
     def weight(model):
         return model_spec(model, tokenizer.pieces, 3).encoder.layer[0].ffn.linear_0.weight
 
-    before = weight(small_model(vocab_size=VOCAB_SIZE))
-    after = weight(in_precision(small_model(vocab_size=VOCAB_SIZE), "int8"))
+    before = weight(tiny_model())
+    after = weight(in_precision(tiny_model(), "int8"))
     step = np.abs(before).max(axis=1, keepdims=True) / 127
     assert 0.2 < np.abs((after - before) / step).max() < 0.51
 
 
 def test_weights_in_other_integers_are_not_exported_as_numbers(tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE)
+    model = tiny_model()
     model.quantize("int4")
     with pytest.raises(UserError, match="expected weights as trained or in int8, found int4"):
         export_ctranslate2(model, tokenizer, tmp_path / "export")
@@ -273,7 +280,7 @@ def test_weights_in_other_integers_are_not_exported_as_numbers(tokenizer, tmp_pa
 
 
 def test_quantized_models_are_smaller(tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE, d_model=64, d_ff=512)
+    model = tiny_model(d_model=64, d_ff=512)
     export_ctranslate2(model, tokenizer, tmp_path / "float32")
     export_ctranslate2(model, tokenizer, tmp_path / "int8", quantization="int8")
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
@@ -328,7 +335,7 @@ def test_folder_is_all_that_ctranslate2_and_sentencepiece_need(lively, tokenizer
 
 @pytest.mark.parametrize("quantization", ["int4", "bfloat16", "int8_bfloat16", ""])
 def test_unknown_quantization_is_refused(quantization, tokenizer, tmp_path):
-    model = small_model(vocab_size=VOCAB_SIZE)
+    model = tiny_model()
     with pytest.raises(UserError, match=f"one of int8, .*float32: found '{quantization}'"):
         export_ctranslate2(model, tokenizer, tmp_path / "export", quantization)
     assert not list(tmp_path.iterdir())
@@ -343,7 +350,7 @@ def test_vocabulary_of_another_model_is_refused(tokenizer, tmp_path):
 def test_what_exists_is_not_written_over(tokenizer, tmp_path):
     (tmp_path / "export").mkdir()
     with pytest.raises(UserError, match="export: expected a new folder"):
-        export_ctranslate2(small_model(vocab_size=VOCAB_SIZE), tokenizer, tmp_path / "export")
+        export_ctranslate2(tiny_model(), tokenizer, tmp_path / "export")
     assert not list((tmp_path / "export").iterdir())
 
 
@@ -373,7 +380,7 @@ def test_failure_leaves_nothing(tokenizer, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(KeyboardInterrupt):
-        export_ctranslate2(small_model(vocab_size=VOCAB_SIZE), tokenizer, tmp_path / "export")
+        export_ctranslate2(tiny_model(), tokenizer, tmp_path / "export")
     assert not list(tmp_path.iterdir())
 
 

@@ -74,6 +74,12 @@ def translator(path):
     return CTranslate2Translator(path, **LIMITED, max_source_length=LONGEST, workers=2)
 
 
+@pytest.fixture(scope="module")
+def ours(model, tokenizer):
+    """A translator that searches in TensorFlow."""
+    return Translator(model, tokenizer, **LIMITED, max_source_length=LONGEST)
+
+
 @pytest.fixture
 def own_path(path, tmp_path):
     """A copy of the model_dir that a test may change."""
@@ -112,10 +118,9 @@ def assert_same(found, expected):
     ],
     ids=str,
 )
-def test_translations_and_scores_are_those_of_our_search(options, translator, model, tokenizer):
+def test_translations_and_scores_are_those_of_our_search(options, translator, ours):
     options = SearchOptions(**{**LIMITED, **options})
-    ours = Translator(model, tokenizer, options, max_source_length=LONGEST)
-    expected = ours.translate_n(SENTENCES)
+    expected = ours.with_options(options).translate_n(SENTENCES)
     assert_same(translator.with_options(options).translate_n(SENTENCES), expected)
 
 
@@ -180,12 +185,11 @@ def test_translations_are_those_of_a_loop_over_an_exported_folder(
     assert "The girls sleep." in ended
 
 
-def test_scores_of_given_translations_are_ours(translator, model, tokenizer):
+def test_scores_of_given_translations_are_ours(translator, ours):
     options = SearchOptions(**{**LIMITED, "alpha": 1.0})
     targets = ["Ja.", "", "Ein Pferd!", "", "</s>", "Nein", "\ud800", "Ein Hund.", "Pferd " * 50]
     found = translator.with_options(options).score(SENTENCES, targets)
-    ours = Translator(model, tokenizer, options, max_source_length=LONGEST)
-    expected = ours.score(SENTENCES, targets)
+    expected = ours.with_options(options).score(SENTENCES, targets)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert found[1] == 0.0
     assert translator.score([""], ["Ja."]) == [NO_HYPOTHESIS]
@@ -221,10 +225,10 @@ def test_a_marian_model_of_several_languages(tmp_path):
         "½ \0",
         "",
     ]
-    expected = Translator(model, tokenizer, **LIMITED).translate_n(lines)
+    ours = Translator(model, tokenizer, **LIMITED)
     found = CTranslate2Translator(tmp_path / "model", **LIMITED)
-    assert_same(found.translate_n(lines), expected)
-    scores = Translator(model, tokenizer, **LIMITED).score(lines, lines[::-1])
+    assert_same(found.translate_n(lines), ours.translate_n(lines))
+    scores = ours.score(lines, lines[::-1])
     np.testing.assert_allclose(found.score(lines, lines[::-1]), scores, rtol=1e-4, atol=1e-4)
     # Whatever it may say, unknown pieces and languages among it.
     ids = [id_ for id_ in range(tokenizer.vocab_size) if id_ not in (tokenizer.pad_id, 0)]

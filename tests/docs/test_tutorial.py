@@ -45,6 +45,7 @@ def test_the_notebook_was_run_from_its_first_cell_to_its_last(notebook):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_tutorial_runs_and_its_model_translates_most_sentences_right():
     script = (
         "import os, runpy; os.environ['MPLBACKEND'] = 'Agg';"

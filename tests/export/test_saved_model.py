@@ -1,7 +1,7 @@
 """A SavedModel gives the strings of its Translator, without the package and without Keras."""
 
+import dataclasses
 import errno
-import functools
 import json
 import os
 import re
@@ -77,6 +77,7 @@ def translate(signatures, texts):
     return [{"text": text.decode(), "score": score} for text, score in pairs]
 
 
+@pytest.mark.slow
 def test_signatures_have_the_names_and_shapes_of_the_contract(signatures):
     inputs = {name: set(f.structured_input_signature[1]) for name, f in signatures.items()}
     one, two = {"text"}, {"text", "translation"}
@@ -92,17 +93,20 @@ def test_signatures_have_the_names_and_shapes_of_the_contract(signatures):
     }
 
 
+@pytest.mark.slow
 def test_translations_and_scores_are_exactly_those_of_the_translator(signatures, expected):
     assert translate(signatures, SENTENCES) == expected
     assert len({one["text"] for one in expected}) == len(SENTENCES) - 1  # two of them are blank
 
 
+@pytest.mark.slow
 def test_a_sentence_is_translated_as_it_is_alone(signatures, expected):
     for sentence, one in zip(SENTENCES, expected, strict=True):
         [alone] = translate(signatures, [sentence])
         assert alone == {"text": one["text"], "score": pytest.approx(one["score"], rel=1e-4)}
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_text_are_translated_as_the_translator_does(signatures, translator):
     expected = [translation._asdict() for translation in translator.translate(NOT_UTF_8)]
     assert translate(signatures, NOT_UTF_8) == expected
@@ -116,6 +120,7 @@ def test_no_texts_become_no_translations(signatures):
     assert signatures["score"](text=nothing, translation=nothing)["score"].shape == (0,)
 
 
+@pytest.mark.slow
 def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatures, expected):
     best = signatures["nbest"](text=tf.constant(SENTENCES))
     texts, scores = best["translations"].numpy(), best["scores"].numpy()
@@ -147,6 +152,7 @@ def test_the_best_is_searched_alone_unless_patience_ends_that_search_sooner(
     assert searched == [n_best]
 
 
+@pytest.mark.slow
 def test_given_translations_are_scored_as_the_translator_scores_them(signatures, translator):
     translations = ["Ja.", "", "", "Ein Pferd!", "Nein", "Haus " * 100, "Der alte Mann.", "Ja"]
     inputs = {"text": tf.constant(SENTENCES), "translation": tf.constant(translations)}
@@ -154,6 +160,7 @@ def test_given_translations_are_scored_as_the_translator_scores_them(signatures,
     assert found.tolist() == pytest.approx(translator.score(SENTENCES, translations), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_scores_are_numbers_of_strict_json_where_there_is_no_hypothesis_too(signatures):
     found = [
         signatures["nbest"](text=tf.constant(["", "Yes"]))["scores"],
@@ -164,6 +171,7 @@ def test_scores_are_numbers_of_strict_json_where_there_is_no_hypothesis_too(sign
     assert scores[1] == [NO_HYPOTHESIS]
 
 
+@pytest.mark.slow
 def test_a_translation_must_be_given_for_each_text(signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="a translation for each text"):
         signatures["score"](text=tf.constant(["Yes", "No"]), translation=tf.constant(["Ja"]))
@@ -228,6 +236,7 @@ def test_a_process_without_keras_and_this_package_gives_the_same_strings(exporte
     assert loaded == in_session == [one["text"] for one in expected]
 
 
+@pytest.mark.slow
 def test_no_object_of_keras_is_in_it(exported):
     [graph] = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs
     objects = {node.user_object.identifier for node in graph.object_graph_def.nodes}
@@ -284,10 +293,13 @@ def test_warm_up_requests_can_be_made_of_every_signature(exported, predict, tran
 
 @pytest.fixture(scope="module")
 def sampling(translator):
-    options = dict(sample=True, beam_size=2, n_best=2, extra_length=5, tokens_per_batch=60)
-    return functools.partial(
-        Translator, translator.models[0], translator.tokenizer, max_source_length=30, **options
-    )
+    """Makes translators that draw, with or without a seed; they share graphs."""
+    options = SearchOptions(sample=True, beam_size=2, n_best=2, extra_length=5)
+
+    def sampling(seed=None):
+        return translator.with_options(dataclasses.replace(options, seed=seed))
+
+    return sampling
 
 
 @pytest.fixture(scope="module")

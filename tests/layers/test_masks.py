@@ -149,8 +149,9 @@ def test_attached_and_passed_masks_both_hold():
 
 @pytest.mark.parametrize("num_layers", [None, 2])
 def test_a_decoder_honours_the_masks_of_both_sides(num_layers):
-    make = layers.DecoderLayer if num_layers is None else layers.Decoder
-    decoder = make(**ENCODER, **({"num_layers": num_layers} if num_layers else {}))
+    decoder = layers.DecoderLayer(**ENCODER)
+    if num_layers:
+        decoder = layers.Decoder([layers.DecoderLayer(**ENCODER) for _ in range(num_layers)])
     decoder(X, MEMORY)
     randomise(decoder)
     mask, source_mask = IDS[:, ::-1] != 0, np.arange(OTHER) < np.array([[4], [7]])

@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 from helpers import ROOT, users_environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TINY = (
     "--steps=20",
@@ -32,7 +32,9 @@ def installed(tmp_path_factory):
     [wheel] = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     bin_ = folder / "venv" / "bin"
-    subprocess.run([bin_ / "python", "-m", "pip", "install", "-q", wheel], check=True)
+    # Python compiles what it imports, a third of all modules.
+    install = [bin_ / "python", "-m", "pip", "install", "-q", "--no-compile", wheel]
+    subprocess.run(install, check=True)
     yield folder, bin_
     shutil.rmtree(folder)  # 2.5 GB, which pytest would keep for three runs
 

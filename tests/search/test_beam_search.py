@@ -593,12 +593,20 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     assert_same([result.ids[:, :, :10], result.scores], expected)
 
 
+@pytest.fixture(scope="module")
+def all_at_once():
+    """A model, options of a search, and what they find with a slot for each sentence."""
+    model, options = ToyModel(seed=7, vocab_size=6), {"beam_size": 4, "n_best": 2, "alpha": 0.6}
+    return model, options, model.search(SOURCES, max_lengths=LIMITS, **options)
+
+
 @pytest.mark.parametrize("num_slots", [1, 2, 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", pytest.param("xla", marks=pytest.mark.slow)])
-def test_the_result_is_the_same_whatever_the_number_of_batch_slots(how, num_slots, monkeypatch):
+def test_the_result_is_the_same_whatever_the_number_of_batch_slots(
+    all_at_once, how, num_slots, monkeypatch
+):
     monkeypatch.setattr("keras_transformer.search.loop.STATE_SIZES", (3, 4))
-    model = ToyModel(seed=7, vocab_size=6)
-    options = {"beam_size": 4, "n_best": 2, "alpha": 0.6}
+    model, options, expected = all_at_once
 
     def search(sources, limits):
         return model.search(sources, max_lengths=limits, num_slots=num_slots, **options)
@@ -614,8 +622,7 @@ def test_the_result_is_the_same_whatever_the_number_of_batch_slots(how, num_slot
     elif how == "xla":
         search = tf.function(compiled, jit_compile=True, autograph=False)
 
-    result = search(SOURCES, LIMITS)
-    assert_same(result, model.search(SOURCES, max_lengths=LIMITS, **options))
+    assert_same(search(SOURCES, LIMITS), expected)
 
 
 def test_the_buffer_length_cuts_all_limits():

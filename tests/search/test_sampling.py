@@ -381,13 +381,30 @@ def speaker(tokenizer):
     return small_model(3, vocab_size=tokenizer.vocab_size, **layers)
 
 
+@pytest.fixture(scope="module")
+def sampling_translator(speaker, tokenizer):
+    """Makes translators that draw from the same seed on; they share graphs, to trace them once."""
+    options = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
+    made = {
+        jit_compile: Translator(speaker, tokenizer, jit_compile=jit_compile, workers=2, **options)
+        for jit_compile in (False, True)
+    }
+
+    def make(jit_compile=False, tokens_per_batch=4096, workers=1):
+        translator = made[jit_compile].with_options(made[jit_compile].options)
+        translator.tokens_per_batch, translator.workers = tokens_per_batch, workers
+        return translator
+
+    return make
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
-    speaker, tokenizer, jit_compile
+    sampling_translator, jit_compile
 ):
     def translations():
-        translator = sampling_translator(speaker, tokenizer, jit_compile=jit_compile)
+        translator = sampling_translator(jit_compile)
         return [translator(SENTENCES) for _ in range(2)]
 
     first, second = translations()
@@ -399,14 +416,9 @@ def test_a_translator_draws_anew_at_each_call_and_the_same_from_its_seed_on(
 MANY = [f"{sentence} {word}" for word in ("Yes", "A horse.", "No") for sentence in SENTENCES]
 
 
-def sampling_translator(speaker, tokenizer, **options):
-    sampling = {"sample": True, "beam_size": 2, "extra_length": 4, "seed": 5}
-    return Translator(speaker, tokenizer, **sampling, **options)
-
-
 @pytest.fixture(scope="module")
-def drawn_at_once(speaker, tokenizer):
-    return sampling_translator(speaker, tokenizer)(MANY)
+def drawn_at_once(sampling_translator):
+    return sampling_translator()(MANY)
 
 
 @pytest.mark.slow
@@ -421,14 +433,14 @@ def drawn_at_once(speaker, tokenizer):
     ids=str,
 )
 def test_what_is_drawn_depends_on_the_seed_and_the_index_alone(
-    speaker, tokenizer, drawn_at_once, options
+    sampling_translator, drawn_at_once, options
 ):
     assert len(set(drawn_at_once)) == len(MANY)
     # With other sentences, or in several calls, each sentence has the same index.
     others = ["house " * (i % 5) if i % 3 else sentence for i, sentence in enumerate(MANY)]
-    drawn = sampling_translator(speaker, tokenizer, **options)(others)
+    drawn = sampling_translator(**options)(others)
     assert drawn[::3] == drawn_at_once[::3]
-    in_calls = sampling_translator(speaker, tokenizer, **options)
+    in_calls = sampling_translator(**options)
     assert [*in_calls(MANY[:5]), *in_calls([]), *in_calls(MANY[5:])] == drawn_at_once
 
 

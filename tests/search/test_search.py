@@ -169,24 +169,30 @@ def test_search_runs_in_mixed_precision():
     assert np.all(np.isfinite(scores))
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize(
-    ("layers", "options"),
-    [
+@pytest.fixture(
+    scope="module",
+    params=[
         ({"layer_type": "restricted", "radius": 2}, {"beam_size": 2}),
         ({"positions": "rotary"}, {"sample": True, "seed": 1}),
     ],
 )
-@pytest.mark.parametrize("floatx", ["float16", "float64"])
-def test_search_is_the_same_with_any_default_dtype(floatx, layers, options, in_graph):
-    """Keras gives an integer that comes without a dtype as many bits as `floatx`."""
+def searched(request):
+    """A search, and its result with Keras's own default dtype."""
+    layers, options = request.param
     model = small_model(**layers, dtype="float32", num_encoder_layers=1, num_decoder_layers=1)
     options = SearchOptions(**options, extra_length=2)
 
     def run(ids):
         return search(model, ids, options)
 
-    ids, scores = run(padded(SOURCES))
+    return run, run(padded(SOURCES))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_search_is_the_same_with_any_default_dtype(searched, floatx, in_graph):
+    """Keras gives an integer that comes without a dtype as many bits as `floatx`."""
+    run, (ids, scores) = searched
     keras.config.set_floatx(floatx)
     try:
         found = (tf.function(run, autograph=False) if in_graph else run)(padded(SOURCES))

@@ -416,6 +416,7 @@ def test_early_stopping_is_remembered(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_stopped_at_random_it_ends_as_if_it_had_not_been(tmp_path):
     """SIGKILL and SIGTERM of `train.py`: before its first step, in steps, validations, saving.
 

@@ -407,11 +407,12 @@ def test_configuration_gives_back_the_same_model():
     assert {name: getattr(copy, name) for name in options} == options
 
 
-# Under a strategy in a process of its own, since logical devices are set once.
+# Under a strategy in a process of its own, since logical devices are set once. Its arguments: the
+# number of replicas; then, for each training, its file, num_microbatches, jit_compile, not_finite.
 ON_REPLICAS = """
 import sys
 sys.path.insert(0, "tests/support")
-replicas, num_microbatches, jit_compile, not_finite = map(int, sys.argv[2:])
+replicas = int(sys.argv[1])
 import numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
@@ -421,20 +422,36 @@ from tests.training.test_step import adam, dataset, new_model, ragged_batches, L
 
 strategy = make_strategy("mirrored")
 assert strategy.num_replicas_in_sync == replicas
-with strategy.scope():
-    model = new_model(num_microbatches=num_microbatches, jit_compile=bool(jit_compile),
-                      clip_norm=1.0, ema_decay=0.9)
-batches = ragged_batches(20)
-if not_finite:  # on the last replica alone
-    model.target_positions.call = lambda x, start=0, mask=None: tf.where(
-        tf.distribute.get_replica_context().replica_id_in_sync_group == replicas - 1, np.nan, x)
-logs = Logs()
-model.fit(replica_batches(dataset(batches), strategy, 0), steps_per_epoch=20, callbacks=[logs],
-          shuffle=False, verbose=0)
-logs = [[step[name] for name in sorted(step)] for step in logs.steps]
-averages = [average.numpy() for average in model.update_state.average]
-np.savez(sys.argv[1], *model.get_weights(), *averages, logs)
+
+def train(path, num_microbatches, jit_compile, not_finite):
+    with strategy.scope():
+        model = new_model(num_microbatches=num_microbatches, jit_compile=bool(jit_compile),
+                          clip_norm=1.0, ema_decay=0.9)
+    batches = ragged_batches(20)
+    if not_finite:  # on the last replica alone
+        model.target_positions.call = lambda x, start=0, mask=None: tf.where(
+            tf.distribute.get_replica_context().replica_id_in_sync_group == replicas - 1, np.nan, x)
+    logs = Logs()
+    model.fit(replica_batches(dataset(batches), strategy, 0), steps_per_epoch=20, callbacks=[logs],
+              shuffle=False, verbose=0)
+    logs = [[step[name] for name in sorted(step)] for step in logs.steps]
+    averages = [average.numpy() for average in model.update_state.average]
+    np.savez(path, *model.get_weights(), *averages, logs)
+
+for number in range(2, len(sys.argv), 4):
+    path, *options = sys.argv[number : number + 4]
+    train(path, *map(int, options))
 """
+ON_TWO = {"graph": (2, 0, 0), "xla": (2, 1, 0), "not finite": (1, 0, 1)}
+
+
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory):
+    """Weights, averages and logs of each training in `ON_TWO`, all of one process."""
+    paths = {name: tmp_path_factory.mktemp("two") / "arrays.npz" for name in ON_TWO}
+    trainings = [argument for name in ON_TWO for argument in (paths[name], *ON_TWO[name])]
+    run_python(ON_REPLICAS, 2, *trainings)
+    return {name: list(np.load(path).values()) for name, path in paths.items()}
 
 
 @pytest.fixture(scope="module")
@@ -447,25 +464,27 @@ def one_replica():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("replicas", "num_microbatches", "jit_compile"),
-    [(2, 2, 0), (4, 1, 0), (2, 2, 1)],
-)
-def test_replicas_make_the_updates_of_one(
-    one_replica, tmp_path, replicas, num_microbatches, jit_compile
-):
+@pytest.mark.parametrize("how", ["graph", "xla"])
+def test_two_replicas_make_the_updates_of_one(one_replica, on_two, how):
+    assert_same_training(on_two[how], one_replica)
+
+
+@pytest.mark.slow
+def test_four_replicas_make_the_updates_of_one(one_replica, tmp_path):
     path = tmp_path / "arrays.npz"
-    run_python(ON_REPLICAS, path, replicas, num_microbatches, jit_compile, 0)
-    *weights, logs = np.load(path).values()
+    run_python(ON_REPLICAS, 4, path, 1, 0, 0)
+    assert_same_training(np.load(path).values(), one_replica)
+
+
+def assert_same_training(found, one_replica):
+    *weights, logs = found
     assert_same(weights, one_replica[0])
     np.testing.assert_allclose(logs, one_replica[1], rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_no_replica_makes_an_update_that_is_not_finite_on_one(tmp_path):
-    path = tmp_path / "arrays.npz"
-    run_python(ON_REPLICAS, path, 2, 1, 0, 1)
-    *weights, logs = np.load(path).values()
+def test_no_replica_makes_an_update_that_is_not_finite_on_one(on_two):
+    *weights, logs = on_two["not finite"]
     half = len(weights) // 2
     assert_same(weights[:half], new_model().get_weights(), atol=0)
     assert_same(weights[half:], weights[:half], atol=0)

@@ -83,6 +83,7 @@ def counts_of(model_dir):
     return corpus_of(model_dir).counts
 
 
+@pytest.mark.slow
 def test_the_model_dir_holds_all_about_the_model(trained):
     model_dir, _, model = trained
     assert model_dir.load_config() == CONFIG
@@ -106,10 +107,12 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+@pytest.mark.slow
 def test_only_the_last_checkpoints_are_kept(trained):
     assert trained[0].checkpoints.steps() == [4, 6]
 
 
+@pytest.mark.slow
 def test_training_says_what_it_does(trained):
     model_dir, lines, model = trained
     counts = counts_of(model_dir)
@@ -136,6 +139,7 @@ def test_training_says_what_it_does(trained):
     assert f"Mean of the last 2 checkpoints on {VALID.description}:" in lines
 
 
+@pytest.mark.slow
 def test_pairs_left_out_are_counted(trained):
     model_dir, lines, _ = trained
     tokenizer = model_dir.load_tokenizer()
@@ -152,6 +156,7 @@ def test_pairs_left_out_are_counted(trained):
     assert counts_of(model_dir).kept == 300 - too_long
 
 
+@pytest.mark.slow
 def test_figures_are_written_for_tensorboard(trained):
     figures = scalars(trained[0].logs)
     assert {name: sorted(values) for name, values in figures.items()} == {
@@ -192,6 +197,7 @@ def test_a_validation_computes_no_more_tokens_at_a_time_than_a_step(
     assert size / 2 < largest[0] <= size
 
 
+@pytest.mark.slow
 def test_validation_is_that_of_the_model_at_its_step(trained):
     model_dir, _, _ = trained
     batches = Batches(corpus_of(model_dir, VALID), shuffle=False).epoch()
@@ -254,6 +260,7 @@ def assert_same_end(found, expected):
         np.testing.assert_array_equal(left.numpy(), right.numpy())
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(trained, tmp_path, capsys):
     done, _, model = trained
     model_dir = ModelDir(shutil.copytree(done.path, tmp_path / "again"))
@@ -277,6 +284,7 @@ def files_of(path):
     return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_another_configuration_is_refused_and_nothing_changed(trained):
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
@@ -285,6 +293,7 @@ def test_another_configuration_is_refused_and_nothing_changed(trained):
     assert files_of(model_dir.path) == before
 
 
+@pytest.mark.slow
 def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
@@ -302,6 +311,7 @@ def test_another_corpus_of_as_many_pairs_and_tokens_is_refused(trained):
     assert files_of(model_dir.path) == before
 
 
+@pytest.mark.slow
 def test_another_validation_set_is_refused_since_scores_would_be_compared(trained):
     model_dir, _, _ = trained
     before = files_of(model_dir.path)
@@ -310,6 +320,7 @@ def test_another_validation_set_is_refused_since_scores_would_be_compared(traine
     assert files_of(model_dir.path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("valid", [VALID, None])
 def test_workers_compare_the_validation_sets_that_they_were_given(valid, trained, monkeypatch):
     def expect_same(strategy, values):
@@ -449,6 +460,7 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
     run(tmp_path / "tuned", dataclasses.replace(OPTIONS, steps=1), start_from=imported.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
@@ -548,6 +560,7 @@ def test_option_out_of_range_is_refused(field, value):
         TrainingOptions(**{field: value})
 
 
+@pytest.mark.slow
 def test_record_is_plain_json(trained):
     assert json.loads((trained[0].path / "training.json").read_text())["options"]["steps"] == 6
 
@@ -691,6 +704,7 @@ def test_validations_score_chinese_by_character(tmp_path, monkeypatch):
     assert figures["BLEU"] == expected > 30
 
 
+@pytest.mark.slow
 def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained, tmp_path):
     with pytest.raises(UserError, match=r"^target_lang: .* found 'german'$"):
         run(tmp_path / "run", target_lang="german")
@@ -701,6 +715,7 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recorded", "message"), [("german", r"^target_lang: .* found 'german'$"), ("ja", "^cannot sc")]
 )
@@ -717,6 +732,7 @@ def test_the_recorded_language_is_checked_before_a_run_resumes(
     assert files_of(copy.path) == before
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_language_that_its_validations_are_scored_by(trained, tmp_path):
     copy = ModelDir(shutil.copytree(trained[0].path, tmp_path / "run"))
     before = files_of(copy.path)
@@ -726,6 +742,7 @@ def test_a_run_keeps_the_language_that_its_validations_are_scored_by(trained, tm
     assert files_of(copy.path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("validation", "language", "may"),
     [("5eed", "fr", True), ("5eed", "zh", False), (None, "zh", True)],
@@ -744,6 +761,7 @@ def test_a_run_without_a_language_may_get_one_that_scores_its_validations_alike(
             _target_lang(copy, language)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other_name", ["run/../run", "link"])
 def test_a_run_does_not_start_from_its_own_folder(other_name, trained, tmp_path):
     path = shutil.copytree(trained[0].path, tmp_path / "run")

@@ -13,6 +13,8 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import ModelDir
 from keras_transformer.training.vocabulary_choice import learn_vocabulary
 
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
 FIT = """
 import os, sys
 sys.path.insert(0, "tests/support")
@@ -40,7 +42,6 @@ np.savez(f"{sys.argv[1]}/{name}.npz", *model.get_weights(), *rows)
 """
 
 
-@pytest.mark.slow
 def test_two_workers_make_the_updates_of_one_process(tmp_path):
     workers = start_workers(2, FIT, tmp_path)
     texts = outputs(workers)
@@ -81,7 +82,6 @@ train(job, strategy)
 """
 
 
-@pytest.mark.slow
 def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
     run_python(TRAIN, tmp_path / "alone")
     killed = start_workers(2, TRAIN, tmp_path / "run")
@@ -160,7 +160,6 @@ end("lost")
 """
 
 
-@pytest.mark.slow
 def test_workers_train_the_same_or_end_alike(tmp_path):
     config = TransformerConfig(
         vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2
