@@ -27,6 +27,7 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.shapes import reshape
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.model_inputs import (
@@ -197,6 +198,8 @@ class Transformer(keras.Model):
     train_on_batch = with_plain_errors(without_class_weight(keras.Model.train_on_batch))
     evaluate = with_plain_errors(keras.Model.evaluate)
     predict = with_plain_errors(keras.Model.predict)
+
+    stateless_call = ConfiguredLayer.stateless_call  # by which Keras trains on JAX
 
     def build(self, input_shape=None):
         """Builds the layers; the constructor does so, because the config gives all shapes.
