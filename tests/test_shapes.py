@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.backend.shapes import flat, reshape
+from keras_transformer.layers.shapes import flat, reshape
 
 X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 
