@@ -1,103 +1,41 @@
 """The Transformer as a Keras model (paper, section 3)."""
 
-import functools
-import inspect
-import re
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fast.projection import project
-from keras_transformer.fast.shapes import flat, reshape
 from keras_transformer.layers import (
+    Convolution,
     Decoder,
+    DecoderLayer,
+    Dense,
     Dropout,
     Encoder,
+    EncoderLayer,
+    FeedForward,
     LearnedPositions,
+    MultiHeadAttention,
     PositionalEncoding,
+    Recurrence,
+    RestrictedSelfAttention,
+    Rotation,
+    SelfAttention,
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.block import TransformerBlock
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
+from keras_transformer.layers.configured import ConfiguredLayer
+from keras_transformer.layers.shapes import reshape
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.machine.replicas import num_replicas
-
-
-def _with_plain_errors(method):
-    """Makes a Keras method name ids and labels that TensorFlow finds outside of the vocabulary."""
-
-    def checked(*args, **kwargs):
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:
-            label = re.search(r"failed: \[(labels must .*found)\] \[(-?\d+)\]", str(error))
-            if label:
-                raise ValueError(f"{label[1]} {label[2]}") from None
-            found = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", str(error))
-            if found is None or "_embedding" not in str(error):
-                raise
-            raise ValueError(
-                f"source_ids and target_ids must be below the size of the vocabulary, {found[2]}: "
-                f"found {found[1]}"
-            ) from None
-
-    return functools.wraps(method)(checked)
-
-
-def _without_class_weight(method):
-    """Makes a Keras method refuse `class_weight`, for which it takes labels for one-hot classes."""
-    signature = inspect.signature(method)
-
-    def checked(*args, **kwargs):
-        if signature.bind(*args, **kwargs).arguments.get("class_weight") is not None:
-            raise ValueError(
-                "class_weight must be None, as Keras takes labels (batch, length) for one-hot "
-                "classes: give weights (batch, length) as sample_weight instead"
-            )
-        return method(*args, **kwargs)
-
-    return functools.wraps(method)(checked)
-
-
-def _expect_ids(inputs):
-    """Refuses inputs of a Transformer that are not the two matrices of ids."""
-    names = ("source_ids", "target_ids")
-    found = type(inputs).__name__
-    if isinstance(inputs, dict):
-        found = {name: tuple(ids.shape) for name, ids in inputs.items()}
-        ragged = [name for name in names if getattr(inputs.get(name), "ragged_rank", None)]
-        if not ragged and all(len(found.get(name, ())) == 2 for name in names):
-            # JAX has sizes that are symbols, and cannot be compared.
-            rows = {found[name][0] for name in names if isinstance(found[name][0], int)}
-            if len(rows) == 2:
-                raise ValueError(
-                    "source_ids and target_ids must have as many rows: found shapes "
-                    f"{found['source_ids']} and {found['target_ids']}"
-                )
-            return
-        found.update({name: f"ragged {found[name]}" for name in ragged})
-    raise ValueError(
-        "inputs must be a dictionary of source_ids (batch, source_length) and target_ids "
-        f"(batch, target_length): found {found}"
-    )
-
-
-def _expect_in_vocabulary(name, ids, vocab_size):
-    """Refuses ids outside the vocabulary, unless they are symbols of a graph without values yet."""
-    try:
-        ids = np.asarray(ids)
-    except (TypeError, ValueError, NotImplementedError):
-        return
-    wrong = ids[(ids < 0) | (ids >= vocab_size)]
-    if wrong.size:
-        raise ValueError(
-            f"{name} must be at least 0 and below the size of the vocabulary, {vocab_size}: "
-            f"found {wrong[0]}"
-        )
+from keras_transformer.model_inputs import (
+    expect_ids,
+    expect_in_vocabulary,
+    with_plain_errors,
+    without_class_weight,
+)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -153,15 +91,14 @@ class Transformer(keras.Model):
         self.embedding_dropout = Dropout(
             config.dropout, dtype=self.dtype_policy, name="embedding_dropout"
         )
-        fields = set(TransformerBlock.FIELDS) - {"causal", "rotary"}
-        block = {name: getattr(config, name) for name in fields}
-        block.update(rotary=config.rotary, dtype=self.dtype_policy)
-        self.encoder = Encoder(config.num_encoder_layers, **block, name="encoder")
-        self.decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
+        layers = [self._encoder_layer(f"layer_{i}") for i in range(config.num_encoder_layers)]
+        self.encoder = Encoder(layers, dtype=self.dtype_policy, name="encoder")
+        layers = [self._decoder_layer(f"layer_{i}") for i in range(config.num_decoder_layers)]
+        self.decoder = Decoder(layers, dtype=self.dtype_policy, name="decoder")
         self.output_projection = (
             None
             if config.tie_output
-            else keras.layers.Dense(
+            else Dense(
                 config.output_vocab_size,
                 use_bias=config.output_bias,
                 dtype=self.dtype_policy,
@@ -196,10 +133,73 @@ class Transformer(keras.Model):
         interleave = config.positions != "sinusoidal_split"
         return PositionalEncoding(config.d_model, interleave, **options)
 
-    fit = _with_plain_errors(_without_class_weight(keras.Model.fit))
-    train_on_batch = _with_plain_errors(_without_class_weight(keras.Model.train_on_batch))
-    evaluate = _with_plain_errors(keras.Model.evaluate)
-    predict = _with_plain_errors(keras.Model.predict)
+    def _encoder_layer(self, name):
+        return self._layer(EncoderLayer, name, causal=False)
+
+    def _decoder_layer(self, name):
+        memory_attention = MultiHeadAttention(**self._attention_options("memory_attention"))
+        return self._layer(DecoderLayer, name, causal=True, memory_attention=memory_attention)
+
+    def _layer(self, layer_class, name, causal, **parts):
+        config = self.config
+        feed_forward = FeedForward(
+            config.d_model,
+            config.d_ff,
+            config.activation_dropout,
+            config.activation,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        return layer_class(
+            config.d_model,
+            dropout=config.dropout,
+            pre_norm=config.pre_norm,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            self_attention=self._self_attention(causal),
+            feed_forward=feed_forward,
+            **parts,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _attention_options(self, name):
+        config = self.config
+        return {
+            "d_model": config.d_model,
+            "num_heads": config.num_heads,
+            "d_k": config.d_k,
+            "d_v": config.d_v,
+            "dropout": config.attention_dropout,
+            "use_bias": config.attention_bias,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
+    def _self_attention(self, causal):
+        """Creates self-attention, or the layer that replaces it (paper, Table 1)."""
+        config, options = self.config, self._attention_options("self_attention")
+        rotation = Rotation(dtype=self.dtype_policy, name="rotation") if config.rotary else None
+        match config.layer_type:
+            case "attention":
+                return SelfAttention(causal=causal, rotation=rotation, **options)
+            case "restricted":
+                return RestrictedSelfAttention(
+                    radius=config.radius, causal=causal, rotation=rotation, **options
+                )
+        options = {name: options[name] for name in ("d_model", "dtype", "name")}
+        if config.layer_type == "recurrent":
+            return Recurrence(causal=causal, **options)
+        separable = config.layer_type == "separable"
+        return Convolution(
+            kernel_size=config.kernel_size, separable=separable, causal=causal, **options
+        )
+
+    fit = with_plain_errors(without_class_weight(keras.Model.fit))
+    train_on_batch = with_plain_errors(without_class_weight(keras.Model.train_on_batch))
+    evaluate = with_plain_errors(keras.Model.evaluate)
+    predict = with_plain_errors(keras.Model.predict)
+
+    stateless_call = ConfiguredLayer.stateless_call  # by which Keras trains on JAX
 
     def build(self, input_shape=None):
         """Builds the layers; the constructor does so, because the config gives all shapes.
@@ -221,22 +221,19 @@ class Transformer(keras.Model):
                 layer.build(shape)
 
     def call(self, inputs, training=None):
-        _expect_ids(inputs)
+        expect_ids(inputs)
         config = self.config
-        _expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
-        _expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
-        memory, source_mask = self.encode(inputs["source_ids"], training)
-        x = self._embed(
-            inputs["target_ids"], self.target_embedding, self.target_positions, training
-        )
-        x = self.decoder(x, memory, source_mask=source_mask, training=training)
-        return self._logits(x, training=training)
+        expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)
+        expect_in_vocabulary("target_ids", inputs["target_ids"], config.output_vocab_size)
+        memory, source_mask = self.encode(inputs["source_ids"])
+        x = self._embed(inputs["target_ids"], self.target_embedding, self.target_positions)
+        return self._logits(self.decoder(x, memory, source_mask=source_mask))
 
-    def encode(self, source_ids, training=None):
+    def encode(self, source_ids):
         """Computes the memory (batch, source_length, d_model) and the source's padding mask."""
         mask = padding_mask(source_ids, self.config.pad_id)
-        x = self._embed(source_ids, self.source_embedding, self.source_positions, training)
-        return self.encoder(x, attention_mask=mask, training=training), mask
+        x = self._embed(source_ids, self.source_embedding, self.source_positions)
+        return self.encoder(x, attention_mask=mask), mask
 
     def decode_step(
         self, target_ids, position, cache, visible, prepared, source_mask, logits_kernel=None
@@ -267,6 +264,44 @@ class Transformer(keras.Model):
     def logits_kernel(self):
         """Copies what `decode_step` multiplies by to compute logits; None: no copy is faster."""
         return self.target_embedding.logits_kernel() if self.config.tie_output else None
+
+    @staticmethod
+    def get_layout_map(
+        device_mesh: keras.distribution.DeviceMesh,
+        model_parallel_dim_name: str = "model",
+        data_parallel_dim_name: str = "batch",
+    ) -> keras.distribution.LayoutMap:
+        """Lays out the weights for `keras.distribution.ModelParallel`, as keras-hub's models do.
+
+        Embeddings are split by vocabulary. The matrices of queries, keys, values and hidden layers
+        are split by columns, together with their biases, and the matrices that follow them by
+        rows. All other weights are replicated.
+
+        Args:
+            device_mesh: the devices.
+            model_parallel_dim_name: the axis of `device_mesh` over which weights are split.
+            data_parallel_dim_name: the axis over which the batch is split; no weight is.
+
+        Raises:
+            ValueError: an axis is not among those of `device_mesh`.
+        """
+        for name in (model_parallel_dim_name, data_parallel_dim_name):
+            if name not in device_mesh.axis_names:
+                axes = ", ".join(device_mesh.axis_names)
+                raise ValueError(f"device_mesh has no axis {name!r}: its axes are {axes}")
+        rows, columns = (model_parallel_dim_name, None), (None, model_parallel_dim_name)
+        bias = (model_parallel_dim_name,)
+        layout_map = keras.distribution.LayoutMap(device_mesh)
+        layout_map[r".*_embedding/embeddings"] = rows
+        layout_map[r".*_embedding/bias"] = bias
+        layout_map[r".*attention/(query|key|value)/kernel"] = columns
+        layout_map[r".*attention/(query|key|value)/bias"] = bias
+        layout_map[r".*feed_forward/hidden/kernel"] = columns
+        layout_map[r".*feed_forward/hidden/bias"] = bias
+        layout_map[r".*(attention|feed_forward)/output/kernel"] = rows
+        layout_map[r".*output_projection/kernel"] = columns
+        layout_map[r".*output_projection/bias"] = bias
+        return layout_map
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
@@ -309,17 +344,15 @@ class Transformer(keras.Model):
             )
         super()._maybe_symbolic_build(data_batch=data_batch)
 
-    def _embed(self, ids, embedding, positions, training=False, start=0):
+    def _embed(self, ids, embedding, positions, start=0):
         x = embedding(ids)
         if positions is not None:
             x = positions(x, start=start)
-        return self.embedding_dropout(x, training=training)
+        return self.embedding_dropout(x)
 
-    def _logits(self, x, kernel=None, training=None):
+    def _logits(self, x, kernel=None):
         if self.output_projection is not None:
-            # (batch * length, output_vocab_size)
-            rows = project(self.output_projection, flat(x), training)
-            return reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
+            return self.output_projection(x)
         return self.target_embedding.logits(x, kernel)
 
     def load_own_variables(self, store):

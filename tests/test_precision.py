@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.layers import (
+    Convolution,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -88,16 +89,16 @@ class WithHead(Transformer):
 
 @keras.saving.register_keras_serializable("tests")
 class GatedLayer(EncoderLayer):
-    def add_sublayers(self):
-        super().add_sublayers()
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         self.gate = keras.layers.Dense(self.d_model, activation="sigmoid")
 
     def build(self, x_shape):
         super().build(x_shape)
         self.gate.build(x_shape)
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
-        return self.gate(x) * super().call(x, attention_mask, mask, x_mask, training)
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
+        return self.gate(x) * super().call(x, attention_mask, mask, x_mask)
 
 
 BLOCK = {"d_model": 8, "num_heads": 2, "d_ff": 12}
@@ -111,7 +112,7 @@ QUANTISABLE = {
     "EncoderLayer with a layer of a subclass": lambda: classifier(GatedLayer(**BLOCK)),
     "EncoderLayer": lambda: classifier(EncoderLayer(**BLOCK)),
     "Encoder of convolutions": lambda: classifier(
-        Encoder(2, **BLOCK, layer_type="convolutional", kernel_size=3)
+        Encoder([EncoderLayer(**BLOCK, self_attention=Convolution(8, 3)) for _ in range(2)])
     ),
     "Sequential": lambda: keras.Sequential([TokenEmbedding(13, 8), EncoderLayer(**BLOCK)]),
     "TimeDistributed": lambda: of_documents(EncoderLayer(**BLOCK)),
@@ -342,7 +343,7 @@ def test_a_quantized_feed_forward_network_computes_the_same_in_training():
 def test_another_mode_of_quantization_is_refused():
     embedding = TokenEmbedding(5, 4)
     embedding.build((None, None))
-    with pytest.raises(NotImplementedError, match="int8, found 'float8'"):
+    with pytest.raises(NotImplementedError, match="no quantization mode 'float8', but int8"):
         embedding.quantize("float8")
 
 

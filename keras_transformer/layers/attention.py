@@ -1,47 +1,22 @@
-"""Scaled dot-product attention and multi-head attention (paper, section 3.2)."""
-
-import functools
+"""Multi-head attention (paper, section 3.2)."""
 
 import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least, expect_rate
-from keras_transformer.fast.attention import MINUS_INFINITY, fused_attention_weights
-from keras_transformer.fast.dispatch import sum_dtype
-from keras_transformer.fast.projection import project
-from keras_transformer.fast.shapes import flat, reshape
+from keras_transformer.layers.attention_weights import AttentionWeights, attention_weights
 from keras_transformer.layers.composite import CompositeLayer
+from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask
+from keras_transformer.layers.masks import both, causal_mask, combined_mask, query_padding
+from keras_transformer.layers.shapes import reshape
 
 
-def attention_weights(queries, keys, mask=None):
-    """Attention weights, `softmax(Q K^T / sqrt(d_k))`: the share of each key in a query's output.
-
-    Args:
-        queries: (batch, heads, query, d_k).
-        keys: (batch, heads, key, d_k).
-        mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
-            None: no mask.
-
-    Returns:
-        (batch, heads, query, key), 0 where masked; each row sums to one. A fully masked row has
-        equal weights.
-    """
-    d_k = queries.shape[-1]
-    scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
-    # At least float32: bfloat16 sums of many small weights do not reach one.
-    scaled = ops.cast(scores, sum_dtype(scores)) * d_k**-0.5
-    if mask is not None:
-        scaled = ops.where(mask, scaled, MINUS_INFINITY)
-    return ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)
-
-
-def scaled_dot_product_attention(
-    queries, keys, values, mask=None, dropout=None, weights_of=attention_weights
-):
+def scaled_dot_product_attention(queries, keys, values, mask=None):
     """`Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
+
+    `MultiHeadAttention.attend` computes it by leaves, with dropout on the weights.
 
     Args:
         queries: (batch, heads, query, d_k).
@@ -49,8 +24,6 @@ def scaled_dot_product_attention(
         values: (batch, heads, key, d_v).
         mask: boolean, broadcastable to (batch, heads, query, key), true where attention may look;
             None: no mask.
-        dropout: function applied to the weights; None for no dropout.
-        weights_of: function with the arguments and the result of `attention_weights`.
 
     Returns:
         (batch, heads, query, d_v).
@@ -60,30 +33,7 @@ def scaled_dot_product_attention(
         >>> scaled_dot_product_attention(x, x, x).shape
         TensorShape([2, 4, 7, 16])
     """
-    weights = weights_of(queries, keys, mask)  # (batch, heads, query, key)
-    if dropout is not None:
-        weights = dropout(weights)
-    return ops.matmul(weights, values)  # (batch, heads, query, d_v)
-
-
-def head_width(d_model: int, num_heads: int, width: int | None = None, name: str = "d_k") -> int:
-    """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
-
-    Raises:
-        ValueError: a size is no integer of at least 1; or `width`, called `name`, is not given, and
-            `d_model` is not a multiple of `num_heads`.
-    """
-    expect_at_least(1, "d_model", d_model)
-    expect_at_least(1, "num_heads", num_heads)
-    if width is not None:
-        expect_at_least(1, name, width)
-        return width
-    if d_model % num_heads:
-        raise ValueError(
-            "d_model must be a multiple of num_heads where d_k or d_v is not given: "
-            f"found d_model={d_model}, num_heads={num_heads}"
-        )
-    return d_model // num_heads
+    return ops.matmul(attention_weights(queries, keys, mask), values)
 
 
 class _WithoutKerasArguments(CompositeLayer):
@@ -92,8 +42,8 @@ class _WithoutKerasArguments(CompositeLayer):
     def __new__(cls, *args, **kwargs):
         if wrong := {"key_dim", "value_dim"} & set(kwargs):
             raise TypeError(
-                f"{cls.__name__} takes d_model, num_heads, and d_k and d_v as the widths of one "
-                f"head: found {', '.join(sorted(wrong))}, an argument of Keras's layer"
+                f"{cls.__name__} has no {' and '.join(sorted(wrong))}, which Keras's layer has: "
+                "give d_model and num_heads, and the width of one head as d_k and d_v"
             )
         return super().__new__(cls, *args, **kwargs)
 
@@ -102,32 +52,36 @@ class _WithoutKerasArguments(CompositeLayer):
 class MultiHeadAttention(_WithoutKerasArguments):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
-    `softmax(Q K^T / sqrt(d_k)) V` in each head, heads concatenated and projected to `d_model`.
-    Projections have no bias by default. `d_k` and `d_v` are free: they may differ, and their
-    products with `num_heads` need not be `d_model`.
+    Each head computes `softmax(Q K^T / sqrt(d_k)) V` (equation 1). The heads are concatenated and
+    projected to `d_model`. `d_k` and `d_v` are free: they may differ, and their products with
+    `num_heads` need not be `d_model`. It is called as `keras.layers.MultiHeadAttention` is.
 
     Args:
-        d_model: width of input and output.
+        d_model: width of the query and of the output.
         num_heads: number of heads, h.
         d_k: width of one head's queries and keys; default `d_model // num_heads`.
         d_v: width of one head's values; default `d_model // num_heads`.
         dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: arguments of `CompositeLayer`, such as `leaves`, and of `keras.layers.Layer`.
 
     Call arguments:
         query: (batch, query_length, d_model).
-        value: (batch, value_length, d_model), the sequence that keys and values come from.
+        value: (batch, value_length, width), of any width.
+        key: (batch, value_length, width), of any width; default: `value`.
+        query_mask: padding mask of `query`, (batch, query_length), true at real tokens.
+        value_mask: padding mask of `value`, (batch, value_length), true at real tokens.
+        key_mask: padding mask of `key`, (batch, value_length), true at real tokens. Each of these
+            three is by default the one that Keras has attached to the tensor.
         attention_mask: true where attention may look: a padding mask (batch, value_length), an
             attention mask (batch, query_length, value_length), or one for each head
             (batch, num_heads or 1, query_length, value_length); None: no mask.
-        query_mask: padding mask of `query`, as in `keras.layers.MultiHeadAttention`. No result at a
-            real token depends on it.
-        value_mask: padding mask of `value`, (batch, value_length), true at real tokens; default:
-            the one that Keras has attached to `value`.
+        return_attention_scores: whether to return the attention weights too.
+        use_causal_mask: whether a position attends only to itself and earlier ones.
 
     Returns:
-        (batch, query_length, d_model).
+        (batch, query_length, d_model); with `return_attention_scores` also the weights before
+        dropout, (batch, num_heads, query_length, value_length).
 
     Example:
         >>> x = keras.random.normal((2, 7, 64))
@@ -135,6 +89,8 @@ class MultiHeadAttention(_WithoutKerasArguments):
         >>> MultiHeadAttention(d_model=64, num_heads=4)(x, x, attention_mask=mask).shape
         TensorShape([2, 7, 64])
     """
+
+    leaf_names = ("Dense", "Dropout")
 
     def __init__(
         self,
@@ -156,86 +112,117 @@ class MultiHeadAttention(_WithoutKerasArguments):
         self.use_bias = use_bias
         self.supports_masking = True
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
-        self.query = self._projection(num_heads * self.d_k, "query")
-        self.key = self._projection(num_heads * self.d_k, "key")
-        self.value = self._projection(num_heads * self.d_v, "value")
-        self.output_projection = self._projection(d_model, "output")
-        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy, name="weights_dropout")
+        self.query = self.new(Dense, num_heads * self.d_k, use_bias=use_bias, name="query")
+        self.key = self.new(Dense, num_heads * self.d_k, use_bias=use_bias, name="key")
+        self.value = self.new(Dense, num_heads * self.d_v, use_bias=use_bias, name="value")
+        self.output_projection = self.new(Dense, d_model, use_bias=use_bias, name="output")
+        self.attention_weights = self.new(AttentionWeights, name="attention_weights")
+        self.weights_dropout = self.new(Dropout, dropout, name="weights_dropout")
 
-    def _projection(self, width, name):
-        return keras.layers.Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
-
-    def build(self, query_shape, value_shape=None):
-        for projection in (self.query, self.key, self.value):
-            projection.build((None, None, self.d_model))
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = value_shape or query_shape
+        key_shape = key_shape or value_shape
+        self.value_width, self.key_width = value_shape[-1], key_shape[-1]
+        self.query.build(query_shape)
+        self.key.build(key_shape)
+        self.value.build(value_shape)
         self.output_projection.build((None, None, self.num_heads * self.d_v))
 
     def call(
-        self, query, value, attention_mask=None, query_mask=None, value_mask=None, training=None
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
     ):
+        key = value if key is None else key
         expect_sequence("query", query, self.d_model)
-        expect_sequence("value", value, self.d_model, batch=query.shape[0])
-        mask = combined_mask(attention_mask, value_mask, query, value, self.num_heads)
-        keys, values = self.keys_and_values(value, training=training)
-        return self.attend(self.queries(query, training=training), keys, values, mask, training)
+        expect_sequence("value", value, self.value_width, batch=query.shape[0])
+        expect_sequence("key", key, self.key_width, batch=query.shape[0])
+        paddings = (value_mask, key_mask)
+        mask = combined_mask(attention_mask, paddings, query, key, self.num_heads)
+        mask = both(mask, query_padding(query_mask, query))
+        if use_causal_mask:
+            mask = both(mask, causal_mask(ops.shape(query)[1], ops.shape(key)[1]))
+        weights = self.attention_weights(self.queries(query), self.keys(key), mask)
+        output = self.mixed(weights, self.values(value))
+        return (output, weights) if return_attention_scores else output
 
-    def queries(self, query, training=None):
+    def queries(self, query):
         """Projects to queries (batch, num_heads, length, d_k)."""
-        return self._split_heads(self.query, query, training)
+        return split_heads(self.query(query), self.num_heads)
 
-    def keys_and_values(self, value, training=None):
-        """Projects to keys (batch, num_heads, length, d_k) and values (..., length, d_v)."""
-        keys = self._split_heads(self.key, value, training)
-        return keys, self._split_heads(self.value, value, training)
+    def keys(self, key):
+        """Projects to keys (batch, num_heads, length, d_k)."""
+        return split_heads(self.key(key), self.num_heads)
 
-    def attend(self, queries, keys, values, attention_mask=None, training=None):
+    def values(self, value):
+        """Projects to values (batch, num_heads, length, d_v)."""
+        return split_heads(self.value(value), self.num_heads)
+
+    def attend(self, queries, keys, values, mask=None):
         """Computes the output of `call` from the queries, keys and values of all heads.
 
-        `attention_mask` is boolean and of rank 4.
+        `mask` is boolean and of rank 4.
         """
-        context = scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attention_mask,
-            dropout=functools.partial(self.weights_dropout, training=training),
-            weights_of=functools.partial(self.attention_weights, training=training),
-        )  # (batch, num_heads, query, d_v)
-        batch, _, length, _ = ops.shape(context)
-        heads = ops.transpose(context, (0, 2, 1, 3))  # (batch, query, num_heads, d_v)
-        rows = ops.reshape(heads, (-1, self.num_heads * self.d_v))  # (batch * query, ...)
-        return reshape(
-            project(self.output_projection, rows, training), (batch, length, self.d_model)
-        )
+        return self.mixed(self.attention_weights(queries, keys, mask), values)
 
-    def attention_weights(self, queries, keys, attention_mask=None, training=None):
-        """Computes `attention_weights`; in training, by a faster function with its own gradient."""
-        # Only in training: an exported model must not need XLA.
-        weights_of = fused_attention_weights if training else attention_weights
-        return weights_of(queries, keys, attention_mask)
+    def mixed(self, weights, values):
+        """Sums the values by their weights, and projects all heads to (batch, query, d_model)."""
+        context = ops.matmul(self.weights_dropout(weights), values)  # (batch, heads, query, d_v)
+        return self.output_projection(join_heads(context))
 
-    def _split_heads(self, projection, x, training):
-        if isinstance(x, keras.KerasTensor):
-            raise ValueError(
-                "the parts of attention expect tensors: in a functional model, call the layer "
-                f"itself: found the symbolic {x}"
-            )
-        batch, length = ops.shape(x)[:2]
-        rows = project(projection, flat(x), training)  # (batch * length, num_heads * width)
-        heads = (batch, length, self.num_heads, rows.shape[-1] // self.num_heads)
-        # (batch, num_heads, length, width)
-        return ops.transpose(reshape(rows, heads), (0, 2, 1, 3))
-
-    def compute_output_shape(self, query_shape, value_shape=None):
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return query_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_k": self.d_k,
-            "d_v": self.d_v,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-        }
+    def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **masks):
+        output = keras.KerasTensor((*query.shape[:-1], self.d_model), self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        return output, keras.KerasTensor(shape, self.compute_dtype)
+
+
+def split_heads(x, num_heads: int):
+    """Cuts the features of each position into heads.
+
+    (batch, length, num_heads * width) -> (batch, num_heads, length, width).
+    """
+    if isinstance(x, keras.KerasTensor):
+        raise ValueError(
+            "the parts of attention take tensors, not symbols such as "
+            f"{x}: in a functional model, call the layer itself"
+        )
+    batch, length, width = ops.shape(x)
+    return ops.transpose(reshape(x, (batch, length, num_heads, width // num_heads)), (0, 2, 1, 3))
+
+
+def join_heads(x):
+    """Concatenates the heads: the inverse of `split_heads`."""
+    batch, num_heads, length, width = ops.shape(x)
+    return reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, num_heads * width))
+
+
+def head_width(d_model: int, num_heads: int, width: int | None = None, name: str = "d_k") -> int:
+    """Width of one head: `width` if given, else the paper's `d_model / num_heads`.
+
+    Raises:
+        ValueError: a size is no integer of at least 1; or `width`, called `name`, is not given, and
+            `d_model` is not a multiple of `num_heads`.
+    """
+    expect_at_least(1, "d_model", d_model)
+    expect_at_least(1, "num_heads", num_heads)
+    if width is not None:
+        expect_at_least(1, name, width)
+        return width
+    if d_model % num_heads:
+        raise ValueError(
+            "d_model must be a multiple of num_heads where d_k or d_v is not given: "
+            f"found d_model={d_model}, num_heads={num_heads}"
+        )
+    return d_model // num_heads

@@ -8,7 +8,7 @@ import math
 
 from keras import ops
 
-from keras_transformer.fast.shapes import flat, reshape
+from keras_transformer.layers.shapes import flat, reshape
 
 
 def write(cache, row, position):

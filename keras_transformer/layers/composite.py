@@ -1,15 +1,59 @@
-"""Layers made of other layers, which Keras may have quantised."""
+"""Layers made of other layers, down to the leaves, which Keras may have quantised."""
 
+import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import keras
 
+from keras_transformer.layers.configured import ConfiguredLayer
 
-class CompositeLayer(keras.layers.Layer):
-    """A layer made of others; its configuration tells which of them are quantised, and how.
 
-    `keras.Model.quantize` changes the innermost layers alone, and tells none of the outer ones.
+class CompositeLayer(ConfiguredLayer):
+    """A layer made of others, down to the leaves, whose arguments may all be given.
+
+    Its configuration also tells which leaves are quantised, and how: `keras.Model.quantize` changes
+    the leaves alone, and tells none of the outer layers.
+
+    Args:
+        leaves: arguments of the leaves that the layer creates, by the name of their class: "Dense",
+            "Dropout" or "LayerNormalization". The masks of one seed of "Dropout" differ between
+            its leaves.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Example:
+        >>> dense = {"kernel_initializer": "he_normal", "kernel_regularizer": "l2"}
+        >>> layer = FeedForward(64, 256, leaves={"Dense": dense, "Dropout": {"seed": 1}})
+        >>> type(layer.hidden.kernel_regularizer).__name__
+        'L2'
     """
+
+    leaf_names: tuple[str, ...] = ()  # of the leaves that the layer and its parts may have
+
+    def __init__(self, leaves: Mapping[str, Mapping[str, Any]] | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.leaves = dict(leaves or {})
+        if unknown := self.leaves.keys() - set(self.leaf_names):
+            raise ValueError(
+                f"{type(self).__name__} has no leaves of the class {', '.join(sorted(unknown))}: "
+                f"the names in `leaves` may be {', '.join(self.leaf_names)}"
+            )
+
+    def new(self, layer_class: type[keras.layers.Layer], *args, name: str, **kwargs):
+        """Creates a part of this layer, with its dtype policy and the arguments in `leaves`."""
+        leaves = dict(self.leaves)
+        if (seed := leaves.get("Dropout", {}).get("seed")) is not None:
+            own_seed = zlib.crc32(f"{seed} {name}".encode())
+            leaves["Dropout"] = {**leaves["Dropout"], "seed": own_seed}
+        if issubclass(layer_class, CompositeLayer):
+            kwargs["leaves"] = {
+                name: leaves[name] for name in layer_class.leaf_names if name in leaves
+            }
+        else:
+            # A copy of each initializer: one instance would give all leaves the same weights.
+            options = keras.saving.serialize_keras_object(leaves.get(layer_class.__name__, {}))
+            kwargs.update(keras.saving.deserialize_keras_object(options))
+        return layer_class(*args, **kwargs, dtype=self.dtype_policy, name=name)
 
     def get_config(self):
         return {**super().get_config(), **quantized_parts(self)}

@@ -5,11 +5,12 @@ from keras import ops
 
 from keras_transformer.errors import expect_rate
 from keras_transformer.fast.dropout import dropped, dropped_sum, hashed
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.machine.replicas import replica_id
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Dropout(keras.layers.Layer):
+class Dropout(ConfiguredLayer):
     """Drops elements in training, in one pass over memory, forwards and backwards.
 
     A hash of its index and of a random key decides whether an element is kept. The gradient
@@ -67,6 +68,3 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape, residual_shape=None):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -5,14 +5,15 @@ from keras import ops
 from keras.src.backend import set_keras_mask  # has no public name
 
 from keras_transformer.errors import expect_at_least
+from keras_transformer.fast.dense import add_bias
 from keras_transformer.fast.int8 import enough_rows, whole_columns
-from keras_transformer.fast.projection import add_bias
 from keras_transformer.fast.rows import take_rows
-from keras_transformer.fast.shapes import flat, reshape
+from keras_transformer.layers.configured import ConfiguredLayer
+from keras_transformer.layers.shapes import flat, reshape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(ConfiguredLayer):
     """Embeds ids, and projects onto the vocabulary by the same matrix (paper, section 3.4).
 
     Embeddings are multiplied by `sqrt(d_model)`, logits are not.
@@ -24,6 +25,10 @@ class TokenEmbedding(keras.layers.Layer):
         logits_bias: whether each id has a bias that is added to its logits.
         mask_zero: whether id 0 is padding, as in `keras.layers.Embedding`: embeddings then carry a
             padding mask, which later layers apply.
+        embeddings_initializer: initializer of the matrix; default: a normal distribution of
+            variance `1 / d_model`.
+        embeddings_regularizer: regularizer of the matrix.
+        embeddings_constraint: constraint of the matrix.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -50,6 +55,9 @@ class TokenEmbedding(keras.layers.Layer):
         scale: bool = True,
         logits_bias: bool = False,
         mask_zero: bool = False,
+        embeddings_initializer=None,
+        embeddings_regularizer=None,
+        embeddings_constraint=None,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # bfloat16 would round ids given as floats
@@ -60,13 +68,20 @@ class TokenEmbedding(keras.layers.Layer):
         self.scale = scale
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer or keras.initializers.RandomNormal(stddev=d_model**-0.5)
+        )
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
         self.supports_masking = True
 
     def build(self, ids_shape):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
-            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            initializer=self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
             autocast=False,
         )
         if self.logits_bias:
@@ -153,7 +168,7 @@ class TokenEmbedding(keras.layers.Layer):
         Embeddings are unchanged: there is nothing to gain in looking up rows.
         """
         if mode != "int8":
-            raise NotImplementedError(f"expected the mode int8, found {mode!r}")
+            raise NotImplementedError(f"TokenEmbedding has no quantization mode {mode!r}, but int8")
         matrix, scale = keras.quantizers.abs_max_quantize(self.embeddings.value, axis=-1)
         self._build_int8()
         columns = self.int8_kernel.shape[1] - self.vocab_size
@@ -174,13 +189,3 @@ class TokenEmbedding(keras.layers.Layer):
             return keras.KerasTensor((*ids.shape[:-1], self.vocab_size), self.compute_dtype)
         rows = keras.KerasTensor((*ids.shape, self.d_model), self.compute_dtype)
         return self._with_mask(rows, ids)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "scale": self.scale,
-            "logits_bias": self.logits_bias,
-            "mask_zero": self.mask_zero,
-        }

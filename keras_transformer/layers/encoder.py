@@ -1,44 +1,40 @@
-"""The encoder: a stack of self-attention and feed-forward layers (paper, section 3.1)."""
+"""The encoder: layers of self-attention and a feed-forward network (paper, section 3.1)."""
 
 import keras
 
-from keras_transformer.layers.block import BlockStack, TransformerBlock
+from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.inputs import expect_sequence
+from keras_transformer.layers.masks import first_given
+from keras_transformer.layers.residual import ResidualLayer
+from keras_transformer.layers.self_attention import SelfAttention
+from keras_transformer.layers.stack import Stack
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderLayer(TransformerBlock):
+class EncoderLayer(ResidualLayer):
     """An encoder layer: self-attention, then a feed-forward network (paper, section 3.1).
 
     Args:
-        d_model: width of the residual stream.
-        num_heads: number of attention heads.
-        d_ff: width of the feed-forward network's hidden layer.
-        d_k: width of one head's queries and keys; default `d_model // num_heads`.
-        d_v: width of one head's values; default `d_model // num_heads`.
-        attention_bias: whether the projections of attention have biases.
-        activation: activation of the feed-forward network's hidden layer.
-        dropout: dropout rate on the output of each sub-layer, before the residual sum.
-        attention_dropout: dropout rate on the attention weights.
-        activation_dropout: dropout rate on the feed-forward network's hidden layer.
-        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
+        d_model: width of input and output.
+        num_heads: number of heads of the self-attention that the layer creates; needed unless
+            `self_attention` is given.
+        d_ff: width of the hidden layer of the network that the layer creates; needed unless
+            `feed_forward` is given.
+        dropout: dropout rate on the output of each part, before it is added to its input.
+        pre_norm: whether to normalise the input of each part instead of the sum after it.
         layer_norm_epsilon: epsilon of the layer normalisation.
-        layer_type: how positions relate to each other (paper, Table 1): "attention",
-            "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions on either side that restricted attention reaches.
-        kernel_size: width of the convolution kernel, in positions.
-        causal: whether each position attends only to itself and earlier positions; default:
-            False. An encoder of causal layers is a decoder-only language model.
-        rotary: whether the queries and keys of self-attention are rotated by their position
-            (Su et al., 2021).
-        **kwargs: arguments of `keras.layers.Layer`.
+        self_attention: the layer that relates positions to each other, say
+            `SelfAttention(512, 8, causal=True)`, `RestrictedSelfAttention`, `Convolution` or
+            `Recurrence` (paper, Table 1); default: `SelfAttention(d_model, num_heads)`.
+        feed_forward: the layer that follows; default: `FeedForward(d_model, d_ff)`.
+        **kwargs: arguments of `CompositeLayer`, such as `leaves`, and of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
         attention_mask: true where attention may look: a padding mask (batch, length), an attention
             mask (batch, length, length), or one for each head
-            (batch, num_heads or 1, length, length); None: no mask. Layer types other than
-            "attention" take a padding mask only.
+            (batch, num_heads or 1, length, length); None: no mask. Layers that replace attention
+            take a padding mask only.
         mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
             has attached to `x`.
         x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
@@ -51,90 +47,115 @@ class EncoderLayer(TransformerBlock):
         >>> x = keras.random.normal((2, 7, 64))
         >>> EncoderLayer(d_model=64, num_heads=4, d_ff=256)(x).shape
         TensorShape([2, 7, 64])
+        >>> EncoderLayer(64, d_ff=256, self_attention=Convolution(64, kernel_size=3))(x).shape
+        TensorShape([2, 7, 64])
     """
 
-    def add_sublayers(self):
-        super().add_sublayers()
-        self.self_attention = self.new_self_attention("self_attention")
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int | None = None,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        pre_norm: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        self_attention: keras.layers.Layer | None = None,
+        feed_forward: keras.layers.Layer | None = None,
+        **kwargs,
+    ):
+        super().__init__(d_model, dropout, pre_norm, layer_norm_epsilon, **kwargs)
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.self_attention = self_attention or self.new(
+            SelfAttention, d_model, num_heads, name="self_attention"
+        )
         self.self_attention_norm = self.new_norm("self_attention_norm")
-        self.feed_forward = self.new_feed_forward("feed_forward")
+        self.feed_forward = feed_forward or self.new(
+            FeedForward, d_model, d_ff, name="feed_forward"
+        )
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
 
     def build(self, x_shape):
-        self.build_sublayers(
+        self.build_parts(
+            x_shape,
             self.self_attention,
             self.self_attention_norm,
             self.feed_forward,
             self.feed_forward_norm,
         )
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
+        update = self.self_attention(
+            self.input_of_part(x, self.self_attention_norm),
+            attention_mask=attention_mask,
+            mask=first_given(mask, x_mask),
+        )
+        return self._feed_forward(self.add(x, update, self.self_attention_norm))
 
-        def self_attention(x):
-            return self.self_attention(x, **masks, training=training)
+    def new_cache(self, batch, beam_size):
+        """Creates an empty cache for `step`, of size 0."""
+        return self.self_attention.new_cache(batch, beam_size)
 
-        def feed_forward(x):
-            return self.feed_forward(x, training=training)
+    def step(self, x, position, cache, visible):
+        """Computes one position of every beam, given those before it; needs a causal layer.
 
-        x = self.residual(x, self_attention, self.self_attention_norm, training)
-        return self.residual(x, feed_forward, self.feed_forward_norm, training)
+        Args:
+            x: (batch, beam_size, d_model), the beams' inputs at `position`.
+            position: int32 (batch,), the position of `x` in each sentence.
+            cache: cache of the earlier positions, as `new_cache` makes it, with room for this one.
+            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
+                one position and beam, belongs to the past of the query's beam.
+
+        Returns:
+            (batch, beam_size, d_model) and the cache with this position written.
+        """
+        update, cache = self.self_attention.step(
+            self.input_of_part(x, self.self_attention_norm), position, cache, visible
+        )
+        return self._feed_forward(self.add(x, update, self.self_attention_norm)), cache
+
+    def _feed_forward(self, x):
+        update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
+        return self.add(x, update, self.feed_forward_norm)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Encoder(BlockStack):
-    """A stack of encoder layers; with pre-norm, a normalisation follows the last one.
+class Encoder(Stack):
+    """A stack of encoder layers; after layers with `pre_norm`, a normalisation follows.
+
+    Layers with `self_attention=SelfAttention(..., causal=True)` make it a language model.
 
     Args:
-        num_layers: number of layers, N.
-        d_model: width of the residual stream.
-        num_heads: number of attention heads.
-        d_ff: width of the feed-forward network's hidden layer.
-        d_k: width of one head's queries and keys; default `d_model // num_heads`.
-        d_v: width of one head's values; default `d_model // num_heads`.
-        attention_bias: whether the projections of attention have biases.
-        activation: activation of the feed-forward network's hidden layer.
-        dropout: dropout rate on the output of each sub-layer, before the residual sum.
-        attention_dropout: dropout rate on the attention weights.
-        activation_dropout: dropout rate on the feed-forward network's hidden layer.
-        pre_norm: whether to normalise the input of each sub-layer instead of the sum after it.
-        layer_norm_epsilon: epsilon of the layer normalisation.
-        layer_type: how positions relate to each other (paper, Table 1): "attention",
-            "restricted", "recurrent", "convolutional" or "separable".
-        radius: number of positions on either side that restricted attention reaches.
-        kernel_size: width of the convolution kernel, in positions.
-        causal: whether each position attends only to itself and earlier positions; default:
-            False. An encoder of causal layers is a decoder-only language model.
-        rotary: whether the queries and keys of self-attention are rotated by their position
-            (Su et al., 2021).
+        layers: the layers, one `EncoderLayer` for each of the N of the paper.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
-        attention_mask: true where attention may look: a padding mask (batch, length), an attention
-            mask (batch, length, length), or one for each head
-            (batch, num_heads or 1, length, length); None: no mask. Layer types other than
-            "attention" take a padding mask only.
-        mask: padding mask of `x`, (batch, length), true at real tokens; default: the one that Keras
-            has attached to `x`.
-        x_mask: the same as `mask`, under the name by which Keras passes the attached mask to
-            calls with an `attention_mask`.
+        attention_mask, mask, x_mask: as in `EncoderLayer`.
 
     Returns:
         (batch, length, d_model).
 
     Example:
-        >>> x = keras.random.normal((2, 7, 64))
-        >>> Encoder(num_layers=2, d_model=64, num_heads=4, d_ff=256)(x).shape
+        >>> encoder = Encoder([EncoderLayer(64, num_heads=4, d_ff=256) for _ in range(2)])
+        >>> encoder(keras.random.normal((2, 7, 64))).shape
         TensorShape([2, 7, 64])
     """
 
-    layer_class = EncoderLayer
+    def build(self, x_shape):
+        self.build_layers(x_shape)
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
-        expect_sequence("x", x, self.d_model)
-        masks = {"attention_mask": attention_mask, "mask": x_mask if mask is None else mask}
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
+        mask = first_given(mask, x_mask)
         for layer in self.layers:
-            x = layer(x, **masks, training=training)
-        return self.norm(x, training=training) if self.norm else x
+            x = layer(x, attention_mask=attention_mask, mask=mask)
+        return self.normalized(x)
+
+    def step(self, x, position, cache, visible):
+        """Runs `EncoderLayer.step` in each layer; `cache`: one entry per layer."""
+        new_cache = []
+        for layer, layer_cache in zip(self.layers, cache, strict=True):
+            x, layer_cache = layer.step(x, position, layer_cache, visible)
+            new_cache.append(layer_cache)
+        return self.normalized(x), new_cache

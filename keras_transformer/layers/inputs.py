@@ -11,7 +11,7 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
     Args:
         name: the name of the argument, for the error.
         x: the argument.
-        width: size of the last axis, the layer's `d_model`.
+        width: size of the last axis.
         batch: number of rows of the layer's other input; a size of 1 broadcasts.
 
     Raises:
@@ -27,6 +27,4 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
     ):
         return
     found = type(x).__name__ if shape is None else f"shape {tuple(shape)}"
-    raise ValueError(
-        f"{name} must be a tensor ({rows}, length, {width}), as wide as d_model: found {found}"
-    )
+    raise ValueError(f"{name} must be a tensor ({rows}, length, {width}): found {found}")

@@ -1,5 +1,7 @@
 """Attention masks, in the shapes that Keras users pass them (paper, section 3.2.3)."""
 
+from collections.abc import Sequence
+
 from keras import ops
 
 
@@ -16,31 +18,33 @@ def padding_mask(ids, pad_id: int = 0):
     return ops.expand_dims(ops.not_equal(ids, pad_id), (1, 2))
 
 
-def causal_mask(length: int):
+def causal_mask(length: int, num_keys: int | None = None):
     """Masks the positions that follow each position (paper, section 3.2.3).
 
     Args:
-        length: number of positions.
+        length: number of queries.
+        num_keys: number of keys; default: `length`.
 
     Returns:
-        Boolean tensor (1, 1, length, length), true where key position <= query position.
+        Boolean tensor (1, 1, length, num_keys), true where key position <= query position.
     """
-    positions = ops.arange(length, dtype="int32")
-    return ops.expand_dims(positions[None, :] <= positions[:, None], (0, 1))
+    queries = ops.arange(length, dtype="int32")
+    keys = queries if num_keys is None else ops.arange(num_keys, dtype="int32")
+    return ops.expand_dims(keys[None, :] <= queries[:, None], (0, 1))
 
 
 def combined_mask(
-    attention_mask, value_mask, query, value, num_heads: int, name: str = "attention_mask"
+    attention_mask, paddings: Sequence, query, key, num_heads: int, name: str = "attention_mask"
 ):
-    """Joins an attention mask with the padding mask of the sequence attended to.
+    """Joins an attention mask with the padding masks of the sequence attended to.
 
     Args:
         attention_mask: true where attention may look, distinguished by rank: a padding mask
             (batch, key), an attention mask (batch, query, key), or one for each head
             (batch, heads or 1, query, key). A size of 1 broadcasts. None: no mask.
-        value_mask: (batch, key), true at real tokens; None: no padding.
+        paddings: masks (batch, key), true at real tokens; each may be None.
         query: (batch, query, width), the sequence that attends.
-        value: (batch, key, width), the sequence attended to.
+        key: (batch, key, width), the sequence attended to.
         num_heads: number of heads.
         name: the caller's name of `attention_mask`, for errors.
 
@@ -50,12 +54,33 @@ def combined_mask(
     Raises:
         ValueError: a mask has another shape.
     """
-    sizes = (query.shape[0], num_heads, query.shape[1], value.shape[1])
+    sizes = (query.shape[0], num_heads, query.shape[1], key.shape[1])
     mask = None if attention_mask is None else _of_rank_4(attention_mask, sizes, name)
-    if value_mask is None:
-        return mask
-    padding = _of_padding(value_mask, sizes)
-    return padding if mask is None else ops.logical_and(mask, padding)
+    for padding in paddings:
+        if padding is not None:
+            mask = both(mask, ops.expand_dims(_of_padding(padding, key), (1, 2)))
+    return mask
+
+
+def first_given(*masks):
+    """Returns the first of several masks that is not None; if all are, None."""
+    return next((mask for mask in masks if mask is not None), None)
+
+
+def both(one, other):
+    """Joins two boolean masks, each of which may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return ops.logical_and(one, other)
+
+
+def query_padding(mask, query):
+    """Makes a padding mask (batch, query) a mask of the scores, (batch, 1, query, 1); None: None.
+
+    Raises:
+        ValueError: the mask does not fit the sequence `query`, (batch, query, width).
+    """
+    return None if mask is None else ops.expand_dims(_of_padding(mask, query), (1, 3))
 
 
 def expect_padding_mask(mask):
@@ -86,15 +111,15 @@ def _of_rank_4(mask, sizes, name):
     return ops.expand_dims(mask, 1) if len(given) == 3 else mask  # (batch, heads or 1, query, key)
 
 
-def _of_padding(mask, sizes):
+def _of_padding(mask, x):
     mask = ops.cast(mask, "bool")
-    batch, _, _, key = sizes
-    if len(mask.shape) != 2 or not _fits(mask, (batch, key)):
+    batch, length = x.shape[:2]
+    if len(mask.shape) != 2 or not _fits(mask, (batch, length)):
         raise ValueError(
-            f"a padding mask must be ({batch}, {key}), true at real tokens: found shape "
+            f"a padding mask must be ({batch}, {length}), true at real tokens: found shape "
             f"{tuple(mask.shape)}; masks of other shapes go to attention_mask or source_mask"
         )
-    return ops.expand_dims(mask, (1, 2))  # (batch, 1, 1, key)
+    return mask
 
 
 def _fits(mask, sizes):

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.fast.dispatch import sum_dtype
 from keras_transformer.fast.normalization import fused_normalized
+from keras_transformer.layers.configured import ConfiguredLayer
 
 
 def normalized(x, gamma, beta, epsilon: float):
@@ -25,7 +26,7 @@ def normalized(x, gamma, beta, epsilon: float):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(ConfiguredLayer):
     """Normalises the last axis: `gamma (x - mean) / sqrt(variance + epsilon) + beta`.
 
     The sums are float32, or float64 if `x` is. The result is that of
@@ -33,6 +34,9 @@ class LayerNormalization(keras.layers.Layer):
 
     Args:
         epsilon: keeps rows without variance finite.
+        gamma_initializer, beta_initializer: initializers of the two weights.
+        gamma_regularizer, beta_regularizer: regularizers of the two weights.
+        gamma_constraint, beta_constraint: constraints of the two weights.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,18 +52,40 @@ class LayerNormalization(keras.layers.Layer):
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs):
+    def __init__(
+        self,
+        epsilon: float = 1e-6,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.epsilon = epsilon
+        self.gamma_initializer = keras.initializers.get(gamma_initializer)
+        self.beta_initializer = keras.initializers.get(beta_initializer)
+        self.gamma_regularizer = keras.regularizers.get(gamma_regularizer)
+        self.beta_regularizer = keras.regularizers.get(beta_regularizer)
+        self.gamma_constraint = keras.constraints.get(gamma_constraint)
+        self.beta_constraint = keras.constraints.get(beta_constraint)
         self.supports_masking = True
 
     def build(self, x_shape):
         self.input_spec = keras.InputSpec(axes={-1: x_shape[-1]})
-        for name, initializer in (("gamma", "ones"), ("beta", "zeros")):
-            weight = self.add_weight(
-                name=name, shape=x_shape[-1:], initializer=initializer, autocast=False
+        self.gamma, self.beta = (
+            self.add_weight(
+                name=name,
+                shape=x_shape[-1:],
+                initializer=getattr(self, f"{name}_initializer"),
+                regularizer=getattr(self, f"{name}_regularizer"),
+                constraint=getattr(self, f"{name}_constraint"),
+                autocast=False,
             )
-            setattr(self, name, weight)
+            for name in ("gamma", "beta")
+        )
 
     def call(self, x, mask=None, training=None):
         weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
@@ -68,6 +94,3 @@ class LayerNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}

@@ -6,12 +6,14 @@ from keras import ops
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.fast.dispatch import sum_dtype
+from keras_transformer.fast.rotation import fused_rotated
 from keras_transformer.fast.rows import take_rows
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEncoding(keras.layers.Layer):
+class PositionalEncoding(ConfiguredLayer):
     """Adds sinusoids of the position to the embeddings (paper, section 3.5).
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1) = cos(...)`, interleaved.
@@ -65,12 +67,9 @@ class PositionalEncoding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "interleave": self.interleave}
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(ConfiguredLayer):
     """Adds a learned vector for each position, instead of sinusoids (paper, Table 3, row E).
 
     Args:
@@ -116,9 +115,6 @@ class LearnedPositions(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "max_length": self.max_length}
-
 
 def rotated(x, positions=None):
     """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
@@ -144,6 +140,37 @@ def rotated(x, positions=None):
     even, odd = pairs[..., 0], pairs[..., 1]  # (batch, heads, length, width / 2) each
     turned = ops.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
     return ops.cast(ops.reshape(turned, ops.shape(x)), x.dtype)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Rotation(ConfiguredLayer):
+    """Rotates queries or keys by an angle for each position (Su et al., 2021, section 3.2.2).
+
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x, positions: as in `rotated`.
+
+    Returns:
+        A tensor like `x`.
+
+    Example:
+        >>> attention = SelfAttention(d_model=64, num_heads=4, rotation=Rotation())
+        >>> attention(keras.random.normal((2, 7, 64))).shape
+        TensorShape([2, 7, 64])
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.built = True
+
+    def call(self, x, positions=None, training=None):
+        # Only in training: an exported model must not need XLA.
+        return fused_rotated(x) if training and positions is None else rotated(x, positions)
+
+    def compute_output_shape(self, x_shape, positions_shape=None):
+        return x_shape
 
 
 def _positions(start, length):

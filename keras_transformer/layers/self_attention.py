@@ -3,13 +3,12 @@
 import keras
 from keras import ops
 
-from keras_transformer.fast.rotation import fused_rotated
-from keras_transformer.fast.shapes import reshape
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.cache import write
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import causal_mask, combined_mask
-from keras_transformer.layers.positions import rotated
+from keras_transformer.layers.masks import both, causal_mask, combined_mask, first_given
+from keras_transformer.layers.positions import Rotation
+from keras_transformer.layers.shapes import reshape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -24,9 +23,9 @@ class SelfAttention(MultiHeadAttention):
         dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
         causal: whether a position attends only to itself and earlier ones, as in the decoder.
-        rotary: whether queries and keys are rotated by their position (Su et al., 2021); `d_k`
-            must be even.
-        **kwargs: arguments of `keras.layers.Layer`.
+        rotation: a `Rotation`, which turns queries and keys by their position (Su et al., 2021);
+            None: they are not turned.
+        **kwargs: arguments of `CompositeLayer`, such as `leaves`, and of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -56,49 +55,41 @@ class SelfAttention(MultiHeadAttention):
         dropout: float = 0.0,
         use_bias: bool = False,
         causal: bool = False,
-        rotary: bool = False,
+        rotation: Rotation | None = None,
         **kwargs,
     ):
         super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, **kwargs)
-        if rotary and self.d_k % 2:
-            raise ValueError(f"d_k must be even where rotary is true: found {self.d_k}")
+        if rotation is not None and self.d_k % 2:
+            raise ValueError(f"d_k must be even for a rotation: found {self.d_k}")
         self.causal = causal
-        self.rotary = rotary
+        self.rotation = rotation
 
     def build(self, x_shape):
         super().build(x_shape)
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
+        mask = combined_mask(attention_mask, [first_given(mask, x_mask)], x, x, self.num_heads)
         if self.causal:
-            past = causal_mask(ops.shape(x)[1])
-            mask = past if mask is None else past & mask
-        keys, values = self.keys_and_values(x, training=training)
-        return self.attend(self.queries(x, training=training), keys, values, mask, training)
+            mask = both(mask, causal_mask(ops.shape(x)[1]))
+        return self.attend(self.queries(x), self.keys(x), self.values(x), mask)
 
-    def queries(self, query, positions=None, training=None):
-        """Projects to queries (batch, num_heads, length, d_k), rotated if `rotary`.
+    def queries(self, query, positions=None):
+        """Projects to queries (batch, num_heads, length, d_k), turned by the `rotation`.
 
         Args:
             query: (batch, length, d_model).
             positions: int32 (batch, length) or (batch, 1), the positions of each row's queries;
-                default: 0, 1, 2 and so on, as always in training.
-            training: whether to rotate by a faster function with its own gradient.
+                default: 0, 1, 2 and so on.
         """
-        return self._turn(super().queries(query, training), positions, training)
+        return self._turned(super().queries(query), positions)
 
-    def keys_and_values(self, value, positions=None, training=None):
-        """Projects to keys (batch, num_heads, length, d_k), rotated like queries, and values."""
-        keys, values = super().keys_and_values(value, training)
-        return self._turn(keys, positions, training), values
+    def keys(self, key, positions=None):
+        """Projects to keys (batch, num_heads, length, d_k), turned like queries."""
+        return self._turned(super().keys(key), positions)
 
-    def _turn(self, x, positions, training):
-        if not self.rotary:
-            return x
-        # Only in training: an exported model must not need XLA.
-        return fused_rotated(x) if training else rotated(x, positions)
+    def _turned(self, x, positions):
+        return x if self.rotation is None else self.rotation(x, positions)
 
     def new_cache(self, batch, beam_size):
         """Creates an empty cache for `step`, of size 0, laid out as attention reads it.
@@ -128,11 +119,10 @@ class SelfAttention(MultiHeadAttention):
         """
         batch, beam_size = ops.shape(x)[:2]
         positions = position[:, None]  # (batch, 1): the same for all beams of a sentence
-        keys, values = self.keys_and_values(x, positions)
         row = (batch, self.num_heads, beam_size * self.d_v)
         cache = {
-            "keys": write(cache["keys"], ops.swapaxes(keys, 2, 3), position),
-            "values": write(cache["values"], reshape(values, row), position),
+            "keys": write(cache["keys"], ops.swapaxes(self.keys(x, positions), 2, 3), position),
+            "values": write(cache["values"], reshape(self.values(x), row), position),
         }
         # keys (batch, num_heads, d_k, size * beam_size), values (..., size * beam_size, d_v)
         keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))
@@ -143,5 +133,5 @@ class SelfAttention(MultiHeadAttention):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def get_config(self):
-        return {**super().get_config(), "causal": self.causal, "rotary": self.rotary}
+    def compute_output_spec(self, x, **masks):
+        return keras.KerasTensor(x.shape, self.compute_dtype)

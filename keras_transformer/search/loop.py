@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from keras import ops, tree
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.fast.shapes import reshape
+from keras_transformer.layers.shapes import reshape
 
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`

@@ -117,7 +117,7 @@ class TransformerSteps(DecoderSteps):
         self.source_ids = source_ids
 
     def initial_state(self, batch, beam_size):
-        memory, source_mask = self.model.encode(self.source_ids, training=False)
+        memory, source_mask = self.model.encode(self.source_ids)
         self.logits_kernel = self.model.logits_kernel()  # once per search: all sentences share it
         paths = ops.zeros((batch, beam_size, 0), "int32")
         cache = self.model.decoder.new_cache(batch, beam_size)

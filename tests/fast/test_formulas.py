@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fast.attention import fused_attention_weights
+from keras_transformer.fast.dense import fused_dense
 from keras_transformer.fast.dispatch import (
     fused,
     fused_max,
@@ -16,11 +17,11 @@ from keras_transformer.fast.dispatch import (
     op_by_op,
     runs_op_by_op,
 )
-from keras_transformer.fast.feed_forward import rectified
 from keras_transformer.fast.losses import fused_smoothed_cross_entropy
 from keras_transformer.fast.normalization import fused_normalized
 from keras_transformer.fast.rotation import fused_rotated
-from keras_transformer.layers.attention import attention_weights, scaled_dot_product_attention
+from keras_transformer.layers.attention import scaled_dot_product_attention
+from keras_transformer.layers.attention_weights import attention_weights
 from keras_transformer.layers.normalization import normalized
 from keras_transformer.layers.positions import rotated
 from keras_transformer.losses import smoothed_cross_entropy
@@ -129,7 +130,7 @@ def test_attention(mask, dtype):
     mask = MASKS[mask]
 
     def attention(weights_of):
-        return lambda q, k, v: scaled_dot_product_attention(q, k, v, mask, weights_of=weights_of)
+        return lambda q, k, v: ops.matmul(weights_of(q, k, mask), v)
 
     fast, plain = attention(fused_attention_weights), attention(attention_weights)
     assert_equal_with_gradients(fast, plain, arrays, dtype)
@@ -191,7 +192,13 @@ def test_rotation(dtype):
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
-def test_rectified_hidden_layer(dtype):
+@pytest.mark.parametrize("activation", ["relu", "gelu", "linear"])
+def test_dense(activation, dtype):
+    function = keras.activations.get(activation)
     arrays = [rng.normal(size=shape) for shape in ((7, 6), (6, 10), (10,))]
-    plain = lambda x, kernel, bias: tf.nn.relu(x @ kernel + bias)  # noqa: E731
-    assert_equal_with_gradients(rectified, plain, arrays, dtype)
+    assert_equal_with_gradients(
+        lambda x, kernel, bias: fused_dense(x, kernel, bias, function),
+        lambda x, kernel, bias: function(x @ kernel + bias),
+        arrays,
+        dtype,
+    )

@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     FeedForward,
     LayerNormalization,
     MultiHeadAttention,
+    SelfAttention,
     causal_mask,
 )
 
@@ -40,8 +41,8 @@ def gradients(function, *inputs):
 )
 def test_it_is_a_layer(layer_class, kwargs, weights, tmp_path):
     any_width = layer_class is Dropout
-    run_layer_test(layer_class, kwargs, {"x": X}, X.shape, weights, any_width)
-    run_saving_test(layer_class, kwargs, {"x": X}, tmp_path)
+    run_layer_test(layer_class, lambda: kwargs, {"x": X}, X.shape, weights, any_width)
+    run_saving_test(layer_class, lambda: kwargs, {"x": X}, tmp_path)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -128,7 +129,7 @@ def test_attention_has_the_gradients_of_its_operations(length, masked):
 @pytest.mark.parametrize("training", [False, True])
 def test_xla_is_needed_in_training_only(training):
     """An exported model runs without it."""
-    layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, dropout=0.1, attention_dropout=0.1)
+    layer = EncoderLayer(8, d_ff=16, dropout=0.1, self_attention=SelfAttention(8, 2, dropout=0.1))
     call = tf.function(lambda x: layer(x, training=training), autograph=False)
     graph = call.get_concrete_function(tf.TensorSpec((None, None, 8))).graph.as_graph_def()
     compiled = [f.signature.name for f in graph.library.function if "_XlaMustCompile" in f.attr]

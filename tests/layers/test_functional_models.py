@@ -17,6 +17,9 @@ from keras_transformer.layers import (
     LayerNormalization,
     LearnedPositions,
     MultiHeadAttention,
+    RestrictedSelfAttention,
+    Rotation,
+    SelfAttention,
     TokenEmbedding,
     padding_mask,
 )
@@ -64,9 +67,8 @@ class OfOurs:
             case _:
                 block = EncoderLayer(
                     WIDTH,
-                    HEADS,
-                    D_FF,
-                    attention_bias=True,
+                    d_ff=D_FF,
+                    self_attention=SelfAttention(WIDTH, HEADS, use_bias=True),
                     dropout=0.0,
                     pre_norm=name == "pre-norm block",
                     layer_norm_epsilon=EPSILON,
@@ -168,13 +170,17 @@ def test_the_first_update_of_adam_moves_rows_that_occur_often_as_far_as_others()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{"causal": True}, {"rotary": True}, {"layer_type": "restricted", "radius": 2}]
-)
-def test_tensorflow_lite_runs_a_model_at_any_length(options):
+@pytest.mark.parametrize("kind", ["causal", "rotary", "restricted"])
+def test_tensorflow_lite_runs_a_model_at_any_length(kind):
+    attention = {
+        "causal": lambda: SelfAttention(WIDTH, HEADS, causal=True),
+        "rotary": lambda: SelfAttention(WIDTH, HEADS, rotation=Rotation()),
+        "restricted": lambda: RestrictedSelfAttention(WIDTH, HEADS, radius=2),
+    }[kind]()
     ids = keras.Input((None,), dtype="int32")
     embedding = TokenEmbedding(VOCAB_SIZE, WIDTH, mask_zero=True)
-    hidden = Encoder(1, WIDTH, HEADS, D_FF, **options)(embedding(ids))
+    hidden = EncoderLayer(WIDTH, d_ff=D_FF, self_attention=attention)
+    hidden = Encoder([hidden])(embedding(ids))
     # The mask of the ids comes along, and is given too.
     hidden = EncoderLayer(WIDTH, HEADS, D_FF)(hidden, attention_mask=padding_mask(ids))
     model = keras.Model(ids, embedding(hidden, reverse=True))

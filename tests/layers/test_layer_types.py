@@ -1,5 +1,7 @@
 """The layers of the paper's Table 1: their results, and that they are interchangeable."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from keras_transformer.layers import (
     EncoderLayer,
     Recurrence,
     RestrictedSelfAttention,
+    Rotation,
     SelfAttention,
 )
 from keras_transformer.search import DecoderSteps, SearchOptions, beam_search, score, search
@@ -33,10 +36,14 @@ SEPARABLE = [f"convolution/{name}" for name in ("depthwise_kernel", "pointwise_k
 LAYERS = {
     "attention": (SelfAttention, WIDTHS, ATTENTION),
     "restricted": (RestrictedSelfAttention, {**WIDTHS, "radius": 2}, ATTENTION),
-    "rotary": (SelfAttention, {**WIDTHS, "d_k": 4, "rotary": True}, ATTENTION),
+    "rotary": (
+        SelfAttention,
+        {**WIDTHS, "d_k": 4, "rotation": Rotation(name="rotation")},
+        ATTENTION,
+    ),
     "restricted, rotary": (
         RestrictedSelfAttention,
-        {**WIDTHS, "d_k": 4, "radius": 2, "rotary": True},
+        {**WIDTHS, "d_k": 4, "radius": 2, "rotation": Rotation(name="rotation")},
         ATTENTION,
     ),
     "recurrent": (
@@ -62,6 +69,12 @@ LAYER_TYPES = {
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
+def with_new_layers(init_kwargs):
+    """Arguments with a new `Rotation`, of the dtype policy of the moment."""
+    rotation = {"rotation": Rotation(name="rotation")} if "rotation" in init_kwargs else {}
+    return {**init_kwargs, **rotation}
+
+
 def built(layer_class, causal=False, **init_kwargs):
     layer = layer_class(**init_kwargs, causal=causal)
     layer.build((None, None, 8))
@@ -83,13 +96,15 @@ def test_layer_keeps_what_keras_promises(name, causal):
     layer_class, init_kwargs, weights = LAYERS[name]
     inputs = {"x": X} if causal else {"x": X, "attention_mask": MASK}
     weights = [path for path in weights if not (causal and path.startswith("backward"))]
-    run_layer_test(layer_class, {**init_kwargs, "causal": causal}, inputs, X.shape, weights)
+    init_kwargs = {**init_kwargs, "causal": causal}
+    run_layer_test(layer_class, lambda: with_new_layers(init_kwargs), inputs, X.shape, weights)
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_in_a_saved_model_loads(name, tmp_path):
     layer_class, init_kwargs, _ = LAYERS[name]
-    run_saving_test(layer_class, init_kwargs, {"x": X, "attention_mask": MASK}, tmp_path)
+    new_kwargs = functools.partial(with_new_layers, init_kwargs)
+    run_saving_test(layer_class, new_kwargs, {"x": X, "attention_mask": MASK}, tmp_path)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -155,19 +170,20 @@ def test_a_causal_layer_does_not_look_ahead_and_another_does(name):
         assert before <= 1e-6 if causal else before > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"layer_type": "other"}, "layer_type must be one of .*, separable: found 'other'"),
-        ({"radius": 2}, "radius must be left out where layer_type is attention: found 2"),
-        ({"layer_type": "restricted"}, "radius must be given .* restricted: found None"),
-        ({"layer_type": "separable"}, "kernel_size must be given .* separable: found None"),
-        ({"layer_type": "recurrent", "kernel_size": 3}, "kernel_size must be left out .* found 3"),
-    ],
-)
-def test_a_layer_type_comes_with_its_own_argument_and_no_other(options, expected):
-    with pytest.raises(ValueError, match=expected):
-        EncoderLayer(d_model=8, num_heads=2, d_ff=8, **options)
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_of_them_may_be_handed_to_an_encoder_layer(name, pre_norm):
+    part = built_as(name)
+    layer = EncoderLayer(8, d_ff=12, pre_norm=pre_norm, self_attention=part)
+    output = layer(X, attention_mask=MASK)
+    norm = layer.self_attention_norm
+    expected = X + part(norm(X), attention_mask=MASK) if pre_norm else None
+    if expected is None:
+        expected = norm(X + part(X, attention_mask=MASK))
+        expected = layer.feed_forward_norm(expected + layer.feed_forward(expected))
+    else:
+        expected = expected + layer.feed_forward(layer.feed_forward_norm(expected))
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 # Restricted self-attention

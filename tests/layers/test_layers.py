@@ -21,6 +21,8 @@ from keras_transformer.layers import (
     LearnedPositions,
     MultiHeadAttention,
     PositionalEncoding,
+    Rotation,
+    SelfAttention,
     TokenEmbedding,
     causal_mask,
     padding_mask,
@@ -60,11 +62,25 @@ X_MASK = np.arange(5) < np.array([5, 3])[:, None, None, None]
 MEMORY_MASK = np.arange(7) < np.array([4, 7])[:, None, None, None]
 
 WIDTHS = {"d_model": 8, "num_heads": 2, "d_k": 3, "d_v": 5}
-BLOCK = {**WIDTHS, "d_ff": 12, "layer_norm_epsilon": 1e-5}
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-PRE_NORM = {**BLOCK, **NO_DROPOUT, "pre_norm": True}
+BLOCK = {"d_model": 8, "num_heads": 2, "d_ff": 12, "layer_norm_epsilon": 1e-5}
+PRE_NORM = {**BLOCK, "dropout": 0.0, "pre_norm": True}
 ENCODER_INPUTS = {"x": X, "attention_mask": X_MASK}
 DECODER_INPUTS = {"x": X, "memory": MEMORY, "source_mask": MEMORY_MASK}
+
+
+def of_parts():
+    """Arguments of an encoder layer with parts that the user makes."""
+    return {
+        "d_model": 8,
+        "self_attention": SelfAttention(**WIDTHS, use_bias=True, name="self_attention"),
+        "feed_forward": FeedForward(8, 12, activation="gelu", name="feed_forward"),
+    }
+
+
+def layers_of(layer_class, **options):
+    """Arguments of a stack of two layers."""
+    return lambda: {"layers": [layer_class(**options, name=f"layer_{i}") for i in range(2)]}
+
 
 LAYERS = {
     "attention": (
@@ -108,41 +124,47 @@ LAYERS = {
     ),
     "encoder layer, biases and gelu": (
         EncoderLayer,
-        {**BLOCK, "attention_bias": True, "activation": "gelu"},
+        of_parts,
         ENCODER_INPUTS,
         ENCODER_LAYER + within("self_attention", ATTENTION_BIASES),
     ),
     "encoder layer": (EncoderLayer, BLOCK, ENCODER_INPUTS, ENCODER_LAYER),
     "encoder layer, pre-norm": (EncoderLayer, PRE_NORM, ENCODER_INPUTS, ENCODER_LAYER),
-    "encoder": (Encoder, {"num_layers": 2, **BLOCK}, ENCODER_INPUTS, stack(2, ENCODER_LAYER)),
+    "encoder": (Encoder, layers_of(EncoderLayer, **BLOCK), ENCODER_INPUTS, stack(2, ENCODER_LAYER)),
     "encoder, pre-norm": (
         Encoder,
-        {"num_layers": 2, **PRE_NORM},
+        layers_of(EncoderLayer, **PRE_NORM),
         ENCODER_INPUTS,
         stack(2, ENCODER_LAYER) + within("norm", NORM),
     ),
     "decoder layer": (DecoderLayer, BLOCK, DECODER_INPUTS, DECODER_LAYER),
     "decoder layer, pre-norm": (DecoderLayer, PRE_NORM, DECODER_INPUTS, DECODER_LAYER),
-    "decoder": (Decoder, {"num_layers": 2, **BLOCK}, DECODER_INPUTS, stack(2, DECODER_LAYER)),
+    "decoder": (Decoder, layers_of(DecoderLayer, **BLOCK), DECODER_INPUTS, stack(2, DECODER_LAYER)),
     "decoder, pre-norm": (
         Decoder,
-        {"num_layers": 2, **PRE_NORM},
+        layers_of(DecoderLayer, **PRE_NORM),
         DECODER_INPUTS,
         stack(2, DECODER_LAYER) + within("norm", NORM),
     ),
 }
 
 
+def arguments_of(name):
+    """The function that makes the arguments of a layer."""
+    arguments = LAYERS[name][1]
+    return arguments if callable(arguments) else lambda: arguments
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_keeps_what_keras_promises(name):
-    layer_class, init_kwargs, inputs, weights = LAYERS[name]
-    run_layer_test(layer_class, init_kwargs, inputs, X.shape, weights)
+    layer_class, _, inputs, weights = LAYERS[name]
+    run_layer_test(layer_class, arguments_of(name), inputs, X.shape, weights)
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_in_a_saved_model_loads(name, tmp_path):
-    layer_class, init_kwargs, inputs, _ = LAYERS[name]
-    run_saving_test(layer_class, init_kwargs, inputs, tmp_path)
+    layer_class, _, inputs, _ = LAYERS[name]
+    run_saving_test(layer_class, arguments_of(name), inputs, tmp_path)
 
 
 SEQUENCE_LAYERS = [name for name in LAYERS if not name.startswith(("feed", "embedding"))]
@@ -150,17 +172,18 @@ SEQUENCE_LAYERS = [name for name in LAYERS if not name.startswith(("feed", "embe
 
 @pytest.mark.parametrize("name", SEQUENCE_LAYERS)
 def test_a_sequence_without_a_batch_is_refused(name):
-    layer_class, init_kwargs, inputs, _ = LAYERS[name]
-    first, *others = inputs.values()
+    layer_class, _, inputs, _ = LAYERS[name]
+    first, *others = inputs
+    others = {name: inputs[name] for name in others}
     with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
-        layer_class(**init_kwargs)(first[0], *others)
+        layer_class(**arguments_of(name)())(inputs[first][0], **others)
 
 
 def test_a_subclassed_model_shows_its_layers():
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
-            self.decoder = Decoder(1, **BLOCK, name="decoder")
+            self.decoder = Decoder([DecoderLayer(**BLOCK)], name="decoder")
             self.attention = MultiHeadAttention(8, 2, name="attention")
             self.attention.build((None, None, 8))
 
@@ -179,7 +202,8 @@ def test_layers_and_loss_train_in_any_default_dtype(floatx):
     tf = pytest.importorskip("tensorflow")
     keras.config.set_floatx(floatx)
     try:
-        layer = EncoderLayer(**BLOCK, attention_dropout=0.1, dtype=floatx)
+        attention = SelfAttention(8, 2, dropout=0.1, dtype=floatx)
+        layer = EncoderLayer(**BLOCK, self_attention=attention, dtype=floatx)
         with tf.GradientTape() as tape:
             logits = layer(X, training=True)
             loss = LabelSmoothedCrossEntropy(0.1)(IDS % 8, logits)
@@ -194,7 +218,8 @@ def test_layers_and_loss_train_in_any_default_dtype(floatx):
 def test_a_layer_in_float64_has_the_gradient_of_finite_differences(training):
     """Sums in float32 would change the differences in the third digit."""
     tf = pytest.importorskip("tensorflow")
-    layer = DecoderLayer(**BLOCK | NO_DROPOUT | {"d_k": 4}, rotary=True, dtype="float64")
+    attention = SelfAttention(8, 2, rotation=Rotation(dtype="float64"), dtype="float64")
+    layer = DecoderLayer(**PRE_NORM, self_attention=attention, dtype="float64")
     x, memory, direction = rng.normal(size=(3, 2, 5, 8))
     layer(x, memory)
     randomise(layer)
@@ -214,7 +239,7 @@ def test_a_layer_in_float64_has_the_gradient_of_finite_differences(training):
 
 def test_a_batch_without_rows_has_a_gradient_of_zero():
     tf = pytest.importorskip("tensorflow")
-    layer = DecoderLayer(**BLOCK, attention_dropout=0.1)
+    layer = DecoderLayer(**BLOCK, memory_attention=MultiHeadAttention(8, 2, dropout=0.1))
     with tf.GradientTape() as tape:
         output = layer(X[:0], MEMORY[:0], training=True)
         loss = ops.sum(output)
@@ -250,7 +275,7 @@ def test_masks_are_true_where_attention_may_look():
 
 def test_attention_weights_of_a_row_sum_to_one_and_are_zero_where_masked():
     layer = built(MultiHeadAttention, **WIDTHS)
-    keys, _ = layer.keys_and_values(MEMORY)
+    keys = layer.keys(MEMORY)
     weights = ops.convert_to_numpy(layer.attention_weights(layer.queries(X), keys, MEMORY_MASK))
     assert weights.shape == (2, 2, 5, 7)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
@@ -302,30 +327,37 @@ def test_a_decoder_layer_does_not_look_ahead():
 # Dropout
 
 
-@pytest.mark.parametrize(
-    ("layer_class", "rates", "inputs"),
-    [
-        (MultiHeadAttention, {**WIDTHS, "dropout": 0.5}, (X, MEMORY)),
-        (FeedForward, {"d_model": 8, "d_ff": 12, "dropout": 0.5}, (X,)),
-        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X,)),
-        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "attention_dropout": 0.5}, (X,)),
-        (EncoderLayer, {**BLOCK, **NO_DROPOUT, "activation_dropout": 0.5}, (X,)),
-        (Encoder, {"num_layers": 1, **BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X,)),
-        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X, MEMORY)),
-        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "attention_dropout": 0.5}, (X, MEMORY)),
-        (DecoderLayer, {**BLOCK, **NO_DROPOUT, "activation_dropout": 0.5}, (X, MEMORY)),
-        (Decoder, {"num_layers": 1, **BLOCK, **NO_DROPOUT, "dropout": 0.5}, (X, MEMORY)),
-    ],
-)
-def test_dropout_drops_in_training_only(layer_class, rates, inputs):
-    layer = layer_class(**rates)
+QUIET = {**BLOCK, "dropout": 0.0}
+DROPPING = {
+    "MultiHeadAttention": lambda: MultiHeadAttention(**WIDTHS, dropout=0.5),
+    "FeedForward": lambda: FeedForward(8, 12, dropout=0.5),
+    "EncoderLayer": lambda: EncoderLayer(**{**BLOCK, "dropout": 0.5}),
+    "EncoderLayer, attention": lambda: EncoderLayer(
+        **QUIET, self_attention=SelfAttention(8, 2, dropout=0.5)
+    ),
+    "EncoderLayer, activation": lambda: EncoderLayer(
+        **QUIET, feed_forward=FeedForward(8, 12, dropout=0.5)
+    ),
+    "Encoder": lambda: Encoder([EncoderLayer(**{**BLOCK, "dropout": 0.5})]),
+    "DecoderLayer": lambda: DecoderLayer(**{**BLOCK, "dropout": 0.5}),
+    "DecoderLayer, cross-attention": lambda: DecoderLayer(
+        **QUIET, memory_attention=MultiHeadAttention(8, 2, dropout=0.5)
+    ),
+    "Decoder": lambda: Decoder([DecoderLayer(**{**BLOCK, "dropout": 0.5})]),
+}
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_drops_in_training_only(name):
+    layer = DROPPING[name]()
+    inputs = (X, MEMORY) if name.startswith(("Multi", "Decoder")) else (X,)
     quiet = layer(*inputs, training=False)
     np.testing.assert_array_equal(layer(*inputs), quiet)
     assert np.any(np.abs(layer(*inputs, training=True) - quiet) > 1e-3)
 
 
 def test_without_dropout_training_changes_nothing():
-    layer = DecoderLayer(**BLOCK, **NO_DROPOUT)
+    layer = DecoderLayer(**QUIET)
     np.testing.assert_allclose(layer(X, MEMORY, training=True), layer(X, MEMORY), atol=1e-6)
 
 
@@ -411,8 +443,8 @@ def test_embeddings_may_be_rows_as_they_are_and_logits_may_have_biases():
 
 @pytest.mark.parametrize("layer", [EncoderLayer, Encoder])
 def test_a_part_of_a_layer_may_be_called_before_the_layer(layer):
-    sizes = {"num_layers": 1} if layer is Encoder else {}
-    whole = layer(d_model=8, num_heads=2, d_ff=16, **sizes)
+    whole = EncoderLayer(d_model=8, num_heads=2, d_ff=16)
+    whole = Encoder([whole]) if layer is Encoder else whole
     part = whole.layers[0].feed_forward if layer is Encoder else whole.feed_forward
     x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
     before = part(x)
@@ -482,9 +514,12 @@ def test_in_mixed_precision_ids_given_as_floats_are_not_rounded(dtype):
     np.testing.assert_array_equal(as_floats, as_ids)
 
 
-@pytest.mark.parametrize("part", ["queries", "keys_and_values"])
+@pytest.mark.parametrize("part", ["queries", "keys", "values"])
 def test_parts_of_attention_refuse_symbolic_tensors(part):
-    with pytest.raises(ValueError, match="call the layer itself: found the symbolic"):
+    with pytest.raises(
+        ValueError,
+        match=r"take tensors, not symbols .*: in a functional model, call the layer itself",
+    ):
         getattr(MultiHeadAttention(8, 2), part)(keras.Input((None, 8)))
 
 
@@ -517,8 +552,9 @@ def test_heads_that_do_not_divide_the_width_need_widths_of_their_own():
 @pytest.mark.parametrize(
     ("layer_class", "name", "others"),
     [
-        (Encoder, "num_layers", {"d_model": 8, "num_heads": 2, "d_ff": 16}),
-        (Decoder, "num_layers", {"d_model": 8, "num_heads": 2, "d_ff": 16}),
+        (FeedForward, "d_ff", {"d_model": 8}),
+        (EncoderLayer, "d_model", {"num_heads": 2, "d_ff": 16}),
+        (DecoderLayer, "d_ff", {"d_model": 8, "num_heads": 2}),
         (TokenEmbedding, "vocab_size", {"d_model": 8}),
         (TokenEmbedding, "d_model", {"vocab_size": 9}),
         (LearnedPositions, "max_length", {"d_model": 8}),
@@ -527,6 +563,19 @@ def test_heads_that_do_not_divide_the_width_need_widths_of_their_own():
 def test_sizes_are_at_least_1(layer_class, name, others, size):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1: found {size}"):
         layer_class(**others, **{name: size})
+
+
+@pytest.mark.parametrize("layers", [6, [], EncoderLayer(**BLOCK)])
+def test_a_stack_takes_a_list_of_layers(layers):
+    with pytest.raises(TypeError, match=r"takes a list of layers, such as Encoder\(\[EncoderLayer"):
+        Encoder(layers)
+
+
+@pytest.mark.parametrize("missing", ["num_heads", "d_ff"])
+def test_a_size_is_needed_for_a_part_that_is_not_given(missing):
+    sizes = {"num_heads": 2, "d_ff": 12, missing: None}
+    with pytest.raises(ValueError, match=f"{missing} must be an integer of at least 1: found None"):
+        EncoderLayer(8, **sizes)
 
 
 @pytest.mark.parametrize("num_heads", [0, -2])

@@ -16,20 +16,24 @@ SOURCES = np.array([[2, 7, 0, 0], [1, 8, 2, 8]], "int32")
 LAYERS = {
     "SelfAttention": lambda: layers.SelfAttention(WIDTH, HEADS),
     "SelfAttention, causal, rotary": lambda: layers.SelfAttention(
-        WIDTH, HEADS, causal=True, rotary=True
+        WIDTH, HEADS, causal=True, rotation=layers.Rotation()
     ),
     "RestrictedSelfAttention": lambda: layers.RestrictedSelfAttention(WIDTH, HEADS, radius=2),
     "Recurrence": lambda: layers.Recurrence(WIDTH),
     "Convolution": lambda: layers.Convolution(WIDTH, 3),
     "EncoderLayer": lambda: layers.EncoderLayer(**SIZES),
     "EncoderLayer, restricted": lambda: layers.EncoderLayer(
-        **SIZES, layer_type="restricted", radius=1
+        **SIZES, self_attention=layers.RestrictedSelfAttention(WIDTH, HEADS, radius=1)
     ),
-    "EncoderLayer, recurrent": lambda: layers.EncoderLayer(**SIZES, layer_type="recurrent"),
+    "EncoderLayer, recurrent": lambda: layers.EncoderLayer(
+        **SIZES, self_attention=layers.Recurrence(WIDTH)
+    ),
     "EncoderLayer, separable": lambda: layers.EncoderLayer(
-        **SIZES, layer_type="separable", kernel_size=3
+        **SIZES, self_attention=layers.Convolution(WIDTH, 3, separable=True)
     ),
-    "Encoder, pre-norm": lambda: layers.Encoder(2, **SIZES, pre_norm=True),
+    "Encoder, pre-norm": lambda: layers.Encoder(
+        [layers.EncoderLayer(**SIZES, pre_norm=True) for _ in range(2)]
+    ),
     "FeedForward": lambda: layers.FeedForward(WIDTH, 12),
     "PositionalEncoding": lambda: layers.PositionalEncoding(WIDTH),
     "LearnedPositions": lambda: layers.LearnedPositions(WIDTH, max_length=4),
@@ -37,8 +41,12 @@ LAYERS = {
     "Dropout": lambda: layers.Dropout(0.5),
 }
 LAYERS_OF_TWO = {
-    "DecoderLayer": lambda: layers.DecoderLayer(**SIZES, causal=False),
-    "Decoder, pre-norm": lambda: layers.Decoder(2, **SIZES, pre_norm=True),
+    "DecoderLayer": lambda: layers.DecoderLayer(
+        **SIZES, self_attention=layers.SelfAttention(WIDTH, HEADS)
+    ),
+    "Decoder, pre-norm": lambda: layers.Decoder(
+        [layers.DecoderLayer(**SIZES, pre_norm=True) for _ in range(2)]
+    ),
 }
 
 

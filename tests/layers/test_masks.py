@@ -112,8 +112,10 @@ OF_X = {
     "Convolution": lambda: layers.Convolution(WIDTH, 3),
     "EncoderLayer": lambda: layers.EncoderLayer(**ENCODER),
     "EncoderLayer, pre-norm": lambda: layers.EncoderLayer(**ENCODER, pre_norm=True),
-    "Encoder": lambda: layers.Encoder(2, **ENCODER),
-    "Encoder, pre-norm": lambda: layers.Encoder(2, **ENCODER, pre_norm=True),
+    "Encoder": lambda: layers.Encoder([layers.EncoderLayer(**ENCODER) for _ in range(2)]),
+    "Encoder, pre-norm": lambda: layers.Encoder(
+        [layers.EncoderLayer(**ENCODER, pre_norm=True) for _ in range(2)]
+    ),
 }
 
 
@@ -246,8 +248,10 @@ def test_padding_changes_nothing_in_mixed_precision():
 def test_padding_of_either_side_changes_nothing_in_a_model_of_two_inputs(tmp_path):
     embedding = layers.TokenEmbedding(10, WIDTH, mask_zero=True)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
-    memory = layers.Encoder(1, **ENCODER)(embedding(source))
-    x = layers.Decoder(2, **ENCODER)(embedding(target), memory)
+    memory = layers.Encoder([layers.EncoderLayer(**ENCODER)])(embedding(source))
+    x = layers.Decoder([layers.DecoderLayer(**ENCODER) for _ in range(2)])(
+        embedding(target), memory
+    )
     model = keras.Model([source, target], embedding(x, reverse=True))
     randomise(model)
     targets = rng.integers(1, 10, size=IDS.shape)

@@ -21,14 +21,19 @@ OF_ONE = {
     "Recurrence": lambda: layers.Recurrence(16),
     "Convolution": lambda: layers.Convolution(16, 3),
     "EncoderLayer": lambda: layers.EncoderLayer(**SIZES),
-    "Encoder": lambda: layers.Encoder(2, **SIZES, pre_norm=True),
+    "Encoder": lambda: layers.Encoder(
+        [layers.EncoderLayer(**SIZES, pre_norm=True) for _ in range(2)]
+    ),
     "PositionalEncoding": lambda: layers.PositionalEncoding(16),
     "LearnedPositions": lambda: layers.LearnedPositions(16, 9),
 }
 OF_TWO = {
     "MultiHeadAttention": ("value", lambda: layers.MultiHeadAttention(16, 4)),
     "DecoderLayer": ("memory", lambda: layers.DecoderLayer(**SIZES)),
-    "Decoder": ("memory", lambda: layers.Decoder(2, **SIZES, pre_norm=True)),
+    "Decoder": (
+        "memory",
+        lambda: layers.Decoder([layers.DecoderLayer(**SIZES, pre_norm=True) for _ in range(2)]),
+    ),
 }
 
 
@@ -124,7 +129,9 @@ def test_a_padding_mask_of_another_shape_is_refused(mask, expected):
 
 def test_a_mask_of_cross_attention_is_named():
     mask = np.ones((2, 6), bool)
-    message = message_of(lambda: layers.Decoder(1, **SIZES)(X, X, source_mask=mask))
+    message = message_of(
+        lambda: layers.Decoder([layers.DecoderLayer(**SIZES)])(X, X, source_mask=mask)
+    )
     assert "source_mask must be a padding mask (2, 7)" in message
 
 

@@ -17,14 +17,15 @@ def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights, any_
 
     Args:
         layer_class: the class of the layer.
-        init_kwargs: arguments of the class.
+        init_kwargs: function that makes the arguments of the class, with new layers among them.
         inputs: call arguments by name, as arrays; all dimensions except the last may vary.
         output_shape: shape of the output for `inputs`.
         weights: path of each weight within the layer, such as "query/kernel".
         any_width: whether the layer takes inputs of any width.
     """
-    layer = layer_class(**init_kwargs, name="tested")
-    _check_config(layer_class, layer, init_kwargs)
+    arguments = init_kwargs()
+    layer = layer_class(**arguments, name="tested")
+    _check_config(layer_class, layer, arguments)
     _check_build(layer, inputs, weights, output_shape)
     if not any_width:
         _check_other_widths_are_refused(layer, inputs)
@@ -39,7 +40,7 @@ def run_layer_test(layer_class, init_kwargs, inputs, output_shape, weights, any_
 
 def run_saving_test(layer_class, init_kwargs, inputs, folder):
     """Checks that a functional model with the layer is the same after saving and loading."""
-    model = _functional(layer_class(**init_kwargs), inputs)
+    model = _functional(layer_class(**init_kwargs()), inputs)
     randomise(model)
     model.save(folder / "model.keras")
     loaded = keras.saving.load_model(folder / "model.keras")
@@ -65,9 +66,9 @@ def _functional(layer, inputs):
 def _check_config(layer_class, layer, init_kwargs):
     config = layer.get_config()
     for name in config.keys() - BASE_CONFIG:
-        assert getattr(layer, name) == config[name], name
+        assert keras.saving.serialize_keras_object(getattr(layer, name)) == config[name], name
     for name, value in init_kwargs.items():
-        assert config[name] == value, name
+        assert config[name] == keras.saving.serialize_keras_object(value), name
     assert layer_class.from_config(config).get_config() == config
 
 
@@ -104,7 +105,11 @@ def _check_serialisation(layer, inputs, output):
 
 
 def _check_mixed_precision(layer_class, layer, init_kwargs, inputs, output):
-    mixed = layer_class(**init_kwargs, dtype="mixed_bfloat16")
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = layer_class(**init_kwargs())
+    finally:
+        keras.config.set_dtype_policy("float32")
     mixed_output = _call(mixed, inputs)
     assert keras.backend.standardize_dtype(mixed_output.dtype) == "bfloat16"
     assert all(weight.dtype == "float32" for weight in mixed.weights)

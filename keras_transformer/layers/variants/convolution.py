@@ -4,14 +4,15 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.fast.shapes import one_if_empty
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Convolution(keras.layers.Layer):
+class Convolution(ConfiguredLayer):
     """A convolution over neighbouring positions: O(k n d^2) (paper, Table 1).
 
     If separable, it is O(k n d + n d^2). Padding counts as zeros, and so do positions beyond either
@@ -79,10 +80,10 @@ class Convolution(keras.layers.Layer):
     def build(self, x_shape):
         self.convolution.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
+        paddings = [first_given(mask, x_mask)]
+        attention_mask = combined_mask(attention_mask, paddings, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         if attention_mask is not None:
             x = ops.where(ops.swapaxes(attention_mask[:, 0], 1, 2), x, 0)
@@ -108,13 +109,3 @@ class Convolution(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "kernel_size": self.kernel_size,
-            "separable": self.separable,
-            "dilation_rate": self.dilation_rate,
-            "causal": self.causal,
-        }

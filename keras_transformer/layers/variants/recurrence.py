@@ -4,14 +4,15 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.fast.shapes import one_if_empty
 from keras_transformer.layers.cache import read, write
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.shapes import one_if_empty
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Recurrence(keras.layers.Layer):
+class Recurrence(ConfiguredLayer):
     """Gated recurrent units over the sequence: O(n d^2), n sequential steps (paper, Table 1).
 
     It runs on TensorFlow and JAX, not on Keras's PyTorch backend.
@@ -67,10 +68,10 @@ class Recurrence(keras.layers.Layer):
         if self.backward:
             self.backward.build((None, None, self.d_model))
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        attention_mask = combined_mask(attention_mask, mask, x, x, num_heads=1)
+        paddings = [first_given(mask, x_mask)]
+        attention_mask = combined_mask(attention_mask, paddings, x, x, num_heads=1)
         expect_padding_mask(attention_mask)
         batch, length, _ = shape = ops.shape(x)
         padding = [(0, one_if_empty(batch)), (0, one_if_empty(length)), (0, 0)]
@@ -99,9 +100,6 @@ class Recurrence(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model, "causal": self.causal}
 
 
 def _mirrored(shape, attention_mask):

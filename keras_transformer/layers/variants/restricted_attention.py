@@ -5,7 +5,8 @@ from keras import ops
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask
+from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.positions import Rotation
 from keras_transformer.layers.self_attention import SelfAttention
 
 
@@ -26,8 +27,9 @@ class RestrictedSelfAttention(SelfAttention):
         dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
         causal: whether a position attends only to itself and earlier ones, as in the decoder.
-        rotary: whether queries and keys are rotated by their position (Su et al., 2021).
-        **kwargs: arguments of `keras.layers.Layer`.
+        rotation: a `Rotation`, which turns queries and keys by their position (Su et al., 2021);
+            None: they are not turned.
+        **kwargs: arguments of `CompositeLayer`, such as `leaves`, and of `keras.layers.Layer`.
 
     Call arguments:
         x: (batch, length, d_model).
@@ -60,17 +62,19 @@ class RestrictedSelfAttention(SelfAttention):
         dropout: float = 0.0,
         use_bias: bool = False,
         causal: bool = False,
-        rotary: bool = False,
+        rotation: Rotation | None = None,
         **kwargs,
     ):
-        super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, causal, rotary, **kwargs)
+        super().__init__(
+            d_model, num_heads, d_k, d_v, dropout, use_bias, causal, rotation, **kwargs
+        )
         expect_at_least(1, "radius", radius)
         self.radius = radius
 
-    def call(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+    def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        mask = x_mask if mask is None else mask
-        attention_mask = combined_mask(attention_mask, mask, x, x, self.num_heads)
+        paddings = [first_given(mask, x_mask)]
+        attention_mask = combined_mask(attention_mask, paddings, x, x, self.num_heads)
         expect_padding_mask(attention_mask)
         batch, length = ops.shape(x)[:2]
         # A sequence known to be shorter than the radius is one block.
@@ -82,13 +86,11 @@ class RestrictedSelfAttention(SelfAttention):
         # The real keys of each neighbourhood: (batch * blocks, 1, 1, neighbourhood)
         real = ops.swapaxes(ops.broadcast_to(attention_mask, (batch, 1, 1, length)), 2, 3)
         real = ops.swapaxes(_neighbourhoods(real, size, blocks, before, after), 2, 3)
-        keys, values = self.keys_and_values(x, training=training)
         context = self.attend(
-            _neighbourhoods(self.queries(x, training=training), size, blocks),
-            _neighbourhoods(keys, size, blocks, before, after),
-            _neighbourhoods(values, size, blocks, before, after),
+            _neighbourhoods(self.queries(x), size, blocks),
+            _neighbourhoods(self.keys(x), size, blocks, before, after),
+            _neighbourhoods(self.values(x), size, blocks, before, after),
             real & self._band(size),
-            training,
         )  # (batch * blocks, size, d_model)
         return ops.reshape(context, (batch, blocks * size, self.d_model))[:, :length]
 
@@ -106,9 +108,6 @@ class RestrictedSelfAttention(SelfAttention):
         # (batch, 1, 1, size * beam_size)
         near = ops.repeat(near[:, None, None], beam_size, axis=-1)
         return super().step(x, position, cache, visible & near)
-
-    def get_config(self):
-        return {**super().get_config(), "radius": self.radius}
 
 
 def _neighbourhoods(x, size, blocks, before=0, after=0):

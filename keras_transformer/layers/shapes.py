@@ -21,7 +21,7 @@ def reshape(x: Tensor, shape: tuple) -> Tensor:
 
 def flat(x: Tensor) -> Tensor:
     """Flattens all axes but the last: (..., width) -> (rows, width)."""
-    return ops.reshape(x, (-1, ops.shape(x)[-1]))
+    return x if len(x.shape) == 2 else ops.reshape(x, (-1, ops.shape(x)[-1]))
 
 
 def one_if_empty(size: int | Tensor) -> int | Tensor:

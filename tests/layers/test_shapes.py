@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast.shapes import flat, reshape
+from keras_transformer.layers.shapes import flat, reshape
 
 X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 

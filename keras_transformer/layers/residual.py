@@ -1,0 +1,60 @@
+"""Residual connections around each part of a layer (paper, section 3.1)."""
+
+import keras
+
+from keras_transformer.errors import expect_at_least, expect_rate
+from keras_transformer.layers.composite import CompositeLayer
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.normalization import LayerNormalization
+
+
+class ResidualLayer(CompositeLayer):
+    """The base of encoder and decoder layers, each part of which is added to its input.
+
+    `norm(x + dropout(part(x)))`, as in the paper; with `pre_norm`, `x + dropout(part(norm(x)))`.
+
+    Args:
+        d_model: width of input and output.
+        dropout: dropout rate on the output of each part.
+        pre_norm: whether to normalise the input of each part instead of the sum after it.
+        layer_norm_epsilon: epsilon of the layer normalisation.
+        **kwargs: arguments of `CompositeLayer`, such as `leaves`, and of `keras.layers.Layer`.
+    """
+
+    leaf_names = ("Dense", "Dropout", "LayerNormalization")
+
+    def __init__(
+        self, d_model: int, dropout: float, pre_norm: bool, layer_norm_epsilon: float, **kwargs
+    ):
+        super().__init__(**kwargs)
+        expect_at_least(1, "d_model", d_model)
+        expect_rate("dropout", dropout)
+        self.d_model = d_model
+        self.dropout = dropout
+        self.pre_norm = pre_norm
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
+        self.residual_dropout = self.new(Dropout, dropout, name="residual_dropout")
+
+    def new_norm(self, name: str) -> LayerNormalization:
+        """Creates the normalisation of one part."""
+        return self.new(LayerNormalization, self.layer_norm_epsilon, name=name)
+
+    def build_parts(self, x_shape, *parts):
+        """Builds the parts that are not built, for inputs of this shape."""
+        for part in parts:
+            if not part.built:
+                part.build(x_shape)
+
+    def input_of_part(self, x, norm):
+        """Computes what a part is applied to: `norm(x)` with `pre_norm`, else `x`."""
+        return norm(x) if self.pre_norm else x
+
+    def add(self, x, update, norm):
+        """Adds the output of a part to the input `x` of the residual connection."""
+        x = self.residual_dropout(update, residual=x)
+        return x if self.pre_norm else norm(x)
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
