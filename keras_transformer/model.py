@@ -26,6 +26,7 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
+from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.shapes import reshape
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.machine.replicas import num_replicas
@@ -207,6 +208,8 @@ class Transformer(keras.Model):
     evaluate = with_plain_errors(keras.Model.evaluate)
     predict = with_plain_errors(keras.Model.predict)
 
+    stateless_call = ConfiguredLayer.stateless_call  # by which Keras trains on JAX
+
     def build(self, input_shape=None):
         """Builds the layers; the constructor does so, because the config gives all shapes.
 
@@ -270,6 +273,44 @@ class Transformer(keras.Model):
     def logits_kernel(self):
         """Copies what `decode_step` multiplies by to compute logits; None: no copy is faster."""
         return self.target_embedding.logits_kernel() if self.config.tie_output else None
+
+    @staticmethod
+    def get_layout_map(
+        device_mesh: keras.distribution.DeviceMesh,
+        model_parallel_dim_name: str = "model",
+        data_parallel_dim_name: str = "batch",
+    ) -> keras.distribution.LayoutMap:
+        """Lays out the weights for `keras.distribution.ModelParallel`, as keras-hub's models do.
+
+        Embeddings are split by vocabulary. The matrices of queries, keys, values and hidden layers
+        are split by columns, together with their biases, and the matrices that follow them by
+        rows. All other weights are replicated.
+
+        Args:
+            device_mesh: the devices.
+            model_parallel_dim_name: the axis of `device_mesh` over which weights are split.
+            data_parallel_dim_name: the axis over which the batch is split; no weight is.
+
+        Raises:
+            ValueError: an axis is not among those of `device_mesh`.
+        """
+        for name in (model_parallel_dim_name, data_parallel_dim_name):
+            if name not in device_mesh.axis_names:
+                axes = ", ".join(device_mesh.axis_names)
+                raise ValueError(f"device_mesh has no axis {name!r}: its axes are {axes}")
+        rows, columns = (model_parallel_dim_name, None), (None, model_parallel_dim_name)
+        bias = (model_parallel_dim_name,)
+        layout_map = keras.distribution.LayoutMap(device_mesh)
+        layout_map[r".*_embedding/embeddings"] = rows
+        layout_map[r".*_embedding/bias"] = bias
+        layout_map[r".*attention/(query|key|value)/kernel"] = columns
+        layout_map[r".*attention/(query|key|value)/bias"] = bias
+        layout_map[r".*feed_forward/hidden/kernel"] = columns
+        layout_map[r".*feed_forward/hidden/bias"] = bias
+        layout_map[r".*(attention|feed_forward)/output/kernel"] = rows
+        layout_map[r".*output_projection/kernel"] = columns
+        layout_map[r".*output_projection/bias"] = bias
+        return layout_map
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs

@@ -244,6 +244,70 @@ def test_losses_and_gradients_are_those_of_the_formulas(backend):
     run_on(backend, GRADIENTS)
 
 
+FORWARDS = """
+import keras, jax, numpy as np
+import jax.numpy as jnp
+import keras_transformer as kt
+from keras_transformer.layers import DecoderLayer, Dense, EncoderLayer, Rotation, SelfAttention
+
+def values(variables):
+    return [variable.value for variable in variables]
+
+rng = np.random.default_rng(0)
+x, memory = jnp.asarray(rng.normal(size=(2, 2, 7, 8)), "float32")
+attention = SelfAttention(8, 2, dropout=0.3, causal=True, rotation=Rotation())
+for layer, inputs in (
+    (EncoderLayer(8, 2, 12, dropout=0.3), (x,)),
+    (EncoderLayer(8, d_ff=12, dropout=0.3, pre_norm=True, self_attention=attention), (x,)),
+    (DecoderLayer(8, 2, 12, dropout=0.3), (x, memory)),
+):
+    layer(*inputs)
+    weights, state = values(layer.trainable_variables), values(layer.non_trainable_variables)
+
+    def output(weights, *inputs, training=True):
+        return jnp.sum(jnp.sin(layer.stateless_call(weights, state, *inputs, training=training)[0]))
+
+    assert output(weights, *inputs) != output(weights, *inputs, training=False)
+    point = (weights, *inputs)
+    direction = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape), "float32"), point)
+    _, forwards = jax.jvp(output, point, direction)
+    gradients = jax.grad(output, argnums=tuple(range(len(point))))(*point)
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b), gradients, direction)
+    np.testing.assert_allclose(forwards, sum(jax.tree.leaves(products)), rtol=1e-4)
+
+# A bias's gradient is summed in float32: in bfloat16, a thousand ones make 256.
+for activation in (None, "relu"):
+    layer = Dense(2, activation=activation, bias_initializer="ones", dtype="mixed_bfloat16")
+    rows = jnp.zeros((1000, 3))
+    layer(rows)
+
+    def total(weights):
+        outputs, _ = layer.stateless_call(weights, [], rows, training=True)
+        return jnp.sum(outputs, dtype="float32")
+
+    np.testing.assert_array_equal(jax.grad(total)(values(layer.trainable_variables))[1], 1000)
+
+# Keras trains by `stateless_call` on JAX, so `training` must reach the dropouts of a model.
+model = kt.Transformer(kt.TransformerConfig.from_preset(
+    "tiny", vocab_size=12, num_encoder_layers=1, num_decoder_layers=1, dropout=0.5))
+ids = np.full((2, 5), 4, "int32")
+one, other = (
+    model.stateless_call(
+        values(model.trainable_variables), values(model.non_trainable_variables),
+        {"source_ids": ids, "target_ids": ids}, training=training)
+    for training in (True, False)
+)
+assert np.abs(one[0] - other[0]).max() > 0.1
+assert not np.array_equal(one[1][0], other[1][0])  # the state of the random numbers moves
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_layers_are_differentiated_forwards_in_training():
+    assert run_on("jax", FORWARDS).strip().endswith("equal")
+
+
 NEEDS_TENSORFLOW = """
 import keras_transformer as kt
 

@@ -64,12 +64,16 @@ def fused(function: Callable) -> Callable:
     return functools.wraps(function)(with_tensors)
 
 
-def custom_gradient(function: Callable) -> Callable:
+def custom_gradient(function: Callable, on_jax: bool = False) -> Callable:
     """Applies `keras.ops.custom_gradient`, whose upstream gradient differs in form by backend.
+
+    JAX differentiates the formula itself, as fast: it compiles the whole step. So it can also
+    differentiate forwards (`jax.jvp`).
 
     Args:
         function: function of tensors that returns a tensor, and a function from the gradient of
             that tensor to the gradients of the arguments.
+        on_jax: whether JAX uses the gradient too, where it saves much memory.
 
     Example:
         >>> @custom_gradient
@@ -86,6 +90,8 @@ def custom_gradient(function: Callable) -> Callable:
         return output, adapted_gradient
 
     def of_any_mode(*inputs):
+        if keras.backend.backend() == "jax" and not on_jax:
+            return function(*inputs)[0]
         return (_in_graph if builds_tensorflow_graph() else ops.custom_gradient)(adapted)(*inputs)
 
     return of_any_mode

@@ -43,15 +43,18 @@ class CompositeLayer(ConfiguredLayer):
 
     def new(self, layer_class: type[keras.layers.Layer], *args, name: str, **kwargs):
         """Creates a part of this layer, with its dtype policy and the arguments in `leaves`."""
+        leaves = dict(self.leaves)
+        if (seed := leaves.get("Dropout", {}).get("seed")) is not None:
+            own_seed = zlib.crc32(f"{seed} {name}".encode())
+            leaves["Dropout"] = {**leaves["Dropout"], "seed": own_seed}
         if issubclass(layer_class, CompositeLayer):
-            theirs = self.leaves.keys() & set(layer_class.leaf_names)
-            kwargs["leaves"] = {name: self.leaves[name] for name in theirs}
+            kwargs["leaves"] = {
+                name: leaves[name] for name in layer_class.leaf_names if name in leaves
+            }
         else:
             # A copy of each initializer: one instance would give all leaves the same weights.
-            options = keras.saving.serialize_keras_object(self.leaves.get(layer_class.__name__, {}))
+            options = keras.saving.serialize_keras_object(leaves.get(layer_class.__name__, {}))
             kwargs.update(keras.saving.deserialize_keras_object(options))
-            if kwargs.get("seed") is not None:
-                kwargs["seed"] = zlib.crc32(f"{kwargs['seed']} {name}".encode())
         return layer_class(*args, **kwargs, dtype=self.dtype_policy, name=name)
 
     def get_config(self):

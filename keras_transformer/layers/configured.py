@@ -23,6 +23,28 @@ class ConfiguredLayer(keras.layers.Layer):
         arguments = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {**super().get_config(), **keras.saving.serialize_keras_object(arguments)}
 
+    def stateless_call(
+        self,
+        trainable_variables,
+        non_trainable_variables,
+        *args,
+        return_losses=False,
+        **kwargs,
+    ):
+        """Computes as Keras's method does, but calls the layer instead of its `call`.
+
+        So `training` reaches the leaves, although `call` need not take it.
+        """
+        mapping = [
+            *zip(self.trainable_variables, trainable_variables, strict=True),
+            *zip(self.non_trainable_variables, non_trainable_variables, strict=True),
+        ]
+        with keras.StatelessScope(mapping, collect_losses=return_losses) as scope:
+            outputs = self(*args, **kwargs)
+            losses = self.losses if return_losses else None
+        updated = [scope.get_current_value(each) for each in self.non_trainable_variables]
+        return (outputs, updated, losses) if return_losses else (outputs, updated)
+
     @classmethod
     def from_config(cls, config):
         return cls(**keras.saving.deserialize_keras_object(config))
