@@ -124,7 +124,7 @@ def test_a_url_is_no_folder(tmp_path, monkeypatch):
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(UserError, match=r"file/export: expected .*: Not a directory"),
+        pytest.raises(UserError, match=r"file/export: cannot create the folder: Not a directory"),
         whole_folder(tmp_path / "file" / "export"),
     ):
         pass

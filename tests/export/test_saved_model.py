@@ -145,7 +145,7 @@ def test_the_best_is_searched_alone_unless_patience_ends_that_search_sooner(
         batch = tf.shape(source_ids)[0]
         return tf.zeros([batch, options.n_best, 1], tf.int32), tf.zeros([batch, options.n_best])
 
-    monkeypatch.setattr(saved_model.decoding, "search", search)
+    monkeypatch.setattr(saved_model.search, "search", search)
     options = SearchOptions(beam_size=4, n_best=4, patience=patience)
     served = saved_model._ServedTranslator(translator.with_options(options))
     assert served.translate(tf.constant(["Yes"]))["score"].numpy().tolist() == [0.0]
@@ -441,7 +441,7 @@ def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translato
     taken = tmp_path / "taken"
     taken.write_text("mine")
     for output in (taken, taken / "en-de"):
-        with pytest.raises(UserError, match=f"^{output}: expected a folder"):
+        with pytest.raises(UserError, match=f"^{output}: (cannot create the folder|expected a folder)"):
             export_saved_model(translator, output)
     assert taken.read_text() == "mine"
 

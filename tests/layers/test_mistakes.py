@@ -54,8 +54,8 @@ def test_an_input_that_is_no_tensor_is_named(name):
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (WIDE, "must be a tensor (2, length, 16), as wide as d_model: found shape (2, 7, 24)"),
-        (MORE, "must be a tensor (2, length, 16), as wide as d_model: found shape (3, 7, 16)"),
+        (WIDE, "must be a tensor (2, length, 16): found shape (2, 7, 24)"),
+        (MORE, "must be a tensor (2, length, 16): found shape (3, 7, 16)"),
         (FLAT, "found shape (2, 16)"),
         (None, "found NoneType"),
     ],
@@ -64,7 +64,9 @@ def test_an_input_that_is_no_tensor_is_named(name):
 @pytest.mark.parametrize("name", OF_TWO)
 def test_a_second_input_of_another_shape_is_named(name, wrong, expected):
     argument, make = OF_TWO[name]
-    message = message_of(lambda: make()(X, wrong))
+    layer = make()
+    layer(X, X)  # builds it for this width
+    message = message_of(lambda: layer(X, wrong))
     assert f"{argument} must be" in message
     assert expected in message
 
@@ -73,11 +75,7 @@ SIZES_AND_RATES = [
     ({"d_model": 32.0}, "d_model must be an integer of at least 1: found 32.0"),
     ({"d_ff": -1}, "d_ff must be an integer of at least 1: found -1"),
     ({"num_heads": 0}, "num_heads must be an integer of at least 1: found 0"),
-    ({"d_k": 0}, "d_k must be an integer of at least 1: found 0"),
-    ({"d_v": "8"}, "d_v must be an integer of at least 1: found '8'"),
     ({"dropout": 1.0}, "dropout must be a number in [0, 1): found 1.0"),
-    ({"attention_dropout": "0.1"}, "attention_dropout must be a number in [0, 1): found '0.1'"),
-    ({"activation_dropout": -0.1}, "activation_dropout must be a number in [0, 1): found -0.1"),
 ]
 
 
@@ -93,6 +91,7 @@ def test_a_size_or_a_rate_of_a_block_is_named(layer, wrong, expected):
         (lambda: layers.MultiHeadAttention(16, 4, dropout="0.1"), "dropout must be a number"),
         (lambda: layers.MultiHeadAttention(16.0, 4), "d_model must be an integer"),
         (lambda: layers.SelfAttention(16, 4, d_v=-1), "d_v must be an integer"),
+        (lambda: layers.SelfAttention(16, 4, d_k="8"), "d_k must be an integer"),
         (lambda: layers.FeedForward(16, 0), "d_ff must be an integer"),
         (lambda: layers.FeedForward(16, 8, dropout=2), "dropout must be a number"),
         (lambda: layers.Recurrence(-16), "d_model must be an integer"),
@@ -110,8 +109,8 @@ def test_a_size_or_a_rate_of_a_layer_is_named(mistake, expected):
 @pytest.mark.parametrize("layer", [layers.MultiHeadAttention, layers.SelfAttention])
 def test_the_arguments_of_keras_attention_are_answered_with_ours(layer):
     message = message_of(lambda: layer(num_heads=4, key_dim=16), TypeError)
-    assert f"{layer.__name__} takes d_model, num_heads, and d_k and d_v" in message
-    assert "found key_dim" in message
+    assert f"{layer.__name__} has no key_dim, which Keras's layer has" in message
+    assert "give d_model and num_heads, and the width of one head as d_k and d_v" in message
 
 
 @pytest.mark.parametrize(

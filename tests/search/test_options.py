@@ -275,7 +275,7 @@ def more_constraints(monkeypatch):
         return differs if before is None else before & differs
 
     # In a file, the names in `CONSTRAINTS` become part of each list.
-    lists = {"beam_search": "BEAM_SEARCH_OPTIONS", "sampling": "SAMPLING_OPTIONS"}
+    lists = {"beam": "BEAM_SEARCH_OPTIONS", "sampling": "SAMPLING_OPTIONS"}
     for module, name in lists.items():
         module = importlib.import_module(f"keras_transformer.search.{module}")
         monkeypatch.setattr(module, name, (*getattr(module, name), "forbidden", "no_double"))
