@@ -57,6 +57,7 @@ def test_attention_maps_do_not_change_the_model(model):
     np.testing.assert_array_equal(model(inputs), before)
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_model_get_their_own_maps(model, maps):
     def in_a_thread(index):
         if index % 2:

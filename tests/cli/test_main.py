@@ -226,6 +226,7 @@ run(Command(export, None, needs_tensorflow=bool), "keras-transformer export", []
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_one_line_that_says_for_what(capsys):
     import tensorflow as tf
 

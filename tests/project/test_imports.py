@@ -71,6 +71,7 @@ print(config.d_model, options.steps, SearchOptions().beam_size)
     assert run_without_backends(script) == "1024 300000 4\n"
 
 
+@pytest.mark.slow
 def test_layers_model_and_search_need_keras_and_its_backend_alone(tmp_path):
     """So they can be installed without the package's other requirements: `--no-deps`."""
     script = """
