@@ -441,7 +441,8 @@ def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translato
     taken = tmp_path / "taken"
     taken.write_text("mine")
     for output in (taken, taken / "en-de"):
-        with pytest.raises(UserError, match=f"^{output}: (cannot create the folder|expected a folder)"):
+        refused = rf"^{output}: (cannot create the folder|expected a folder)"
+        with pytest.raises(UserError, match=refused):
             export_saved_model(translator, output)
     assert taken.read_text() == "mine"
 

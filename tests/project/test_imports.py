@@ -1,5 +1,6 @@
 """Text, trees and descriptions of models need neither Keras nor TensorFlow."""
 
+import pytest
 from helpers import run_python
 
 import keras_transformer as kt
