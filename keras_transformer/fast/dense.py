@@ -23,7 +23,7 @@ def fused_dense(rows, kernel, bias, activation):
     """
     if bias is None:
         return activation(ops.matmul(rows, kernel))
-    if activation is keras.activations.relu and keras.backend.backend() != "jax":
+    if activation is keras.activations.relu:
         return _rectified(rows, value_of(kernel), value_of(bias))
     return activation(add_bias(ops.matmul(rows, kernel), bias))
 
@@ -33,11 +33,8 @@ def add_bias(rows, bias):
 
     TensorFlow sums it in the type of the rows: in bfloat16, a thousand ones make 256.
     """
-    dtype = sum_dtype(rows)
-    if keras.backend.standardize_dtype(rows.dtype) == dtype:
+    if keras.backend.standardize_dtype(rows.dtype) == sum_dtype(rows):
         return ops.add(rows, bias)
-    if keras.backend.backend() == "jax":  # whose gradients have the types of the formula
-        return ops.cast(ops.cast(rows, dtype) + ops.cast(bias, dtype), rows.dtype)
 
     @custom_gradient
     def added(rows, bias):

@@ -64,16 +64,12 @@ def fused(function: Callable) -> Callable:
     return functools.wraps(function)(with_tensors)
 
 
-def custom_gradient(function: Callable, on_jax: bool = False) -> Callable:
+def custom_gradient(function: Callable) -> Callable:
     """Applies `keras.ops.custom_gradient`, whose upstream gradient differs in form by backend.
-
-    JAX differentiates the formula itself, as fast: it compiles the whole step. So it can also
-    differentiate forwards (`jax.jvp`).
 
     Args:
         function: function of tensors that returns a tensor, and a function from the gradient of
             that tensor to the gradients of the arguments.
-        on_jax: whether JAX uses the gradient too, where it saves much memory.
 
     Example:
         >>> @custom_gradient
@@ -90,11 +86,38 @@ def custom_gradient(function: Callable, on_jax: bool = False) -> Callable:
         return output, adapted_gradient
 
     def of_any_mode(*inputs):
-        if keras.backend.backend() == "jax" and not on_jax:
-            return function(*inputs)[0]
+        if keras.backend.backend() == "jax":
+            return _on_jax(function)(*inputs)
         return (_in_graph if builds_tensorflow_graph() else ops.custom_gradient)(adapted)(*inputs)
 
     return of_any_mode
+
+
+def _on_jax(function):
+    """Applies a custom gradient on JAX, which can also differentiate forwards (`jax.jvp`).
+
+    The tangent of the output is a linear function of those of the inputs: forwards JAX computes it
+    from the formula, backwards the custom gradient is its transpose.
+    """
+    import jax
+
+    @jax.custom_jvp
+    def output_of(*inputs):
+        return function(*inputs)[0]
+
+    @output_of.defjvp
+    def with_tangent(inputs, tangents):
+        def forwards(inputs, tangents):
+            return jax.jvp(lambda *args: function(*args)[0], inputs, tangents)[1]
+
+        def backwards(inputs, upstream):
+            gradients = function(*inputs)[1](upstream)
+            return tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
+
+        tangent = jax.custom_derivatives.linear_call(forwards, backwards, inputs, tangents)
+        return output_of(*inputs), tangent
+
+    return output_of
 
 
 def builds_tensorflow_graph() -> bool:

@@ -4,8 +4,6 @@ The sums are float64 if the logits are. The gradient, and the probabilities that
 are the only arrays of the vocabulary's size; automatic differentiation makes several more.
 """
 
-import functools
-
 import keras
 from keras import ops
 
@@ -24,7 +22,7 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
     share, peak = target_shares(epsilon, logits.shape[-1])
     labels, known = known_labels(labels, logits)
 
-    @functools.partial(custom_gradient, on_jax=True)
+    @custom_gradient
     def loss(logits):
         largest, log_sum_exp, total = _row_sums(logits)
 
@@ -69,7 +67,7 @@ def symmetric_divergence(logits):
         0.2310585...
     """
 
-    @functools.partial(custom_gradient, on_jax=True)
+    @custom_gradient
     def divergence(logits):
         largest, log_sum_exp, _ = _row_sums(logits)
         divergences = _divergences(logits, largest, log_sum_exp)
