@@ -79,6 +79,8 @@ def options_page() -> str:
     for record in RECORDS:
         parts += [f"## {record.__name__}", record.__doc__.partition("\n")[0]]
         for field in dataclasses.fields(record):
+            if "help" not in field.metadata:
+                continue  # for Python alone; the docstring of the class explains it
             kind = getattr(field.type, "__name__", field.type)
             usage, anchor = (
                 f"{field.name}: {kind} = {field.default!r}",

@@ -15,21 +15,7 @@ class Dense(keras.layers.Dense):
     In training, the gradient of `b` is summed in float32, also where `x` is bfloat16. All axes but
     the last are flattened first, so that TensorFlow multiplies, adds and rectifies in one pass.
 
-    Args:
-        units: width of the output.
-        activation: activation function, or its name in Keras; None for none.
-        use_bias: whether `b` is added.
-        kernel_initializer: initializer of `W`.
-        bias_initializer: initializer of `b`.
-        kernel_regularizer: regularizer of `W`.
-        bias_regularizer: regularizer of `b`.
-        activity_regularizer: regularizer of the output.
-        kernel_constraint: constraint of `W`.
-        bias_constraint: constraint of `b`.
-        lora_rank: rank of a trainable LoRA update of `W`, which is frozen; None for none.
-        lora_alpha: scale of the LoRA update; default: `lora_rank`.
-        quantization_config: how `W` is quantised, as in Keras.
-        **kwargs: arguments of `keras.layers.Layer`.
+    Its arguments are those of `keras.layers.Dense`.
 
     Call arguments:
         inputs: (..., width).

@@ -272,5 +272,7 @@ CLASSES = list(filter(inspect.isclass, [getattr(layers, name) for name in layers
 def test_public_classes_spell_and_explain_their_arguments(layer_class):
     parameters = inspect.signature(layer_class).parameters.values()
     assert not any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    if "Its arguments are those of `keras.layers." in layer_class.__doc__:
+        return
     for parameter in parameters:
         assert f"{parameter.name}: " in layer_class.__doc__, parameter.name
