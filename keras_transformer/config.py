@@ -172,7 +172,7 @@ class TransformerConfig(Record):
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise UserError(
-                f"unknown configuration field {unknown[0]!r}: expected one of {', '.join(known)}"
+                f"unknown configuration field {unknown[0]!r}: use one of {', '.join(known)}"
             )
         return cls(**fields)
 
@@ -191,7 +191,7 @@ class TransformerConfig(Record):
         """
         fields = parse_json(text, where)
         if not isinstance(fields, dict):
-            raise UserError(f"{where}: expected a JSON object, found {type(fields).__name__}")
+            raise UserError(f"{where} must be a JSON object: found {type(fields).__name__}")
         try:
             return cls.from_dict(fields)
         except UserError as error:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 class UserError(ValueError):
     """A mistake in the user's input: a flag, a field, a file, a shape.
 
-    The message is one line that says what was expected, what was found and where. Commands print
+    The message is one line that says what is wrong, where, and what to do about it. Commands print
     only this line, without a traceback, and exit with a non-zero status.
     """
 
@@ -48,11 +48,11 @@ def expect_tensorflow(name: str) -> None:
     found = keras.backend.backend()
     if found != "tensorflow":
         raise UserError(
-            f"{name} needs TensorFlow: expected KERAS_BACKEND=tensorflow, found {found}"
+            f"{name} runs only on TensorFlow, not on {found}: set KERAS_BACKEND=tensorflow"
         )
 
 
 def expect_named(flag: str, value: object) -> None:
-    """Raises `UserError` if a flag that names a file, a folder or the like is empty."""
+    """Raises `UserError` if a flag that names a file or folder is missing or empty."""
     if not value:
-        raise UserError(f"expected --{flag} to name something, found nothing")
+        raise UserError(f"--{flag} is missing or empty: give it a value")

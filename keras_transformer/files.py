@@ -89,7 +89,7 @@ def read_utf_8(path: str | os.PathLike) -> str:
     try:
         return read_whole(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text: {error.reason}") from error
+        raise UserError(f"{path}: not UTF-8 text: {error.reason}") from error
 
 
 def checksum(path: str | os.PathLike, largest: int | None = None) -> str:
@@ -177,7 +177,7 @@ def refuse_existing(paths: Iterable[Path]) -> None:
     """Raises `UserError` if there is something at one of these paths already."""
     for path in paths:
         if path.exists():
-            raise UserError(f"{path}: expected no file, found one; --overwrite replaces it")
+            raise UserError(f"{path} exists already: --overwrite replaces it")
 
 
 @contextlib.contextmanager
@@ -228,12 +228,12 @@ def whole_folder(path: str | os.PathLike, replace: bool = False) -> Iterator[Pat
 def expect_local(path: str | os.PathLike) -> None:
     """Raises `UserError` for a URL such as gs://bucket/en-de, which as a path begins with `gs:`."""
     if "://" in os.fspath(path):
-        raise UserError(f"{path}: expected a local folder, found a URL")
+        raise UserError(f"{path} must be a local folder: found a URL")
 
 
 def _expect_new(path):
     if os.path.lexists(path):
-        raise UserError(f"{path}: expected a new folder, found one that exists")
+        raise UserError(f"{path} exists already: choose a new folder")
 
 
 def remove_folder(path: Path) -> None:

@@ -31,13 +31,13 @@ def parse_json(text: str, where: str | os.PathLike) -> Any:
         message = error.msg.removesuffix(" at")  # the column, which only `str(error)` gives
         raise UserError(f"{where}:{error.lineno}: not JSON: {message}") from None
     except RecursionError:
-        raise UserError(f"{where}: not JSON that can be read: nested too deeply") from None
+        raise UserError(f"{where}: this JSON is nested too deeply") from None
     except _Repetition as error:
-        raise UserError(f"{where}: {json.dumps(error.name)[:80]} is there more than once") from None
+        raise UserError(f"{where}: {json.dumps(error.name)[:80]} occurs more than once") from None
     except ValueError:
+        digits = sys.get_int_max_str_digits()
         raise UserError(
-            f"{where}: not JSON that can be read: an integer of more than "
-            f"{sys.get_int_max_str_digits():,} digits"
+            f"{where}: this JSON has an integer of more than {digits:,} digits"
         ) from None
 
 

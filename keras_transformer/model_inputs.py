@@ -57,7 +57,7 @@ def expect_ids(inputs: Any) -> None:
             rows = {found[name][0] for name in names if isinstance(found[name][0], int)}
             if len(rows) == 2:
                 raise ValueError(
-                    "source_ids and target_ids must have as many rows: found shapes "
+                    "source_ids and target_ids must have equal numbers of rows: found shapes "
                     f"{found['source_ids']} and {found['target_ids']}"
                 )
             return

@@ -160,7 +160,7 @@ def find_preset(name: str) -> Preset:
         UserError: there is no such preset.
     """
     if name not in PRESETS:
-        raise UserError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
+        raise UserError(f"unknown preset {name!r}: use one of {', '.join(PRESETS)}")
     return PRESETS[name]
 
 

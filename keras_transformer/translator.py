@@ -75,7 +75,7 @@ class Translator:
         expect_at_least(1, "workers", workers)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         if not self.models:
-            raise UserError("expected a model, or several, found an empty list")
+            raise UserError("model must be one model or several: found an empty list")
         for model in self.models:
             tokenizer.check_fits(model.config)
             if model.config.positions == "learned":
@@ -289,7 +289,7 @@ class Translator:
             if len(ids) >= self.max_source_length:
                 start = utf_8(prefix)[:40].decode("utf-8", "replace")
                 raise UserError(
-                    f"a prefix of {len(ids)} tokens, {start!r}...: it may have at most "
+                    f"the prefix {start!r}... has {len(ids)} tokens: it may have at most "
                     f"{self.max_source_length - 1}, as many as a source sentence"
                 )
         return tokens

@@ -103,5 +103,5 @@ def test_links_are_where_the_heads_look_most(translator):
 
 
 def test_unequal_numbers_of_sentences_are_refused(translator):
-    with pytest.raises(UserError, match="as many translations as sentences, 1, found 2"):
+    with pytest.raises(UserError, match="must be 1 translations, one for each sentence: found 2"):
         translator.align(["a"], ["b", "c"])

@@ -170,9 +170,12 @@ def test_an_unknown_preset_is_named_with_those_there_are():
     ("text", "message"),
     [
         ('{"d_model": 512,\n}', "run/config.json:2: not JSON"),
-        ("[]", "run/config.json: expected a JSON object, found list"),
-        ("[" * 100_000, "run/config.json: not JSON that can be read"),
-        ('{"d_model": 1%s}' % ("0" * 5000), "run/config.json: not JSON that can be read"),
+        ("[]", "run/config.json must be a JSON object: found list"),
+        ("[" * 100_000, "run/config.json: this JSON is nested too deeply"),
+        (
+            '{"d_model": 1%s}' % ("0" * 5000),
+            "run/config.json: this JSON has an integer of more than ",
+        ),
         ('{"d_model": -1}', "run/config.json: d_model must be"),
         ('{"width": 1}', "run/config.json: unknown configuration field 'width'"),
     ],

@@ -87,21 +87,30 @@ def test_failure_leaves_no_folder(tmp_path):
 
 def test_folder_that_exists_is_refused_and_kept(tmp_path):
     (tmp_path / "config.json").write_text("old")
-    with pytest.raises(UserError, match="expected a new folder"), whole_folder(tmp_path):
+    with (
+        pytest.raises(UserError, match="exists already: choose a new folder"),
+        whole_folder(tmp_path),
+    ):
         pass
     assert contents(tmp_path) == {"config.json": "old"}
 
 
 def test_a_link_that_leads_nowhere_is_refused_and_kept(tmp_path):
     (tmp_path / "export").symlink_to("unmounted")
-    with pytest.raises(UserError, match="expected a new folder"), whole_folder(tmp_path / "export"):
+    with (
+        pytest.raises(UserError, match="exists already: choose a new folder"),
+        whole_folder(tmp_path / "export"),
+    ):
         pass
     assert os.listdir(tmp_path) == ["export"]
 
 
 def test_folder_that_another_process_makes_meanwhile_is_kept(tmp_path):
     path = tmp_path / "export"
-    with pytest.raises(UserError, match="expected a new folder"), whole_folder(path) as partial:
+    with (
+        pytest.raises(UserError, match="exists already: choose a new folder"),
+        whole_folder(path) as partial,
+    ):
         (partial / "config.json").write_text("ours")
         path.mkdir()
         (path / "config.json").write_text("theirs")
@@ -112,9 +121,7 @@ def test_folder_that_another_process_makes_meanwhile_is_kept(tmp_path):
 def test_a_url_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with (
-        pytest.raises(
-            UserError, match=r"^gs://bucket/en-de: expected a local folder, found a URL$"
-        ),
+        pytest.raises(UserError, match=r"^gs://bucket/en-de must be a local folder: found a URL$"),
         whole_folder("gs://bucket/en-de"),
     ):
         pass

@@ -93,7 +93,7 @@ def test_only_the_first_of_many_lines_are_named(said, path):
 @pytest.mark.slow
 def test_an_error_later_on_hides_nothing(said, path, tmp_path, capfd):
     (tmp_path / "prefixes").write_text("A\nA\n")
-    with pytest.raises(kt.UserError, match="expected a line for each line of input"):
+    with pytest.raises(kt.UserError, match="must have a line for each line of input"):
         said("translate", model_dir=path, prefix=tmp_path / "prefixes", lines_at_once=2, **GREEDY)
     assert "1 line of the input (2)" in capfd.readouterr().err
 

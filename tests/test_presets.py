@@ -186,7 +186,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     # A size that the user gives is not changed.
     other = {**training, "model_dir": tmp_path / "other"}
     message = refused("train", **other, vocab_size=2000)
-    assert message.startswith(f"expected a vocab_size of at most {size},")
+    assert message.startswith(f"vocab_size must be at most {size},")
     assert not other["model_dir"].exists()
 
 

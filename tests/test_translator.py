@@ -175,10 +175,10 @@ def test_a_translation_that_never_ends_stops_at_its_limit(tokenizer, always):
 
 
 def test_vocabulary_of_another_size_is_refused(tokenizer):
-    with pytest.raises(UserError, match=r"a model with vocab_size=340, .*, found 13"):
+    with pytest.raises(UserError, match=r"model must have vocab_size=340, .*: found 13"):
         Translator(small_model(vocab_size=13), tokenizer)
     fewer_targets = small_model(vocab_size=340, target_vocab_size=200, share_embeddings=False)
-    with pytest.raises(UserError, match=r"a model with target_vocab_size=None, .*, found 200"):
+    with pytest.raises(UserError, match=r"model must have target_vocab_size=None, .*: found 200"):
         Translator(fewer_targets, tokenizer)
 
 
@@ -203,7 +203,7 @@ def test_argument_out_of_range_is_refused_in_one_line(model, tokenizer, argument
 
 
 def test_an_ensemble_of_no_models_is_refused(tokenizer):
-    with pytest.raises(UserError, match="expected a model, or several, found an empty list"):
+    with pytest.raises(UserError, match="model must be one model or several: found an empty list"):
         Translator([], tokenizer)
 
 
@@ -328,7 +328,7 @@ def test_a_blank_sentence_has_an_empty_translation_with_a_prefix_too(translator)
 
 def test_a_prefix_that_is_too_long_is_refused(model, tokenizer):
     translator = Translator(model, tokenizer, max_source_length=10)
-    with pytest.raises(UserError, match=r"a prefix of \d+ tokens, 'house house .*at most 9"):
+    with pytest.raises(UserError, match=r"the prefix 'house house .* has \d+ tokens: .*at most 9"):
         translator.translate(["Yes", "Yes"], ["", "house " * 20])
 
 

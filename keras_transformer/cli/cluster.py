@@ -63,7 +63,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return [program]
     others = FLAGS(argv)
     if FLAGS.model_dir is None:
-        raise flags.Error(f"expected --model_dir, found none; see {program} --help")
+        raise flags.Error(f"--model_dir is required; see {program} --help")
     return others
 
 
@@ -123,7 +123,7 @@ def _check_runner(name):
     try:
         create_runner(name)
     except (ImportError, ValueError, AttributeError) as error:
-        raise UserError(f"--runner={name}: expected a runner of Apache Beam: {error}") from error
+        raise UserError(f"--runner={name} is not a runner of Apache Beam: {error}") from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -145,7 +145,7 @@ def _check_beam_flags(given):
         return
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
-        raise UserError(f"expected flags only, found {name!r}")
+        raise UserError(f"{name!r} is not a flag")
     known = [f"--{name}" for name in GROUPS[_GROUP]]
     known += re.findall(r"--[\w-]+", parser.format_help())
     nearest = difflib.get_close_matches(name, known, n=1)

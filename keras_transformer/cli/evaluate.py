@@ -94,12 +94,12 @@ def main():
 
 def evaluate_translator():
     if FLAGS.reference is None:
-        raise UserError("expected --reference, the translation to compare with, found none")
+        raise UserError("--reference is required: the translation to compare with")
     pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
     check_outputs([*pairs.source, *pairs.target])
     rows = list(pairs)
     if not rows:
-        raise UserError(f"{FLAGS.source}: expected sentences to translate, found none")
+        raise UserError(f"{FLAGS.source} has no sentences to translate")
     sentences, references = map(list, zip(*rows, strict=True))
     translator = load_translator("translation")
     language = FLAGS.target_lang
@@ -133,7 +133,7 @@ def evaluate_parser():
     check_outputs(treebank.files)
     references = treebank.trees
     if not references:
-        raise UserError(f"{FLAGS.source}: expected trees, found none")
+        raise UserError(f"{FLAGS.source} has no trees")
     parser = parsing.Parser(load_translator("parsing"))
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(references) + 1)
@@ -176,8 +176,8 @@ def reference_corpus(translator, pairs):
     corpus = data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
     if not corpus.counts.kept:
         raise UserError(
-            f"{FLAGS.reference}: expected a translation of a line of {FLAGS.source}, neither empty "
-            f"nor longer than {MAX_LENGTH} tokens, found none"
+            f"{FLAGS.reference} cannot be scored: each line, or its line of {FLAGS.source}, is "
+            f"empty or longer than {MAX_LENGTH} tokens"
         )
     return corpus
 
@@ -209,18 +209,18 @@ def check_outputs(inputs):
         if path is None:
             continue
         if not path:
-            raise UserError(f"--{name}: expected a file to write to, found none")
+            raise UserError(f"--{name} is empty: give a file to write to")
         file = os.path.realpath(path)
         folder = os.path.dirname(file)
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise UserError(f"{path}: expected a folder that can be written to, found none")
+            raise UserError(f"{path}: its folder does not exist or is not writable")
         if os.path.exists(path) and not os.path.isfile(path):
-            raise UserError(f"{path}: expected a file to write to, found something else")
+            raise UserError(f"{path} is not a regular file: choose another name")
         if file in taken:
-            raise UserError(f"{path}: expected a file of its own, found an input or another output")
+            raise UserError(f"{path} is an input or another output: choose another file")
         for folder in filter(None, FLAGS.model_dir):
             if training.ModelDir(folder).owns(path):
-                raise UserError(f"{path}: expected a file of its own, found one of --model_dir")
+                raise UserError(f"{path} is a file of --model_dir: choose another file")
         taken.add(file)
 
 

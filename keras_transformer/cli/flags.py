@@ -128,6 +128,6 @@ def check_output_folder(folder: str, files: Iterable[Path], overwrite: bool) -> 
     expect_named("output", folder)
     expect_local(folder)
     if Path(folder).exists() and not Path(folder).is_dir():
-        raise UserError(f"{folder}: expected a folder to write to, found a file")
+        raise UserError(f"{folder} must be a folder to write to: found a file")
     if not overwrite:
         refuse_existing(files)

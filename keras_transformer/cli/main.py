@@ -42,8 +42,8 @@ COMMANDS = {
 }
 _HELP = ("-h", "-?", "-help", "--help", "-helpshort", "--helpshort")
 _HELP_FULL = ("-helpfull", "--helpfull")
-# How Python and absl say that the value of a flag is not of the kind that is expected.
-_EXPECTED = {
+# What the errors of Python and absl say of a flag's value, and what the value must be.
+_WRONG_VALUES = {
     "invalid literal for int()": "an integer",
     "could not convert string to float": "a number",
     "Non-boolean argument to boolean flag": "true or false",
@@ -68,8 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         _print_and_exit(PROGRAM, f"{PROGRAM} {__version__}\n")
     if name not in COMMANDS:
-        expected = _nearest(name, COMMANDS) or f"one of {', '.join(COMMANDS)}"
-        sys.exit(_fail(PROGRAM, f"expected {expected}, found {name!r}; see {PROGRAM} --help", 2))
+        others = _nearest(name, COMMANDS) or f"one of {', '.join(COMMANDS)}"
+        message = f"unknown command {name!r}: use {others}; see {PROGRAM} --help"
+        sys.exit(_fail(PROGRAM, message, 2))
     with ending_when_interrupted(f"{PROGRAM} {name}"):
         module = importlib.import_module(f"keras_transformer.cli.{name.replace('-', '_')}")
     module.define_flags()
@@ -126,7 +127,7 @@ def _with_home(argument):
 def _run(command, program, others):
     with _errors_in_one_line(program):
         if others:
-            raise UserError(f"expected flags only, found {others[0]!r}; see {program} --help")
+            raise UserError(f"{others[0]!r} is not a flag; see {program} --help")
         if command.needs_tensorflow():
             with ending_when_interrupted(program):
                 command.before_tensorflow()
@@ -182,18 +183,18 @@ def _is_out_of_memory(error):
 def _explained(error, program):
     """A one-line error message for flags that absl cannot read."""
     if isinstance(error, flags.UnrecognizedFlagError):
-        expected = _nearest(error.flagname, flags.FLAGS)
-        hint = f"did you mean --{expected}?" if expected else f"see {program} --help"
+        nearest = _nearest(error.flagname, flags.FLAGS)
+        hint = f"did you mean --{nearest}?" if nearest else f"see {program} --help"
         return f"unknown flag --{error.flagname}; {hint}"
     if isinstance(error, UnicodeDecodeError):
-        return f"expected UTF-8 text in --flagfile: {error.reason}"
+        return f"the file of --flagfile is not UTF-8 text: {error.reason}"
     if "must have a value other than None" in str(error):
         missing = str(error).partition("--")[2].partition("=")[0]
-        return f"expected --{missing}, found none; see {program} --help"
-    for reason, expected in _EXPECTED.items():
+        return f"--{missing} is required; see {program} --help"
+    for reason, needed in _WRONG_VALUES.items():
         if reason in str(error):
             flag = str(error).partition(reason)[0].rstrip(" :('")
-            return f"{flag}: expected {expected}"
+            return f"{flag} must be {needed}"
     return str(error)
 
 

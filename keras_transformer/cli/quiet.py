@@ -57,7 +57,7 @@ def import_tensorflow() -> None:
     backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
     if backend != "tensorflow":
         raise UserError(
-            f"expected KERAS_BACKEND=tensorflow, on which this command runs, found {backend}"
+            f"this command runs only on TensorFlow, not on {backend}: set KERAS_BACKEND=tensorflow"
         )
     os.environ["KERAS_BACKEND"] = backend
     os.environ["KERAS_HOME"] = os.devnull  # a folder without keras.json

@@ -31,7 +31,7 @@ def define_flags() -> None:
 def main():
     expect_named("model_dir", FLAGS.model_dir and all(FLAGS.model_dir))
     if FLAGS.output is None and len(FLAGS.model_dir) > 1:
-        raise UserError("expected --output, the folder of the report, with several --model_dir")
+        raise UserError("--output, the folder of the report, is required with several --model_dir")
     if FLAGS.output is None:
         refuse(["overwrite"] * FLAGS.overwrite, "without --output")
     else:

@@ -91,7 +91,7 @@ def main():
         refuse(present(["poll_seconds"]), "without a SavedModel, since other models never change")
     for name, paths in served:
         if name in models:
-            raise UserError(f"expected a name for each model, found two models named {name}")
+            raise UserError(f"two models have the name {name}: give another in --model=NAME=PATH")
         models[name] = open_model(sources, name, paths)
     keys = middleware.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
     logs.log_to_stderr(FLAGS.access_log)
@@ -111,7 +111,7 @@ def named_paths(sources):
     if FLAGS.model_dir is not None:
         yield sources.default_name(FLAGS.model_dir), FLAGS.model_dir
     elif not FLAGS.model:
-        raise UserError("expected --model_dir or --model, found neither")
+        raise UserError("--model_dir or --model is required")
     yield from map(sources.parse_model_flag, FLAGS.model)
 
 
@@ -120,7 +120,7 @@ def open_model(sources, name, paths):
     if not any(sources.has_saved_models(path) for path in paths):
         return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
     if len(paths) > 1:
-        raise UserError(f"model {name}: expected model_dirs to form an ensemble, found SavedModels")
+        raise UserError(f"model {name}: only model_dirs form an ensemble, not SavedModels")
     advice = "leave it out, or serve a model_dir"
     expect_only_flags(_SAVED_MODEL_FLAGS, f"the SavedModel in {paths[0]}", advice)
     return sources.saved_model(name, paths[0])

@@ -350,7 +350,7 @@ def sentence_pairs():
         if (name in files) != (other in files):
             raise UserError(f"--{name} and --{other} go together: found only one of them")
     if "train_source" not in files:
-        raise UserError("expected --train_source and --train_target, found only --valid_*")
+        raise UserError("--train_source and --train_target are required with --valid_*")
     if "valid_source" not in files:
         print(
             "No --valid_source and --valid_target: nothing is validated. To see BLEU, give some "

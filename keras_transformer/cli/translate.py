@@ -96,14 +96,14 @@ def main():
             given = None if others is None else list(itertools.islice(others, len(lines)))
             if given is not None and len(given) < len(lines):
                 raise UserError(
-                    f"{beside}: expected a line for each line of input, found {number + len(given)}"
+                    f"{beside} must have a line for each line of input: found {number + len(given)}"
                 )
             results = output(translator, lines, given, number, cut_lines)
             write.writelines(f"{line}\n".encode() for line in results)
             write.flush()
             number += len(lines)
     if others is not None and next(others, None) is not None:
-        raise UserError(f"{beside}: expected {number} lines, as many as the input has, found more")
+        raise UserError(f"{beside} must have {number} lines, as many as the input: found more")
 
 
 def _opened(path):

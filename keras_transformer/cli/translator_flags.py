@@ -201,7 +201,7 @@ def expect_task(tokenizer: "text.Tokenizer", task: str, path: str | os.PathLike)
     """
     if tokenizer.task != task:
         raise UserError(
-            f"{path}: expected a model for {task}, found one for {tokenizer.task}; "
+            f"{path} is a model for {tokenizer.task}, not for {task}: "
             f"{_COMMANDS_OF[tokenizer.task]}"
         )
 
@@ -234,7 +234,7 @@ def load_translator(
     options = SearchOptions(**{**defaults, **given_fields(SearchOptions)})
     for other in others:
         if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
-            raise UserError(f"{other.path}: expected the vocabulary of {first.path}, found another")
+            raise UserError(f"{other.path} must have the vocabulary of {first.path}: found another")
     from keras_transformer.translator import Translator  # here, since it imports TensorFlow
 
     chosen = FLAGS.average, FLAGS.weights

@@ -104,15 +104,17 @@ def main():
         for _, name in wanted:
             if name not in maps:
                 raise UserError(
-                    f"--attention={name}: expected a model with self-attention, found layer_type="
-                    f"{model.config.layer_type}; use --attention=memory"
+                    f"--attention={name} needs self-attention, which a model of layer_type="
+                    f"{model.config.layer_type} does not have: use --attention=memory"
                 )
         figures = {(kind, name): drawn(kind, maps[name]) for kind, name in wanted}
         if "html" in kinds:
             figures["html"] = attention_page(maps)
     if "positions" in kinds:
         if model.source_positions is None:
-            raise UserError("--kind=positions: expected positions to draw, found positions=rotary")
+            raise UserError(
+                "--kind=positions draws nothing for a model of positions=rotary: leave it out"
+            )
         figures["positions"] = report.positions_figure(model.source_positions)
     if "schedule" in kinds:
         name = FLAGS.preset or training.ModelDir(FLAGS.model_dir).name
@@ -127,7 +129,7 @@ def main():
 def chosen_kinds():
     """Returns the kinds of figures to draw, and refuses flags that would be ignored."""
     if (FLAGS.model_dir is None) == (FLAGS.preset is None):
-        raise UserError("expected either --model_dir or, for positions and schedule, --preset")
+        raise UserError("give either --model_dir or, for --kind=positions,schedule, --preset")
     is_of_preset = FLAGS.model_dir is None
     if is_of_preset:
         refuse(present(["weights", "average"]), "with --preset, which has no weights")
@@ -140,16 +142,16 @@ def chosen_kinds():
         if FLAGS[name].present and not set(its_kinds) & set(kinds):
             refuse([name], f"with --kind={','.join(kinds)}")
     if set(OF_ATTENTION) & set(kinds) and FLAGS.source is None:
-        raise UserError("expected --source, the sentence that the model reads")
+        raise UserError("--source is required: the sentence that the model reads")
     return kinds
 
 
 def expect_each(name, values, possible):
     for value in values:
         if value not in possible:
-            raise UserError(f"--{name}: expected some of {','.join(possible)}, found {value!r}")
+            raise UserError(f"--{name} must be some of {','.join(possible)}: found {value!r}")
     if not values:
-        raise UserError(f"--{name}: expected some of {','.join(possible)}, found none")
+        raise UserError(f"--{name} must be some of {','.join(possible)}: found none")
 
 
 def what_to_draw(kinds):
@@ -203,7 +205,8 @@ def drawn(kind, attention):
 def number(name, value, largest, attention):
     """The index of a layer or head that is numbered from 1."""
     if not (str(value).isdecimal() and 1 <= int(value) <= largest):
-        raise UserError(f"--{name}: expected 1 to {largest} of {attention.title}, found {value}")
+        numbers = f"from 1 to {largest} in {attention.title}"
+        raise UserError(f"--{name} must be {numbers}: found {value}")
     return int(value) - 1
 
 

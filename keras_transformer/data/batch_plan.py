@@ -21,7 +21,7 @@ def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> l
         [8, 9, 10, 11, 12, 13, 14, 15, 16]
     """
     if max_length < 2:
-        raise UserError(f"expected max_length of at least 2 tokens, found {max_length}")
+        raise UserError(f"max_length must be at least 2 tokens: found {max_length}")
     boundaries = []
     length = first
     while length < max_length:

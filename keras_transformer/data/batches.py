@@ -155,7 +155,7 @@ class Batches:
         expect_at_least(0, "seed", seed)
         expect_at_least(0, "bidirectional_steps", bidirectional_steps)
         if not corpus.counts.kept:
-            raise UserError("expected a corpus with at least one pair, found none")
+            raise UserError("corpus must have at least one pair: found none")
         if not 0 <= dropout <= 1:
             raise UserError(f"dropout must be in [0, 1]: found {dropout}")
         self.corpus, self.batch_multiple = corpus, batch_multiple
@@ -225,8 +225,8 @@ class Batches:
         """
         if not 0 <= worker_index < num_workers or self.batch_multiple % num_workers:
             raise UserError(
-                f"expected a worker_index below num_workers={num_workers} and a batch_multiple "
-                f"that it divides, found {worker_index} and {self.batch_multiple}"
+                f"worker_index={worker_index} must be in [0, num_workers={num_workers}), and "
+                f"num_workers must divide batch_multiple={self.batch_multiple}"
             )
         return self._at(tf.data.Dataset.counter(start), num_workers, worker_index)
 
@@ -241,8 +241,8 @@ class Batches:
         """
         if len(self._phases) > 1:
             raise UserError(
-                f"epoch needs bidirectional_steps=0, found {self._phases[-1].first_step}: "
-                "use dataset"
+                f"epoch needs bidirectional_steps=0: found {self._phases[-1].first_step}; "
+                "use dataset instead"
             )
         size, complete = self.batches_per_epoch, 0
 

@@ -155,7 +155,7 @@ class Corpus:
                 the ids cannot be written.
         """
         if max_length < 2:
-            raise UserError(f"expected max_length of at least 2 tokens, found {max_length}")
+            raise UserError(f"max_length must be at least 2 tokens: found {max_length}")
         folder = cache and Path(cache) / _key(pairs, tokenizer, max_length)
         try:
             if not folder:
@@ -176,9 +176,8 @@ class Corpus:
             raise
         except OSError as error:
             place = cache or tempfile.gettempdir()
-            raise UserError(
-                f"{place}: expected a folder with room for the tokenised corpus: {error.strerror}"
-            ) from error
+            reason = error.strerror
+            raise UserError(f"{place}: cannot store the tokenised corpus here: {reason}") from error
         paths = {name: folder / name for name in _FILES}
         meta = json.loads((folder / _META).read_text())
         return cls._open(paths, meta, pairs, tokenizer, max_length)
@@ -241,8 +240,8 @@ def usable_corpus(
         say(f"Dropped from {pairs.description}: {corpus.left_out()}")
     if not counts.kept:
         raise UserError(
-            f"{pairs.description}: expected a pair of 1 to {max_length} tokens a side, "
-            f"found {counts.empty} with an empty side and {counts.too_long} too long"
+            f"{pairs.description}: no pair has 1 to {max_length} tokens on each side: "
+            f"{counts.empty} have an empty side, {counts.too_long} are too long"
         )
     return corpus
 

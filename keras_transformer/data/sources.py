@@ -128,8 +128,8 @@ class TextPairs(SentencePairs):
         refuse_pipes((*self.source, *self.target))
         if len(self.source) != len(self.target):
             raise UserError(
-                f"expected as many target files as source files, found {len(self.source)} source "
-                f"and {len(self.target)} target files"
+                "source and target must have equal numbers of files: found "
+                f"{len(self.source)} and {len(self.target)}"
             )
         self.description = ", ".join([*as_paths(source), *as_paths(target)])
 
@@ -160,7 +160,7 @@ class TextPairs(SentencePairs):
                 with open_regular(path) as file:
                     digest.update(hashlib.file_digest(file, "blake2b").digest())
             except OSError as error:
-                raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+                raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
         return digest.hexdigest()
 
 
@@ -206,9 +206,9 @@ class TfdsPairs(SentencePairs):
         self.builder = builder
         for language in self.languages:
             if language not in self.builder.info.features:
+                languages = ", ".join(self.builder.info.features)
                 raise UserError(
-                    f"{self.builder.name}: expected a language of "
-                    f"{', '.join(self.builder.info.features)}, found {language}"
+                    f"{self.builder.name} has no language {language}: found {languages}"
                 )
         if download:
             self.builder.download_and_prepare()
@@ -231,7 +231,7 @@ class TfdsPairs(SentencePairs):
             block = Block(source, target, first=first)
             for row, pair in enumerate(zip(block.source, block.target, strict=True)):
                 if not is_utf8(list(pair)):
-                    raise UserError(f"{self.description}: pair {first + row}: expected UTF-8 text")
+                    raise UserError(f"{self.description}: pair {first + row}: not UTF-8 text")
             yield block
             first += len(block.source)
 
@@ -253,9 +253,8 @@ class TfdsPairs(SentencePairs):
             examples = self.builder.as_dataset(split=self.split)
         except AssertionError as error:
             raise UserError(
-                f"{self.builder.info.full_name}: expected prepared data in "
-                f"{self.builder.data_dir}, found none: download it first "
-                "(--download, or download=True)"
+                f"{self.builder.info.full_name}: no prepared data in {self.builder.data_dir}: "
+                "download it first (--download, or download=True)"
             ) from error
         except ValueError as error:
             raise UserError(f"{self.builder.info.full_name}: {_first_line(error)}") from error
@@ -315,16 +314,16 @@ def _files_of_folder(folder: Path, split: str, languages: tuple[str, str]) -> Te
     found: dict[str, set[str]] = {}  # languages of each split
     for path in sorted(folder.iterdir()):
         if not re.fullmatch(r"[^.]+\.[^.]+\.txt", path.name):
-            raise UserError(f"{path}: expected only files named LANGUAGE.SPLIT.txt in this folder")
+            raise UserError(f"{path}: all files of this folder must be named LANGUAGE.SPLIT.txt")
         language, name, _ = path.name.split(".")
         found.setdefault(name, set()).add(language)
     if split not in found:
         splits = ", ".join(sorted(found)) or "no file"
-        raise UserError(f"{folder}: expected a split of {splits}, found {split}")
+        raise UserError(f"{folder} has no split {split}: found {splits}")
     for language in languages:
         if language not in found[split]:
-            expected = ", ".join(sorted(found[split]))
-            raise UserError(f"{folder}: expected a language of {expected}, found {language}")
+            others = ", ".join(sorted(found[split]))
+            raise UserError(f"{folder} has no {language}.{split}.txt: found the languages {others}")
     return TextPairs(*(folder / f"{language}.{split}.txt" for language in languages))
 
 
@@ -354,6 +353,6 @@ def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[byt
         ]
     if counts[0] != counts[1]:
         raise UserError(
-            f"expected as many lines in both files, found {counts[0]} in {source} and "
-            f"{counts[1]} in {target}"
+            f"source and target must have equal numbers of lines: found {counts[0]} in {source} "
+            f"and {counts[1]} in {target}"
         )

@@ -159,8 +159,8 @@ class Constraints:
         dtype, shape = keras.backend.standardize_dtype(mask.dtype), tuple(mask.shape)
         if dtype != "bool" or shape[-1:] not in ((vocab_size,), (1,), (None,)):
             raise UserError(
-                "constraint: expected a boolean mask (batch, beam_size, "
-                f"vocab_size={vocab_size}), found {dtype} of shape {shape}"
+                "constraint must return a boolean mask (batch, beam_size, "
+                f"vocab_size={vocab_size}): found {dtype} of shape {shape}"
             )
         return mask
 

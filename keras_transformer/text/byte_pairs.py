@@ -25,13 +25,13 @@ class BytePairMerges:
 
     def __init__(self, model: ModelProto):
         if model.trainer_spec.model_type != model.trainer_spec.BPE:
-            raise UserError('expected a vocabulary of model_type "bpe" for bpe_dropout')
+            raise UserError('bpe_dropout needs a vocabulary of model_type "bpe"')
         pieces = [piece.piece for piece in model.pieces]
         normal = {
             piece.piece: id_ for id_, piece in enumerate(model.pieces) if piece.type == _NORMAL
         }
         if any(_SPACE in piece[1:] for piece in normal):
-            raise UserError("expected a vocabulary without pieces of several words for bpe_dropout")
+            raise UserError("bpe_dropout needs a vocabulary without pieces of several words")
         self._begins_word = np.array([piece.startswith(_SPACE) for piece in pieces])
 
         # Each id's smallest symbols: its characters, or itself if it is a byte or special symbol.

@@ -16,4 +16,4 @@ def check_language_code(code: str | None) -> None:
         >>> check_language_code("pt-br")
     """
     if code is not None and not re.fullmatch(r"[a-z]{2,3}([-_]\w+)?", code, re.ASCII):
-        raise UserError(f"target_lang: expected the code of a language such as de, found {code!r}")
+        raise UserError(f"target_lang must be a language code such as de: found {code!r}")

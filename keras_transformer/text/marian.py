@@ -123,9 +123,7 @@ class MarianTokenizer(Tokenizer):
         except UserError:
             raise
         except _DAMAGED as error:
-            raise UserError(
-                f"expected a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}"
-            ) from error
+            raise UserError(f"not a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}") from error
         return cls(source, target, pieces)
 
     def _look_up(self, pieces):
@@ -134,18 +132,14 @@ class MarianTokenizer(Tokenizer):
 
 def _check_vocabulary(vocabulary):
     if not isinstance(vocabulary, Mapping):
-        raise UserError(
-            f"expected a vocabulary of pieces and their ids, found {type(vocabulary).__name__}"
-        )
+        raise UserError(f"vocabulary must map pieces to ids: found {type(vocabulary).__name__}")
     try:
         "".join(vocabulary).encode()
     except (TypeError, UnicodeEncodeError) as error:
-        raise UserError(
-            "expected a vocabulary of pieces that are text: strings without surrogates"
-        ) from error
+        raise UserError("the pieces of vocabulary must be strings without surrogates") from error
     for piece in (PAD, END, UNKNOWN):
         if piece not in vocabulary:
-            raise UserError(f"expected a vocabulary with {piece}, found none")
+            raise UserError(f"vocabulary must have the piece {piece}: found none")
     ids = list(vocabulary.values())
     if any(type(id_) is not int for id_ in ids) or sorted(ids) != list(range(len(ids))):
-        raise UserError(f"expected a vocabulary with each id from 0 to {len(ids) - 1} once")
+        raise UserError(f"vocabulary must have each id from 0 to {len(ids) - 1} once")

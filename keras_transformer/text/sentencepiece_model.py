@@ -40,7 +40,7 @@ class SentencePieceModel(tf.Module):
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise UserError("expected a SentencePiece model, found something else") from error
+            raise UserError("not a SentencePiece model") from error
         self.model = model
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
         set_sentencepiece_resource(self._operations, _SharedModel(model))
@@ -103,15 +103,15 @@ def without_path_of_rule(model: bytes) -> bytes:
 def _parsed(model):
     if isinstance(model, str | os.PathLike):
         raise UserError(
-            f"expected the content of a SentencePiece model, found {str(model)!r}: "
+            f"model must be the content of a SentencePiece model: found {str(model)!r}; "
             "to read a file, call SubwordTokenizer.load"
         )
     if not model:
-        raise UserError("expected a SentencePiece model, found an empty one")
+        raise UserError("not a SentencePiece model: it is empty")
     try:
         return ModelProto.FromString(model)
     except DecodeError as error:
-        raise UserError("expected a SentencePiece model, found something else") from error
+        raise UserError("not a SentencePiece model") from error
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):

@@ -29,13 +29,13 @@ def each(sentences: Iterable[str | bytes], what: str = "sentences") -> Iterator[
     if hasattr(sentences, "__array__"):
         sentences = sentences.__array__().tolist()
     if isinstance(sentences, str | bytes):
-        raise UserError(f"expected a list of {what}, found a single string")
+        raise UserError(f"{what} must be a list of strings: found a single string")
     if not isinstance(sentences, Iterable):
-        raise UserError(f"expected a list of {what}, found {type(sentences).__name__}")
+        raise UserError(f"{what} must be a list of strings: found {type(sentences).__name__}")
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str | bytes):
             kind = type(sentence).__name__
-            raise UserError(f"expected {what} that are strings, found {kind} at index {number}")
+            raise UserError(f"{what} must be strings: found {kind} at index {number}")
         yield sentence
 
 
@@ -48,7 +48,7 @@ def one_for_each(sentences: Sequence[Any], others: Iterable[str | bytes], what: 
     listed = as_list(others, what)
     if len(listed) != len(sentences):
         raise UserError(
-            f"expected as many {what} as sentences, {len(sentences)}, found {len(listed)}"
+            f"there must be {len(sentences)} {what}, one for each sentence: found {len(listed)}"
         )
     return listed
 

@@ -80,8 +80,8 @@ class SubwordTokenizer(Tokenizer):
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
             raise UserError(
-                "expected a SentencePiece model with pad, start, end and unknown ids "
-                f"{(PAD_ID, START_ID, END_ID, UNKNOWN_ID)}, found {found}; spm_train makes one "
+                "the pad, start, end and unknown ids of the SentencePiece model must be "
+                f"{(PAD_ID, START_ID, END_ID, UNKNOWN_ID)}: found {found}; spm_train makes one "
                 f"with --pad_id={PAD_ID} --bos_id={START_ID} --eos_id={END_ID} "
                 f"--unk_id={UNKNOWN_ID}"
             )
@@ -289,11 +289,11 @@ def _explained(error: RuntimeError, vocab_size: int) -> UserError:
     if found := re.search(r"too high .* <= (\d+)", message):
         expected = f"at most {found[1]}, the largest that the text allows"
     elif found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        expected = f"at least {found[1]}: the text's characters, 256 bytes and the special symbols"
+        expected = (
+            f"at least {found[1]}, for the text's characters, 256 bytes and the special symbols"
+        )
     elif "sentences_.empty()" in message:
-        return UserError("expected sentences to learn a vocabulary from, found none")
+        return UserError("there are no sentences to learn a vocabulary from")
     else:
         return UserError(f"cannot learn a vocabulary of {vocab_size}: {' '.join(message.split())}")
-    return VocabularySizeError(
-        f"expected a vocab_size of {expected}; found {vocab_size}", int(found[1])
-    )
+    return VocabularySizeError(f"vocab_size must be {expected}: found {vocab_size}", int(found[1]))

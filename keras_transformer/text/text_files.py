@@ -38,11 +38,11 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
                 number += 1
                 yield without_end(line).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: expected UTF-8 text, found {error.reason}") from error
+        raise UserError(f"{path}:{number}: not UTF-8 text: {error.reason}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}:{number + 1}: expected a whole gzip file: {error}") from error
+        raise UserError(f"{path}:{number + 1}: damaged gzip file: {error}") from error
     except OSError as error:
-        raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
 
 
 def as_paths(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
@@ -61,7 +61,7 @@ def matching_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> li
         is_pattern = glob.has_magic(path) and not os.path.exists(path)
         found = sorted(glob.glob(path)) if is_pattern else [path]
         if not found:
-            raise UserError(f"{path}: expected files of this pattern, found none")
+            raise UserError(f"{path}: no file matches this pattern")
         paths += found
     return paths
 
@@ -78,8 +78,9 @@ def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
         if os.path.exists(path):
             mode = os.stat(path).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # to open a folder fails
+                kind = kind_of(mode)
                 raise UserError(
-                    f"{path}: expected a file, which is read more than once, found {kind_of(mode)}"
+                    f"{path} is read more than once, so it must be a file: found {kind}"
                 )
 
 
@@ -93,7 +94,7 @@ def standard_streams() -> tuple[BinaryIO, BinaryIO]:
     """
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stream is None:
-            raise UserError(f"expected an open standard {name}, found it closed")
+            raise UserError(f"standard {name} is closed, but this command needs it")
     lines = io.BufferedReader(_WithLines(sys.stdin.buffer, "standard input"), _BUFFER_BYTES)
     return cast(BinaryIO, lines), sys.stdout.buffer
 
@@ -125,8 +126,7 @@ class _WithLines(io.RawIOBase):
         self._length += len(block)
         if self._length > LONGEST_LINE:
             raise UserError(
-                f"{self._path}:{self._lines + 1}: expected lines of text, found one of more than "
-                f"{LONGEST_LINE:,} bytes"
+                f"{self._path}:{self._lines + 1}: this line is longer than {LONGEST_LINE:,} bytes"
             )
         return len(block)
 

@@ -155,7 +155,7 @@ class Tokenizer(tf.Module, abc.ABC):
             ours, found = getattr(self, name), getattr(config, name)
             if found != ours:
                 raise UserError(
-                    f"expected a model with {name}={ours}, as the vocabulary has it, found {found}"
+                    f"the model must have {name}={ours}, as its vocabulary has: found {found}"
                 )
 
 
@@ -165,6 +165,7 @@ def naming(path):
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: expected a vocabulary file: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise UserError(f"{path}: cannot read the vocabulary: {reason}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error

@@ -319,13 +319,13 @@ def test_the_command_takes_flags_of_beam_among_its_own(shouting, tmp_path):
         (["--inptu=x"], "unknown flag --inptu; did you mean --input?"),
         (["--direct_num_worker=2"], "unknown flag --direct_num_worker; did you mean --direct_num_"),
         (["--direct_num_workers=two"], "argument --direct_num_workers: invalid int value: 'two'"),
-        (["extra"], "expected flags only, found 'extra'"),
+        (["extra"], "'extra' is not a flag"),
         (["--beam_size=2"], "--beam_size has no effect with --runner, since the exported"),
         (["--model_dir=x"], "--model_dir has no effect with --runner"),
         (["--scores"], "--scores has no effect with --runner"),
-        (["--runner=BeanRunner"], "--runner=BeanRunner: expected a runner of Apache Beam: "),
+        (["--runner=BeanRunner"], "--runner=BeanRunner is not a runner of Apache Beam: "),
         (["--runner=DataflowRunner"], "--runner=DataflowRunner: "),
-        (["--output="], "expected --output to name something, found nothing"),
+        (["--output="], "--output is missing or empty: give it a value"),
     ],
 )
 def test_a_mistyped_flag_beside_a_runner_is_one_line(shouting, tmp_path, typed, said):

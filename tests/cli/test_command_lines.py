@@ -225,7 +225,7 @@ def test_train_takes_a_tfds_folder_without_what_it_is_told_not_to_use(training, 
 def test_missing_file(training, tmp_path):
     missing = tmp_path / "missing.de"
     message = refused("train", **{**training, "train_target": missing})
-    assert message == f"{missing}: expected a readable file: No such file or directory"
+    assert message == f"{missing}: cannot read the file: No such file or directory"
     assert not training["model_dir"].exists()
 
 
@@ -247,13 +247,13 @@ def test_text_that_is_not_utf_8(training, tmp_path):
     text = tmp_path / "latin.de"
     text.write_bytes(b"ja\n" * 10 + b"K\xe4se\n" + b"ja\n" * 189)
     message = refused("train", **{**training, "train_target": text})
-    assert message.startswith(f"{text}:11: expected UTF-8 text")
+    assert message.startswith(f"{text}:11: not UTF-8 text")
     assert not training["model_dir"].exists()
 
 
 def test_unknown_preset(training):
     message = refused("train", **{**training, "preset": "huge"})
-    assert message.startswith("unknown preset 'huge': expected one of base, big, ")
+    assert message.startswith("unknown preset 'huge': use one of base, big, ")
     assert not training["model_dir"].exists()
 
 
@@ -286,13 +286,13 @@ def test_one_side_without_the_other(corpus, tmp_path, side):
 def test_validation_files_without_training_files(corpus, tmp_path):
     sides = {"valid_source": corpus / "test.en", "valid_target": corpus / "test.de"}
     message = refused("train", **sides, model_dir=tmp_path / "runs")
-    assert "expected --train_source and --train_target" in message
+    assert message == "--train_source and --train_target are required with --valid_*"
 
 
 def test_as_many_source_as_target_files(training, corpus):
     twice = f"{corpus / 'train.en'},{corpus / 'train.en'}"
     message = refused("train", **{**training, "train_source": twice})
-    assert "found 2 source and 1 target files" in message
+    assert "equal numbers of files: found 2 and 1" in message
 
 
 def test_tfds_and_files(training):
@@ -395,7 +395,7 @@ def test_evaluate_reads_the_files_of_a_pattern(judge, in_two_files, capfd):
 @pytest.mark.slow
 def test_evaluate_does_not_write_over_a_file_of_a_pattern(in_two_files, tmp_path):
     message = refused("evaluate", **in_two_files, output=tmp_path / "source-1.txt")
-    assert message.endswith("expected a file of its own, found an input or another output")
+    assert message.endswith(" is an input or another output: choose another file")
 
 
 @pytest.mark.slow
@@ -411,7 +411,8 @@ def test_evaluate_refuses_a_test_set_of_nothing(trained, tmp_path):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("")
     files = {"source": tmp_path / "source", "reference": tmp_path / "reference"}
-    assert "found none" in refused("evaluate", model_dir=trained[0], **files)
+    message = refused("evaluate", model_dir=trained[0], **files)
+    assert message == f"{files['source']} has no sentences to translate"
 
 
 # How it is refused: a process of its own each.
@@ -513,8 +514,8 @@ def test_training_goes_on_without_the_folder_it_started_from(trained, training, 
 def test_a_pipe_is_no_vocabulary(training, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     message = refused("train", **training, vocabulary=tmp_path / "pipe")
-    expected = "expected a file, which is read more than once, found a pipe"
-    assert message == f"{tmp_path / 'pipe'}: {expected}"
+    reason = "is read more than once, so it must be a file: found a pipe"
+    assert message == f"{tmp_path / 'pipe'} {reason}"
 
 
 def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):
@@ -537,14 +538,14 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
     process = run_process("train", "train.en", model_dir=tmp_path / "runs")
     assert process.returncode == 2
     [line] = process.stderr.decode().splitlines()
-    assert line.startswith("keras-transformer train: expected flags only, found 'train.en'")
+    assert line.startswith("keras-transformer train: 'train.en' is not a flag; see ")
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_source": "", "train_target": ""}, "expected --train_source to name something"),
+        ({"train_source": "", "train_target": ""}, "--train_source is missing or empty"),
         ({"download": True}, "--download has no effect without --tfds"),
         ({"start_from": "x"}, "x/config.json: expected the folder of a trained model"),
         ({"start_from": "x", "vocab_type": "bpe"}, "--vocab_type has no effect with --start_from"),
@@ -576,7 +577,7 @@ def test_evaluate_does_not_write_over_the_model(judge, tmp_path, without_transla
     own = [path for path in before if path.parent.name != "report"]
     for path in (*own, model_dir / "best" / "new", tmp_path / "link" / "config.json"):
         message = refused("evaluate", **judge, **{option: path})
-        assert message == f"{path}: expected a file of its own, found one of --model_dir"
+        assert message == f"{path} is a file of --model_dir: choose another file"
     assert files_of(model_dir) == before
 
 
@@ -629,12 +630,12 @@ def judge(trained, corpus):
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_evaluate_refuses_what_is_no_file_to_write_to(judge, tmp_path, without_translating, option):
     message = refused("evaluate", **judge, **{option: tmp_path})
-    assert message == f"{tmp_path}: expected a file to write to, found something else"
+    assert message == f"{tmp_path} is not a regular file: choose another name"
     os.mkfifo(tmp_path / "pipe")  # as /dev/null is: a file of that name would take its place
     message = refused("evaluate", **judge, **{option: tmp_path / "pipe"})
-    assert message == f"{tmp_path / 'pipe'}: expected a file to write to, found something else"
+    assert message == f"{tmp_path / 'pipe'} is not a regular file: choose another name"
     message = refused("evaluate", **judge, **{option: ""})
-    assert message == f"--{option}: expected a file to write to, found none"
+    assert message == f"--{option} is empty: give a file to write to"
 
 
 @pytest.mark.slow
@@ -642,7 +643,9 @@ def test_evaluate_refuses_a_blank_reference(judge, tmp_path, without_translating
     blank = tmp_path / "blank.de"
     blank.write_text("\n \n\n\n\n")
     message = refused("evaluate", **{**judge, "reference": blank})
-    assert message.startswith(f"{blank}: expected a translation of a line of {judge['source']}")
+    assert message.startswith(
+        f"{blank} cannot be scored: each line, or its line of {judge['source']}"
+    )
 
 
 @pytest.mark.slow
@@ -663,7 +666,7 @@ def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_t
 @pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])
 def test_evaluate_refuses_what_is_not_the_code_of_a_language(judge, name, without_translating):
     message = refused("evaluate", **judge, target_lang=name)
-    assert message == f"target_lang: expected the code of a language such as de, found {name!r}"
+    assert message == f"target_lang must be a language code such as de: found {name!r}"
 
 
 @pytest.mark.slow
@@ -691,7 +694,7 @@ def test_evaluate_keeps_the_translations_if_it_cannot_score_them(judge, tmp_path
 def test_a_closed_standard_stream_is_refused(script, name, monkeypatch, tmp_path):
     monkeypatch.setattr(f"sys.std{name.removesuffix('put')}", None)  # as Python has it after <&-
     message = refused(script, model_dir=tmp_path)
-    assert message == f"expected an open standard {name}, found it closed"
+    assert message == f"standard {name} is closed, but this command needs it"
 
 
 @pytest.mark.parametrize(
@@ -713,7 +716,7 @@ def test_an_empty_model_dir_is_refused_by_every_command(
     files = {name: corpus / value for name, value in options.items() if value.startswith("test.")}
     monkeypatch.chdir(tmp_path)
     message = refused(script, **{**options, **files, "model_dir": ""})
-    assert message == "expected --model_dir to name something, found nothing"
+    assert message == "--model_dir is missing or empty: give it a value"
     assert not list(tmp_path.iterdir())
 
 
@@ -732,7 +735,7 @@ def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, mo
 @pytest.mark.slow
 def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained):
     message = refused("translate", model_dir=f"{trained[0]},")
-    assert message == "expected --model_dir to name something, found nothing"
+    assert message == "--model_dir is missing or empty: give it a value"
 
 
 @pytest.mark.slow
@@ -747,7 +750,7 @@ def test_an_empty_name_among_the_folders_of_an_ensemble_is_refused(trained):
 def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = refused(script, **options, model_dir=trained[0], output="")
-    assert message == "expected --output to name something, found nothing"
+    assert message == "--output is missing or empty: give it a value"
     assert not list(tmp_path.iterdir())
 
 

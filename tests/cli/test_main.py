@@ -120,33 +120,33 @@ def test_every_field_is_a_flag_listed_once(command, records):
     [
         (
             ["trian"],
-            "keras-transformer: expected train, found 'trian'; see keras-transformer --help",
+            "keras-transformer: unknown command 'trian': use train; see keras-transformer --help",
         ),
-        (["x"], "keras-transformer: expected one of train, "),
+        (["x"], "keras-transformer: unknown command 'x': use one of train, "),
         (
             ["train", "--trian_source=x"],
             "keras-transformer train: unknown flag --trian_source; did you mean --train_source?",
         ),
         (
             ["translate"],
-            "keras-transformer translate: expected --model_dir, found none; "
+            "keras-transformer translate: --model_dir is required; "
             "see keras-transformer translate --help",
         ),
         (
             ["train", "--steps=1e3"],
-            "keras-transformer train: flag --steps=1e3: expected an integer",
+            "keras-transformer train: flag --steps=1e3 must be an integer",
         ),
-        (["train", "--dropout=x"], "keras-transformer train: flag --dropout=x: expected a number"),
+        (["train", "--dropout=x"], "keras-transformer train: flag --dropout=x must be a number"),
         (
             ["train", "--report=x"],
-            "keras-transformer train: flag --report=x: expected true or false",
+            "keras-transformer train: flag --report=x must be true or false",
         ),
         (["train", "--best_by=luck"], "keras-transformer train: flag --best_by=luck: "),
         (
             ["train", "--noreport=3"],
             "keras-transformer train: --noreport=3 does not take an argument",
         ),
-        (["cost", "base"], "keras-transformer cost: expected flags only, found 'base'"),
+        (["cost", "base"], "keras-transformer cost: 'base' is not a flag; see "),
         # Not in colour, as a terminal would show it.
         (["train", "--steps=\x1b[31mred"], "keras-transformer train: flag --steps= [31mred: "),
     ],
@@ -171,7 +171,7 @@ def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
     process = run_process("train", flagfile=tmp_path / "flags")
     assert process.returncode == 2
     [line] = process.stderr.decode().splitlines()
-    assert line.startswith("keras-transformer train: expected UTF-8 text in --flagfile: ")
+    assert line.startswith("keras-transformer train: the file of --flagfile is not UTF-8 text: ")
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["train", "--help"]])
@@ -253,8 +253,8 @@ def test_a_command_refuses_another_backend_of_keras():
     )
     assert process.returncode == 2
     assert process.stderr == (
-        "keras-transformer cost: expected KERAS_BACKEND=tensorflow, on which this command runs, "
-        "found jax\n"
+        "keras-transformer cost: this command runs only on TensorFlow, not on jax: "
+        "set KERAS_BACKEND=tensorflow\n"
     )
 
 

@@ -175,7 +175,7 @@ def test_commands_for_translation_refuse_a_parser(trained, commands):
     for command, options in commands["translation"].items():
         message = refused(command, model_dir=trained[0], **options)
         assert message == (
-            f"{trained[0]}: expected a model for translation, found one for parsing; "
+            f"{trained[0]} is a model for parsing, not for translation: "
             "use `keras-transformer parse`, or `evaluate` with --task=parsing"
         )
 
@@ -184,7 +184,7 @@ def test_commands_for_parsing_refuse_a_translator(translator, commands):
     for command, options in commands["parsing"].items():
         message = refused(command, model_dir=translator, **options)
         assert message == (
-            f"{translator}: expected a model for parsing, found one for translation; "
+            f"{translator} is a model for translation, not for parsing: "
             "use `keras-transformer translate`, or `evaluate` without --task=parsing"
         )
 
@@ -224,7 +224,7 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
         ({"substituted": 0, "substituted_share": 0.5}, "--substituted_share has no effect"),
         ({"substituted": -1}, "substituted must be at least 0: found -1"),
         ({"linearization": "words", "vocab_size": 60}, "expected a vocab_size of at least"),
-        ({"train_source": "nothing.mrg"}, "nothing.mrg: expected a readable file"),
+        ({"train_source": "nothing.mrg"}, "nothing.mrg: cannot read the file"),
     ],
 )
 def test_flags_that_make_no_parser_are_refused(treebank, tmp_path, options, message):

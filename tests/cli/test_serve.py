@@ -33,12 +33,14 @@ def runs(tmp_path_factory):
 
 def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     en_de, export = runs / "en-de", runs / "export"
-    assert "found neither" in refused("serve")
+    assert refused("serve") == "--model_dir or --model is required"
     assert "expected the folder of a trained model" in refused("serve", model_dir=tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     assert "Too many levels of symbolic links" in refused("serve", model_dir=tmp_path / "loop")
     assert "found SavedModels" in refused("serve", model_dir=f"{en_de},{export}")
-    assert "two models named en-de" in refused("serve", model_dir=en_de, model=f"en-de={en_de}")
+    assert "two models have the name en-de" in refused(
+        "serve", model_dir=en_de, model=f"en-de={en_de}"
+    )
     assert "NAME=PATH" in refused("serve", model=en_de)
     assert "--sample" in refused("serve", model_dir=en_de, sample=True)
     assert "max_queue" in refused("serve", model_dir=en_de, max_queue=0)

@@ -155,15 +155,15 @@ def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
 @pytest.mark.parametrize(
     ("flag", "count", "message"),
     [
-        ("score", 3, "expected a line for each line of input, found 3"),
-        ("prefix", 0, "expected a line for each line of input, found 0"),
-        ("score", 5, "expected 4 lines, as many as the input has, found more"),
+        ("score", 3, "must have a line for each line of input: found 3"),
+        ("prefix", 0, "must have a line for each line of input: found 0"),
+        ("score", 5, "must have 4 lines, as many as the input: found more"),
     ],
 )
 def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, count, message):
     beside = tmp_path / "beside"
     beside.write_text("Ja\n" * count)
-    assert refusal(**{flag: beside}) == f"{beside}: {message}"
+    assert refusal(**{flag: beside}) == f"{beside} {message}"
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"top_p": 0.5}, "top_p must be"),
         ({"n_best": 5}, "n_best must be"),
         ({"min_length": 0}, "min_length must be"),
-        ({"score": "nowhere/x"}, "nowhere/x: expected a readable file"),
-        ({"prefix": "nowhere/x"}, "nowhere/x: expected a readable file"),
+        ({"score": "nowhere/x"}, "nowhere/x: cannot read the file"),
+        ({"prefix": "nowhere/x"}, "nowhere/x: cannot read the file"),
     ],
     ids=str,
 )
@@ -198,7 +198,7 @@ def test_models_of_two_vocabularies_are_no_ensemble(refusal, model_dirs, models,
     other = SubwordTokenizer.train_from_sentences(sentences, models[0].config.vocab_size)
     ModelDir(tmp_path / "other").create_trained(models[0], other, "de", "made by a test")
     message = refusal(model_dir=f"{model_dirs[0]},{tmp_path / 'other'}")
-    assert message.startswith(f"{tmp_path / 'other'}: expected the vocabulary of {model_dirs[0]}")
+    assert message.startswith(f"{tmp_path / 'other'} must have the vocabulary of {model_dirs[0]}")
 
 
 # Each in its own process, as a user runs it.
@@ -234,6 +234,5 @@ def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, c
     (tmp_path / "given").write_text("Ja\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(STDIN)))
     message = refused("translate", model_dir=model_dirs[0], score=tmp_path / "given")
-    expected = "expected a line for each line of input, found 1"
-    assert message == f"{tmp_path / 'given'}: {expected}"
+    assert message == f"{tmp_path / 'given'} must have a line for each line of input: found 1"
     assert capfd.readouterr().out == ""

@@ -349,7 +349,7 @@ def test_vocabulary_of_another_model_is_refused(tokenizer, tmp_path):
 
 def test_what_exists_is_not_written_over(tokenizer, tmp_path):
     (tmp_path / "export").mkdir()
-    with pytest.raises(UserError, match="export: expected a new folder"):
+    with pytest.raises(UserError, match="export exists already: choose a new folder"):
         export_ctranslate2(tiny_model(), tokenizer, tmp_path / "export")
     assert not list((tmp_path / "export").iterdir())
 
@@ -411,7 +411,7 @@ def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
 
 def test_command_line_refuses_in_one_line(options, tmp_path):
     message = refused("export", **options)
-    assert message == f"{tmp_path}: expected a new folder, found one that exists"
+    assert message == f"{tmp_path} exists already: choose a new folder"
 
 
 WITHOUT_CTRANSLATE2 = """

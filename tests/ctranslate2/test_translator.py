@@ -200,9 +200,11 @@ def test_sentences_may_come_from_any_iterable(translator):
     assert translator(iter(SENTENCES)) == expected
     assert translator([]) == []
     assert translator.translate(np.array(["A horse!"])) == translator.translate(["A horse!"])
-    with pytest.raises(UserError, match="expected a list of sentences, found a single string"):
+    with pytest.raises(
+        UserError, match="sentences must be a list of strings: found a single string"
+    ):
         translator("A horse!")
-    with pytest.raises(UserError, match="as many translations as sentences, 1, found 0"):
+    with pytest.raises(UserError, match="must be 1 translations, one for each sentence: found 0"):
         translator.score(["A horse!"], [])
 
 

@@ -129,7 +129,7 @@ def test_ids_beyond_two_bytes(tokenizer, tmp_path):
 
 
 def test_max_length_needs_room_for_a_token(tokenizer):
-    with pytest.raises(UserError, match="max_length of at least 2"):
+    with pytest.raises(UserError, match="max_length must be at least 2"):
         Corpus.build(BuiltinPairs("train", 3), tokenizer, max_length=1)
 
 
@@ -318,7 +318,7 @@ def test_a_damaged_cache_is_noticed_and_made_anew(tokenizer, files, tmp_path, na
 
 def test_bad_text_leaves_nothing_in_the_cache(tokenizer, tmp_path):
     files = write(tmp_path, en=b"a\n\xff\n", de=b"1\n2\n")
-    with pytest.raises(UserError, match=r"en:2: expected UTF-8"):
+    with pytest.raises(UserError, match=r"en:2: not UTF-8"):
         build(files, tokenizer, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -363,7 +363,9 @@ def test_without_a_cache_no_file_is_left_even_by_a_kill(tokenizer, files, tmp_pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_one_line(tokenizer, files, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", functools.partial(open, "/dev/full", "wb"))
-    with pytest.raises(UserError, match=r"room for the tokenised corpus: No space left") as error:
+    with pytest.raises(
+        UserError, match=r"cannot store the tokenised corpus here: No space left"
+    ) as error:
         build(files, tokenizer, None)
     assert "\n" not in str(error.value)
 
@@ -395,7 +397,7 @@ def test_output_that_nobody_reads_is_no_fault_of_the_cache(
 
 def test_a_cache_that_is_no_folder_is_refused(tokenizer, files, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="file: expected a folder"):
+    with pytest.raises(UserError, match="file: cannot store the tokenised corpus here: "):
         build(files, tokenizer, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -432,7 +432,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
 
 def test_a_url_is_refused(translator, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^gs://bucket/en-de: expected a local folder"):
+    with pytest.raises(UserError, match=r"^gs://bucket/en-de must be a local folder"):
         translator.export("gs://bucket/en-de")
     assert list(tmp_path.iterdir()) == []
 

@@ -328,19 +328,22 @@ def test_missing_or_damaged_vocabulary_is_refused(tokenizer, tmp_path):
     renamed = content.replace(b"vocab.json", b"vocab.yaml")
     for damaged in (b"", b"PK", content[:-100], renamed, *other_methods):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"vocabulary\.zip: expected a zip file of source"):
+        with pytest.raises(UserError, match=r"vocabulary\.zip: not a zip file of source"):
             MarianTokenizer.load(path)
 
 
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
-        ([], "pieces and their ids, found list"),
-        ({"</s>": 0, "<unk>": 1}, "with <pad>, found none"),
+        ([], "must map pieces to ids: found list"),
+        ({"</s>": 0, "<unk>": 1}, "must have the piece <pad>: found none"),
         ({"</s>": 0, "<unk>": 1, "<pad>": 3}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": 1, "<pad>": 1}, "each id from 0 to 2 once"),
         ({"</s>": 0, "<unk>": "1", "<pad>": 2}, "each id from 0 to 2 once"),
-        ({"</s>": 0, "<unk>": 1, "<pad>": 2, "\ud800": 3}, "pieces that are text: .* surrogates"),
+        (
+            {"</s>": 0, "<unk>": 1, "<pad>": 2, "\ud800": 3},
+            "pieces of vocabulary must be strings without surrogates",
+        ),
     ],
 )
 def test_impossible_vocabularies_are_refused(vocabulary, message):
@@ -635,9 +638,9 @@ def test_damaged_json_is_named(copy, name):
     (copy / name).write_bytes(b"{")
     assert f"{name}:1: not JSON: " in one_line(copy)
     (copy / name).write_bytes(b"\xff")
-    assert f"{name}: expected UTF-8 text: " in one_line(copy)
+    assert f"{name}: not UTF-8 text: " in one_line(copy)
     (copy / name).write_bytes(b"[" * 100_000)
-    assert f"{name}: not JSON that can be read: " in one_line(copy)
+    assert f"{name}: this JSON is nested too deeply" in one_line(copy)
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json"])

@@ -147,7 +147,7 @@ GOOD = [[1, 5, 2], [1, 6, 2]]
         (ids([[1, 13]], [[1, 2]]), "source_ids must be at least 0 and below the size of the"),
         (ids([[1, 2]], [[1, 99]]), "target_ids must be at least 0 and below the size of the"),
         (ids([[-1, 2]], [[1, 2]]), "vocabulary, 13: found -1"),
-        (ids(GOOD, [[1, 2]]), "must have as many rows: found shapes (2, 3) and (1, 2)"),
+        (ids(GOOD, [[1, 2]]), "must have equal numbers of rows: found shapes (2, 3) and (1, 2)"),
     ],
 )
 def test_ids_that_the_model_cannot_take_are_named(inputs, expected):

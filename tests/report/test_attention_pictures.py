@@ -417,9 +417,7 @@ def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_
     assert f"source  {SOURCE}\ntarget  " in printed
     assert str(tmp_path / "new" / "memory-grid.png") in printed
     message = refused("visualize", **options, kind="grid")
-    assert message.endswith(
-        "encoder-grid.png: expected no file, found one; --overwrite replaces it"
-    )
+    assert message.endswith("encoder-grid.png exists already: --overwrite replaces it")
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     run("visualize", **options, kind="html", target="Ja", overwrite=True)
     page = (tmp_path / "new" / "attention.html").read_text()
@@ -445,8 +443,8 @@ def test_a_model_without_self_attention_has_pictures_of_its_cross_attention(toke
     options["output"] = tmp_path / "new"
     message = refused("visualize", **options, kind="grid,html")
     assert message == (
-        "--attention=encoder: expected a model with self-attention, found layer_type=recurrent; "
-        "use --attention=memory"
+        "--attention=encoder needs self-attention, which a model of layer_type=recurrent does not "
+        "have: use --attention=memory"
     )
     run("visualize", **options, kind="html")
     [kind] = json.loads(Scripts((tmp_path / "new" / "attention.html").read_text()).found[0])[
@@ -465,24 +463,24 @@ def test_visualize_draws_a_recipe(model_dir, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "expected --source, the sentence that the model reads"),
-        ({"preset": "base"}, "expected either --model_dir or, for positions and schedule"),
-        ({"kind": "pie"}, "--kind: expected some of lines,heatmap,grid,html,positions,schedule"),
-        ({"kind": ""}, "--kind: expected some of lines"),
-        ({"attention": "cross"}, "--attention: expected some of encoder,decoder,memory, found"),
+        ({}, "--source is required: the sentence that the model reads"),
+        ({"preset": "base"}, "give either --model_dir or, for --kind=positions,schedule, --preset"),
+        ({"kind": "pie"}, "--kind must be some of lines,heatmap,grid,html,positions,schedule"),
+        ({"kind": ""}, "--kind must be some of lines"),
+        ({"attention": "cross"}, "--attention must be some of encoder,decoder,memory: found"),
         ({"kind": "schedule", "source": "a"}, "--source has no effect with --kind=schedule"),
         ({"kind": "html", "source": "a", "word": "a"}, "--word has no effect with --kind"),
         (
             {"source": "Yes", "target": "Ja", "layer": 2},
-            "--layer: expected 1 to 1 of encoder self-attention",
+            "--layer must be from 1 to 1 in encoder self-attention",
         ),
         (
             {"source": "Yes", "target": "Ja", "heads": "1,0"},
-            "--heads: expected 1 to 2 of encoder self-attention",
+            "--heads must be from 1 to 2 in encoder self-attention",
         ),
         (
             {"source": "Yes", "target": "Ja", "heads": "x"},
-            "--heads: expected 1 to 2 of encoder self-attention",
+            "--heads must be from 1 to 2 in encoder self-attention",
         ),
         (
             {"source": "Yes", "target": "Ja", "word": "No"},
@@ -518,4 +516,4 @@ def test_visualize_refuses_to_write_into_a_file(model_dir, tmp_path):
     (tmp_path / "file").write_text("mine")
     output = tmp_path / "file"
     message = refused("visualize", model_dir=model_dir, source="Yes", output=output)
-    assert message == f"{output}: expected a folder to write to, found a file"
+    assert message == f"{output} must be a folder to write to: found a file"

@@ -290,13 +290,13 @@ def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"model_dir": ""}, "expected --model_dir to name something, found nothing"),
-        ({"model_dir": "a,"}, "expected --model_dir to name something, found nothing"),
-        ({"model_dir": "a,b"}, "expected --output, the folder of the report"),
+        ({"model_dir": ""}, "--model_dir is missing or empty: give it a value"),
+        ({"model_dir": "a,"}, "--model_dir is missing or empty: give it a value"),
+        ({"model_dir": "a,b"}, "--output, the folder of the report, is required"),
         ({"model_dir": "none"}, "none/config.json: expected the folder of a trained model"),
-        ({"model_dir": "none", "output": ""}, "expected --output to name something"),
-        ({"model_dir": "none", "output": "file"}, "file: expected a folder to write to"),
-        ({"model_dir": "none", "output": "there"}, "there/index.html: expected no file, found one"),
+        ({"model_dir": "none", "output": ""}, "--output is missing or empty"),
+        ({"model_dir": "none", "output": "file"}, "file must be a folder to write to"),
+        ({"model_dir": "none", "output": "there"}, "there/index.html exists already: --overwrite"),
     ],
 )
 def test_what_the_command_cannot_do_is_said_in_a_line(flags, message, tmp_path, monkeypatch):
@@ -315,7 +315,7 @@ def test_a_picture_of_the_user_is_replaced_only_if_asked(tmp_path):
     (tmp_path / "there").mkdir()
     picture = tmp_path / "there" / "loss.png"
     picture.write_text("mine")
-    with pytest.raises(UserError, match=r"loss\.png: expected no file, found one; --overwrite"):
+    with pytest.raises(UserError, match=r"loss\.png exists already: --overwrite"):
         run("report", model_dir=model_dir.path, output=tmp_path / "there")
     assert list((tmp_path / "there").iterdir()) == [picture] and picture.read_text() == "mine"
     write_report([model_dir], tmp_path / "there", overwrite=True)

@@ -147,7 +147,7 @@ def test_endless_sentences_are_scored_up_to_the_limit(translator):
 
 
 def test_what_does_not_match_is_refused_in_one_line(translator):
-    with pytest.raises(UserError, match="as many translations as sentences, 2, found 1"):
+    with pytest.raises(UserError, match="must be 2 translations, one for each sentence: found 1"):
         translator.score(["Yes", "No"], ["Ja"])
     with pytest.raises(UserError, match="found a single string"):
         translator.score("Yes", "Ja")

@@ -118,7 +118,7 @@ def test_a_vocabulary_of_other_special_ids_is_refused_with_what_to_do(tmp_path):
         SubwordTokenizer.load(tmp_path / "vocabulary.spm")
     message = str(error.value)
     assert "\n" not in message and f"{tmp_path}/vocabulary.spm: " in message
-    assert "(0, 1, 2, 3), found (0, 2, 3, 1)" in message
+    assert "(0, 1, 2, 3): found (0, 2, 3, 1)" in message
     assert "spm_train makes one with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3" in message
 
 

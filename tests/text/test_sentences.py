@@ -157,7 +157,7 @@ TAKE_SENTENCES = {
 def test_what_is_no_list_of_strings_is_refused_in_one_line(translator, parser, take, value, found):
     if callable(value):
         value = value()
-    with pytest.raises(UserError, match="expected .*" + found):
+    with pytest.raises(UserError, match="must be .*: " + found):
         TAKE_SENTENCES[take](translator, parser, value)
 
 

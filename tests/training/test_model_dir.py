@@ -166,12 +166,12 @@ def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_doe
 
 
 def test_a_folder_without_a_name_is_none():
-    with pytest.raises(UserError, match="expected --model_dir to name something, found nothing"):
+    with pytest.raises(UserError, match="--model_dir is missing or empty: give it a value"):
         ModelDir("")
 
 
 def test_a_url_is_no_model_dir():
-    with pytest.raises(UserError, match=r"^gs://bucket/run: expected a local folder, found a URL$"):
+    with pytest.raises(UserError, match=r"^gs://bucket/run must be a local folder: found a URL$"):
         ModelDir("gs://bucket/run")
 
 

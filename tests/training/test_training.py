@@ -401,9 +401,9 @@ def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
 @pytest.mark.parametrize(
     ("content", "config", "options", "message"),
     [
-        (None, {}, {}, "ours.model: expected a vocabulary file: No such file or directory"),
-        (b"text", {}, {}, "ours.model: expected a SentencePiece model, found something else"),
-        ("valid", {"vocab_size": 350}, {}, "expected a model with vocab_size=340"),
+        (None, {}, {}, "ours.model: cannot read the vocabulary: No such file or directory"),
+        (b"text", {}, {}, "ours.model: not a SentencePiece model"),
+        ("valid", {"vocab_size": 350}, {}, "the model must have vocab_size=340"),
         ("valid", {}, {"lowercase": True}, "expected a vocabulary of lowercase=True, found one of"),
         ("ids", {}, {}, "spm_train makes one with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"),
     ],

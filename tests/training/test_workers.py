@@ -181,7 +181,7 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     differ = "expected the same run on all workers, found "
     assert corpus.startswith(f"{differ}kept=") and ", fingerprint=" in corpus
     assert options == f"{differ}beta_1=0.5 on worker 0 and 0.75 on worker 1"
-    assert no_corpus == "worker 1: no.en: expected a readable file: No such file or directory"
+    assert no_corpus == "worker 1: no.en: cannot read the file: No such file or directory"
     assert lowercase.endswith(
         "expected a vocabulary of lowercase=True, found one of lowercase=False"
     )

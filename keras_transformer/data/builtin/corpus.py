@@ -37,9 +37,9 @@ def builtin_pairs(split: str, num_pairs: int, seed: int = 0) -> Iterator[tuple[s
         >>> english, german = next(builtin_pairs("train", 1))
     """
     if split not in SPLITS:
-        raise UserError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
+        raise UserError(f"split must be one of {', '.join(SPLITS)}: found {split!r}")
     if num_pairs < 0:
-        raise UserError(f"num_pairs: expected 0 or more, found {num_pairs}")
+        raise UserError(f"num_pairs must be at least 0: found {num_pairs}")
     return _draw_pairs(SPLITS[split], num_pairs, seed)
 
 
