@@ -485,7 +485,7 @@ def test_all_missing_files_are_named(tmp_path, copy):
     )
     for name in ("model.safetensors", "target.spm"):
         (copy / name).unlink()
-    assert one_line(copy).endswith("no target.spm, model.safetensors or pytorch_model.bin")
+    assert one_line(copy).endswith("missing: target.spm, model.safetensors or pytorch_model.bin")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "target.spm"])
@@ -542,7 +542,7 @@ def test_wrong_weights_are_refused_with_all_reasons(copy):
     message = one_line(copy)
     for reason in (
         "1 missing weights: model.decoder.layers.1.fc1.bias",
-        "model.encoder.layers.0.fc2.weight must have (48, 32) values, found (4, 3)",
+        "model.encoder.layers.0.fc2.weight must have (48, 32) values: found (4, 3)",
         "1 unknown weights: model.encoder.layernorm_embedding.weight",
         "positions that are no sinusoids: model.encoder.embed_positions.weight",
     ):
@@ -623,7 +623,7 @@ def test_ids_of_their_own_for_the_target_are_refused(copy):
     other = {piece: id_ for id_, piece in enumerate(pieces)}
     (copy / "target_vocab.json").write_text(json.dumps(other))
     expected = f"{copy}/target_vocab.json must have the ids of vocab.json, as both sides share "
-    assert one_line(copy) == expected
+    assert one_line(copy) == f"{expected}them: found others"
     (copy / "target_vocab.json").write_text(json.dumps(vocabulary))
     (copy / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
     import_marian(copy)

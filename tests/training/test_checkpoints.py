@@ -85,7 +85,7 @@ def test_weights_alone_are_restored(checkpoints):
 def test_a_checkpoint_of_weights_holds_them_and_nothing_else(checkpoints):
     saved, restored = (new_model(seed, dropout=0.1) for seed in (1, 2))
     checkpoints.save_weights(saved, 7)
-    with pytest.raises(UserError, match=r"for random/0, found nothing"):
+    with pytest.raises(UserError, match=r"random/0 is missing here"):
         checkpoints.restore(restored, 7)
     checkpoints.restore_weights(restored, 7)
     assert_same(state(restored), state(saved))
@@ -115,7 +115,7 @@ def test_a_moving_average_that_is_missing_or_of_another_model_is_refused(checkpo
     checkpoints.save(model, 1)
     checkpoints.save(model_with_average(num_encoder_layers=layers), 2)
     for step in (1, 2):
-        with pytest.raises(UserError, match=r"state of another model: ema/.* is missing here"):
+        with pytest.raises(UserError, match=r"state of another model.* ema/"):
             checkpoints.restore_average(model, step)
     assert_same(state(model), before)
 
@@ -288,7 +288,7 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest["state.npz"] = hashlib.sha256(content).hexdigest()
         (folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(UserError, match=r"state\.npz: .*expected.* numbers") as error:
+        with pytest.raises(UserError, match=r"state\.npz: .* numbers") as error:
             checkpoints.restore(model, 1)
         assert "\n" not in str(error.value)
         assert_same(state(model), before)
