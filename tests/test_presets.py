@@ -170,8 +170,8 @@ def test_a_run_in_both_directions_cannot_end_before_the_wanted_one_begins(tmp_pa
     record["options"] |= {"steps": 8800, "bidirectional_steps": 2800}
     model_dir.save_training(record)
     assert refused("train", model_dir=model_dir.path, steps=30) == (
-        f"expected --steps above 2,800, as the run in {model_dir.path} first trains so many steps "
-        "in both directions; found 30"
+        f"--steps must be above 2,800, because the run in {model_dir.path} first trains so "
+        "many steps in both directions: found 30"
     )
 
 

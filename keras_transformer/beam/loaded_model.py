@@ -37,12 +37,12 @@ def find_saved_model(path: str | os.PathLike) -> str:
     except (tf.errors.OpError, DecodeError, ValueError, OSError) as error:
         reason = getattr(error, "message", None) or getattr(error, "strerror", None) or error
         raise UserError(
-            f"{path}: expected a SavedModel, as `keras-transformer export` writes it: {reason}"
+            f"{path}: cannot read a SavedModel of `keras-transformer export`: {reason}"
         ) from error
     signature = graph.signature_def["serving_default"]
     if {*signature.inputs} != {"text"} or "translation" not in signature.outputs:
         raise UserError(
-            f"{path}: expected a SavedModel from `text` to `translation`, found one from "
+            f"{path}: the SavedModel must map `text` to `translation`: found "
             f"{', '.join(signature.inputs) or 'nothing'} to "
             f"{', '.join(signature.outputs) or 'nothing'}"
         )

@@ -128,7 +128,7 @@ class _ReadLines(beam.DoFn):
                     yield (index, number), without_end(line)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             where = f"{path}:{number + 1}"
-            raise UserError(f"{where}: expected a readable, whole file: {error}") from error
+            raise UserError(f"{where}: cannot read the rest of the file: {error}") from error
         yield beam.pvalue.TaggedOutput("counts", (index, number))
 
 
@@ -153,29 +153,29 @@ def _matching(files: str) -> list[str]:
     """The matching files, in the order of their names."""
     paths = sorted(_listed(files))
     if not paths:
-        raise UserError(f"{files}: expected files to translate, found none")
+        raise UserError(f"{files}: no file has this name or matches this pattern")
     for path in paths:
         if os.path.isdir(path):
-            raise UserError(f"{path}: expected a file to translate, found a folder")
+            raise UserError(f"{path} is a folder: give its files, such as {path}/*")
         if path.endswith(_UNKNOWN):
-            raise UserError(f"{path}: expected plain text, .gz, .bz2 or .xz")
+            raise UserError(
+                f"{path}: this compression is not supported: use plain text, .gz, .bz2 or .xz"
+            )
     return paths
 
 
 def _new_prefix(prefix: str) -> str:
     """Returns the absolute prefix, if files can be written there and none begins with it yet."""
     if not prefix or prefix.endswith("/") or {*"*?["} & {*prefix}:
-        raise UserError(
-            f"expected a prefix of files to write, such as out/de, found {prefix or 'nothing'}"
-        )
+        raise UserError(f"the files to write need a prefix, such as out/de: found {prefix!r}")
     for path in _listed(f"{prefix}-*"):
-        raise UserError(f"{prefix}: expected a prefix of new files, found {path}")
+        raise UserError(f"{path} exists already: choose another prefix than {prefix}")
     probe = _partial(_absolute(prefix))
     try:
         FileSystems.create(probe).close()
         FileSystems.delete([probe])
     except (OSError, ValueError) as error:
-        raise UserError(f"{prefix}: expected a folder to write to: {error}") from error
+        raise UserError(f"{prefix}: cannot write files there: {error}") from error
     return _absolute(prefix)
 
 
@@ -183,7 +183,7 @@ def _listed(pattern: str) -> list[str]:
     try:
         [match] = FileSystems.match([_absolute(pattern)])
     except (OSError, ValueError) as error:
-        raise UserError(f"{pattern}: expected a path that can be listed: {error}") from error
+        raise UserError(f"{pattern}: cannot list the files: {error}") from error
     return [metadata.path for metadata in match.metadata_list]
 
 

@@ -120,5 +120,5 @@ class _Translate(beam.DoFn):
 
 def _utf_8(text: str | bytes) -> bytes:
     if not isinstance(text, str | bytes):
-        raise TypeError(f"expected texts, or pairs of a key and a text: found {text!r}")
+        raise TypeError(f"elements must be texts, or pairs of a key and a text: found {text!r}")
     return text.encode("utf-8", "replace") if isinstance(text, str) else text

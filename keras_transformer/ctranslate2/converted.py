@@ -32,7 +32,7 @@ except ImportError as error:
     raise not_installed("CTranslate2", "ctranslate2", error) from error
 
 _MANIFEST = "manifest.json"
-_ATTEMPTS = 3  # at converting checkpoints that a training replaces meanwhile
+_ATTEMPTS = 3  # to convert checkpoints while a training replaces them
 
 
 class ConvertedModel:
@@ -164,8 +164,8 @@ class ConvertedModel:
         tokenizer = self.model_dir.load_tokenizer()
         if tokenizer.task != "translation":
             raise UserError(
-                f"{self.model_dir.path}: expected a model for translation with CTranslate2, "
-                f"found one for {tokenizer.task}"
+                f"{self.model_dir.path} is a model for {tokenizer.task}: CTranslate2 takes only "
+                "models for translation"
             )
         return tokenizer, self.model_dir.load_model(self._average, self._weights)
 

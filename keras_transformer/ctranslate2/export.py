@@ -220,7 +220,8 @@ def _set_dense(spec, dense):
     kernel = _array(dense.kernel)
     if dense.quantization_mode not in (None, "int8"):
         raise UserError(
-            f"{dense.path}: expected weights as trained or in int8, found {dense.quantization_mode}"
+            f"{dense.path}: CTranslate2 supports weights as trained or in int8, not in "
+            f"{dense.quantization_mode}"
         )
     if dense.quantization_mode == "int8":  # integers: weights times each output's scale
         kernel /= _array(dense.kernel_scale)

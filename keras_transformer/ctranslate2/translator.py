@@ -131,7 +131,10 @@ class CTranslate2Translator:
             UserError: there are prefixes, or `sentences` is not an iterable of strings.
         """
         if prefixes is not None:
-            raise UserError("expected no prefixes with CTranslate2, whose scores leave them out")
+            raise UserError(
+                "CTranslate2 does not support prefixes, since its scores leave them out: leave "
+                "them out, or use --engine=tensorflow"
+            )
         sources = self._split(self._subwords.split_source, as_list(sentences))
         found = self._search(sources)
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
@@ -214,7 +217,7 @@ class CTranslate2Translator:
         with the same limit.
         """
         options = self.options
-        # Finished hypotheses that end a search; 1 for greedy decoding.
+        # A search ends when this many hypotheses have finished.
         candidates = options.enough_finished if options.beam_size > 1 else 1
         lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
         found = self._results(sources, self._batches(lengths), candidates)
@@ -228,7 +231,7 @@ class CTranslate2Translator:
             self._batches(dict.fromkeys(rows, length))
             for length, rows in itertools.groupby(cut, lengths.__getitem__)
         )
-        # With this many, it still ends at the limit, and returns all hypotheses that exist.
+        # With this many candidates, a search still ends at the limit, and returns all hypotheses.
         more = candidates + options.beam_size - 1
         repeated = self._results(sources, itertools.chain.from_iterable(batches), more)
         found |= self._ended(sources, repeated, candidates)
@@ -256,7 +259,7 @@ class CTranslate2Translator:
             Hypotheses by index, the best first: (subwords, score).
         """
         options = self.options
-        if options.max_length == 1:  # which is the end symbol's, and 0 means no limit
+        if options.max_length == 1:  # leaves 0 beside the end symbol, which means no limit
             return {row: [([], NO_HYPOTHESIS)] for rows in batches for row in rows}
         started = [
             (
@@ -270,7 +273,7 @@ class CTranslate2Translator:
                     max_input_length=0,  # sources are cut already
                     max_decoding_length=options.longest(len(sources[rows[0]]) + 1) - 1,
                     min_decoding_length=0,
-                    return_end_token=True,  # so that it counts, as in our |Y|
+                    return_end_token=True,  # |Y| counts it, as ours does
                     return_scores=True,
                     asynchronous=True,
                 ),

@@ -62,11 +62,11 @@ def translation_scores(
     hypotheses, references = as_text(hypotheses, "hypotheses"), as_text(references, "references")
     if len(hypotheses) != len(references):
         raise UserError(
-            f"expected one hypothesis for each reference, found {len(hypotheses)} hypotheses "
-            f"and {len(references)} references"
+            f"hypotheses and references must have the same length: found {len(hypotheses)} and "
+            f"{len(references)}"
         )
     if not references:
-        raise UserError("expected at least one sentence to score, found none")
+        raise UserError("hypotheses must have at least one sentence to score: found none")
 
     check_language(target_lang)
     scores = {

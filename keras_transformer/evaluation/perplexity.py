@@ -39,7 +39,7 @@ class ReferenceLoss:
         """
         sums = [self._sums(inputs, labels).numpy() for inputs, labels in self.batches]
         if not sums:
-            raise UserError("expected reference translations with tokens, found none")
+            raise UserError("no reference translation has a token to score")
         loss, negative_log_likelihood, tokens = np.sum(sums, axis=0, dtype="float64").tolist()
         return {
             "loss": loss / tokens,

@@ -61,9 +61,9 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
     expect_local(output)
     output = Path(output)
     if output.exists() and not output.is_dir():
-        raise UserError(f"{output}: expected a folder to write a version to, found a file")
+        raise UserError(f"{output} is not a folder: choose one to write a version to")
     if not is_utf8([os.fsencode(output)]):
-        raise UserError(f"{output}: expected a name in UTF-8, which TensorFlow needs")
+        raise UserError(f"{output}: TensorFlow needs a name in UTF-8: choose another folder")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -132,7 +132,7 @@ class _ServedTranslator(tf.Module):
         autograph=False,
     )
     def sample(self, text, seed):
-        seed = _one_each(seed, text, "expected a seed for each text")
+        seed = _one_each(seed, text, "seed must have one value for each text")
         n_best = self._translator.options.n_best
         translations, scores = self._search(text, n_best, seed, tf.zeros_like(seed))
         return {"translations": translations, "scores": scores}
@@ -145,7 +145,7 @@ class _ServedTranslator(tf.Module):
         autograph=False,
     )
     def score(self, text, translation):
-        translation = _one_each(translation, text, "expected a translation for each text")
+        translation = _one_each(translation, text, "translation must have one value for each text")
         translator = self._translator
         source = self._tokenize(text, self.tokenizer.tokenize)
         target = self._tokenize(translation, self.tokenizer.tokenize_target)

@@ -123,12 +123,12 @@ def _check_files(folder):
     if not any((folder / name).is_file() for name in (_SAFETENSORS, _PYTORCH)):
         missing.append(f"{_SAFETENSORS} or {_PYTORCH}")
     if missing:
-        raise UserError(f"{folder}: expected the files of a Marian model: no {', '.join(missing)}")
+        raise UserError(f"{folder}: files of a Marian model are missing: {', '.join(missing)}")
     for name in (*_FILES, _SAFETENSORS, _PYTORCH):
         if (folder / name).is_file() and _begins(folder / name, _POINTER):
             raise UserError(
-                f"{folder / name}: expected the file itself, found a pointer of Git LFS: "
-                "`git lfs pull` in the clone fetches it"
+                f"{folder / name}: only a pointer of Git LFS: fetch the file with `git lfs pull` "
+                "in the clone"
             )
 
 
@@ -142,7 +142,9 @@ def _check_one_vocabulary(folder):
     other = folder / _TARGET_VOCABULARY
     if other.is_file():
         if read_json(other) != read_json(folder / "vocab.json"):
-            raise UserError(f"{other}: expected the ids of vocab.json, which both sides share")
+            raise UserError(
+                f"{other} must have the ids of vocab.json, as both sides share them: found others"
+            )
         return
     settings = folder / "tokenizer_config.json"
     tokenizer = read_json(settings) if settings.is_file() else {}
@@ -155,7 +157,9 @@ def _check_one_vocabulary(folder):
 def _configuration(marian, tokenizer, folder) -> TransformerConfig:
     """Converts their configuration to ours; raises `UserError` with every reason against it."""
     if not isinstance(marian, dict):
-        raise UserError(f"{folder}/config.json: expected a JSON object")
+        raise UserError(
+            f"{folder}/config.json must be a JSON object: found {type(marian).__name__}"
+        )
     marian = {**_DEFAULTS, **marian}
     reasons = [f"{name} is missing" for name in _FIELDS.values() if name not in marian]
     same = {
@@ -224,7 +228,7 @@ def _read_weights(folder) -> dict[str, np.ndarray]:
         return {name: tensor.float().numpy() for name, tensor in tensors.items()}
     except Exception as error:  # torch.load may raise anything, depending on the file
         kind = type(error).__name__
-        raise UserError(f"{path}: expected weights saved by PyTorch, found a {kind}") from error
+        raise UserError(f"{path}: PyTorch cannot read the weights: {kind}") from error
 
 
 def _set_weights(model, arrays, folder):
@@ -253,7 +257,7 @@ def _set_weights(model, arrays, folder):
             array = array.T
         if array.shape != tuple(weight.shape):
             reasons.append(
-                f"{names[0]} must have {tuple(weight.shape)} values, found {array.shape}"
+                f"{names[0]} must have {tuple(weight.shape)} values: found {array.shape}"
             )
             continue
         with np.errstate(over="ignore"):

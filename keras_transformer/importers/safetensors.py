@@ -42,7 +42,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             _check_header(header, size - start, path)
             content = file.read()
     except OSError as error:
-        raise UserError(f"{path}: expected a readable file: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
     return {name: _array(entry, content) for name, entry in header.items() if name != _OTHER}
 
 
@@ -76,7 +76,7 @@ def _check_header(header, size, path):
 
 
 def _damaged(path, reason):
-    return UserError(f"{path}: expected a whole safetensors file: {reason}")
+    return UserError(f"{path}: the safetensors file is damaged: {reason}")
 
 
 def _array(entry, content):

@@ -59,7 +59,7 @@ def part_of_mean(total, count):
 
     import tensorflow as tf
 
-    # Not that of `fast.dispatch`, which is computed in a graph apart, where no replica can wait.
+    # Not `fast.dispatch`'s decorator: its graph is separate, and no replica can wait in it.
     @tf.custom_gradient
     def part(total):
         def gradient(upstream):

@@ -125,7 +125,8 @@ def score_trees(
     """
     if len(parsed) != len(references):
         raise UserError(
-            f"expected as many parsed trees as references, {len(references)}, found {len(parsed)}"
+            f"parsed and references must have the same length: found {len(parsed)} and "
+            f"{len(references)}"
         )
     totals: Counter[str] = Counter()
     for number, (tree, reference) in enumerate(zip(parsed, references, strict=True), start=1):
@@ -134,8 +135,8 @@ def score_trees(
             continue
         if tree is not None and _sentence(tree) != sentence:
             raise UserError(
-                f"sentence {number}: expected a tree over {' '.join(sentence)!r}, found one over "
-                f"{' '.join(_sentence(tree))!r}"
+                f"sentence {number}: the tree must have the words {' '.join(sentence)!r} of its "
+                f"reference: found {' '.join(_sentence(tree))!r}"
             )
         expected = brackets(reference)
         found = Brackets(Counter(), []) if tree is None else brackets(tree)

@@ -51,21 +51,25 @@ def delinearize(symbols: str, words: Sequence[str]) -> Tree:
     remaining = iter(words)
     for index, symbol in enumerate(symbols.split()):
         if index and not open_labels:
-            raise UserError(f"expected one tree, found {symbol!r} behind it")
+            raise UserError(
+                f"symbol {index + 1}: expected no symbol after the tree, found {symbol!r}"
+            )
         if is_opening(symbol):
             open_labels.append(symbol[1:])
             tree.append(Open(symbol[1:]))
         elif is_closing(symbol):
             if not open_labels or open_labels.pop() != symbol[:-1] or isinstance(tree[-1], Open):
-                raise UserError(f"expected no {symbol!r} where it is, symbol {index + 1}")
+                raise UserError(
+                    f"symbol {index + 1}: {symbol!r} closes no open constituent with a word"
+                )
             tree.append(Close())
         else:
             word = next(remaining, None)
             if word is None or not open_labels:
-                raise UserError(f"expected {len(words)} words in brackets, found more")
+                raise UserError(f"symbol {index + 1}: {symbol!r} is in no bracket, or has no word")
             tree.append(Leaf(symbol, word))
     if open_labels or not tree or next(remaining, None) is not None:
-        raise UserError(f"expected a whole tree over {len(words)} words, found {symbols!r}")
+        raise UserError(f"the symbols are not a whole tree over {len(words)} words: {symbols!r}")
     return tuple(tree)
 
 

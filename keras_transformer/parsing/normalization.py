@@ -47,7 +47,7 @@ def normalize(tree: Tree) -> Tree:
         if not (isinstance(item, Leaf) and item.tag == TRACE)
     )
     if not kept:
-        raise UserError("expected a tree with words, found one of traces alone")
+        raise UserError("the tree has only traces, no words")
     kept = [Open(ROOT), *kept, Close()]
     while kept[0].label in ROOT_LABELS and _is_constituent(kept[1:-1]):
         kept = kept[1:-1]

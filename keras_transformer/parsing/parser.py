@@ -48,7 +48,7 @@ class Parser:
 
     def __init__(self, translator: Translator):
         if not isinstance(translator.tokenizer, ParsingTokenizer):
-            raise UserError("expected the model of a parser, found one that translates text")
+            raise UserError("Parser needs the model of a parser: this one translates text")
         self.translator = translator
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:

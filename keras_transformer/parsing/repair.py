@@ -36,7 +36,7 @@ def repair(symbols: str, words: Sequence[str]) -> Tree:
         '(S (NP (XX Dogs) (VP (XX bark))) (XX .))'
     """
     if not words:
-        raise UserError("expected words to make a tree of, found none")
+        raise UserError("words must have at least one word to make a tree of: found none")
     tree, open_labels = [], []
     remaining = iter(words)
 

@@ -55,7 +55,7 @@ def parse_tree(text: str) -> Tree:
     """
     trees = [tree for _, tree in _trees([text], "tree")]
     if len(trees) != 1:
-        raise UserError(f"expected one tree, found {len(trees)}")
+        raise UserError(f"the text must hold one tree: found {len(trees)}")
     return trees[0]
 
 

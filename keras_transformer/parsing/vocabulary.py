@@ -132,14 +132,14 @@ class ParsingTokenizer(Tokenizer):
         num_symbols = len(_SPECIAL) + len(symbols)
         if target_vocab_size is not None and target_vocab_size < num_symbols:
             raise UserError(
-                f"expected a target_vocab_size of at least {num_symbols}, as many as there are "
-                f"symbols of trees, found {target_vocab_size}"
+                f"target_vocab_size must be at least {num_symbols}, the number of special and tree "
+                f"symbols: found {target_vocab_size}"
             )
         room = vocab_size - (target_vocab_size or num_symbols) - len(classes)
         if room < 1:
             raise UserError(
-                f"expected a vocab_size of at least {vocab_size - room + 1}, for symbols of trees, "
-                f"{len(classes)} classes of words, and words; found {vocab_size}"
+                f"vocab_size must be at least {vocab_size - room + 1}, for tree symbols, "
+                f"{len(classes)} classes of words, and words: found {vocab_size}"
             )
         known = [(word, n) for word, n in words.most_common(room) if n >= _LEAST_COUNT]
         by_count = [symbol for symbol, _ in symbols.most_common()]
@@ -216,7 +216,7 @@ class ParsingTokenizer(Tokenizer):
             _check_kinds(fields)
             return cls(**fields)
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            raise UserError("expected the vocabulary of a parser, found something else") from error
+            raise UserError("not the vocabulary of a parser") from error
 
 
 _SHAPES = ("0", "Aa", "AA", "aa", "--")  # a digit; capital first, all capitals, neither; no letter

@@ -65,7 +65,7 @@ def read_history(model_dir: ModelDir) -> RunHistory:
     try:
         entries = [_parsed(line) for line in read_utf_8(path).splitlines()]
     except OSError as error:
-        raise UserError(f"{path}: expected the log of a training: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read the log of the training: {error.strerror}") from error
     # The last line may be incomplete, while it is written or after the process was killed.
     entries = [entry for entry in entries if entry is not None]
     _add_hours(entries, [start["time"] for start in training["starts"]])

@@ -43,7 +43,7 @@ _PLOTS = (
 
 
 def run_figures(runs: Sequence[RunHistory]) -> dict[str, Figure]:
-    """The plots of one or more runs, by the name of their file, without those of nothing.
+    """The plots of one or more runs, by the name of their file, without empty plots.
 
     Example:
         >>> figures = run_figures([read_history(ModelDir("runs/demo"))])

@@ -53,7 +53,7 @@ def write_report(
         PosixPath('runs/demo/report/index.html')
     """
     runs = [read_history(model_dir) for model_dir in model_dirs]
-    if len({run.name for run in runs}) < len(runs):  # such as of a/model and b/model
+    if len({run.name for run in runs}) < len(runs):  # such as a/model and b/model
         paths = [os.fsencode(model_dir.path).decode("utf-8", "replace") for model_dir in model_dirs]
         runs = [dataclasses.replace(run, name=p) for run, p in zip(runs, paths, strict=True)]
     pictures = {name: _png(figure) for name, figure in run_figures(runs).items()}
@@ -112,7 +112,7 @@ def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
     }
     page = resources.files(__package__).joinpath("run_page.html").read_text(encoding="utf-8")
     before, *pieces = page.split("{{")
-    for piece in pieces:  # never replaces anything within inserted text
+    for piece in pieces:  # one pass, so inserted text is never searched
         name, _, rest = piece.partition("}}")
         before += parts[name] + rest
     return before

@@ -55,7 +55,7 @@ class WordAttention(NamedTuple):
             if inside and not inside & outside:
                 return sorted(inside)
         raise UserError(
-            f"{self.title}: expected a word among {' '.join(self.queries)}, found {word!r}"
+            f"{self.title}: word must be among {' '.join(self.queries)}: found {word!r}"
         )
 
 
@@ -192,10 +192,8 @@ def _spelled(pieces):
 
 def _ids(side, sentence, tokenize):
     if not isinstance(sentence, str):
-        raise UserError(f"{side}: expected one sentence, found {type(sentence).__name__}")
+        raise UserError(f"{side} must be one sentence: found {type(sentence).__name__}")
     ids = tokenize(tf.constant([sentence.encode("utf-8", "replace")])).to_list()[0]
     if not 1 <= len(ids) <= MAX_LENGTH:
-        raise UserError(
-            f"{side}: expected a sentence of 1 to {MAX_LENGTH} tokens, found {len(ids)}"
-        )
+        raise UserError(f"{side} must be a sentence of 1 to {MAX_LENGTH} tokens: found {len(ids)}")
     return ids

@@ -78,12 +78,12 @@ def create_app(
         middleware.append(Middleware(RequireKey, keys))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
-    app.router.redirect_slashes = False  # its address would be made of what the client sends
+    app.router.redirect_slashes = False  # a redirect would repeat what the client sent
     return app
 
 
 def _model_routes(server: Server) -> list[Route]:
-    """The routes of TensorFlow Serving, each for the newest version and for one of a number."""
+    """The routes of TensorFlow Serving, each for the newest version and for a given one."""
 
     async def predict(request: Request) -> Response:
         _, _, servable = server.model(request)
@@ -99,7 +99,7 @@ def _model_routes(server: Server) -> list[Route]:
         name, asked = request.path_params["name"], request.path_params.get("version")
         model = server.models.get(name)
         versions = model.status().model_version_status if model else []
-        if not versions:  # of no model, or of one that is yet to be loaded
+        if not versions:  # there is no such model, or it is still to be loaded
             raise HTTPException(404, f"Could not find any versions of model {name}")
         chosen = [one for one in versions if asked in (None, one.version)]
         if not chosen:

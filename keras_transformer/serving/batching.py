@@ -15,7 +15,7 @@ from keras_transformer.serving.servable import Servable
 
 # Seconds that a part of a large request may take, since others wait for its end.
 _PART_SECONDS = 0.5
-# After a small request that came during a part, parts are so many times smaller, for some seconds.
+# If a small request arrives during a part, parts are this many times smaller for some seconds.
 _SMALLER, _SMALLER_SECONDS = 5, 5.0
 
 
@@ -149,7 +149,7 @@ class Batcher:
 
     def _work(self):
         while self._compute_next():
-            pass  # and keep no reference, for example to a model version that is to be freed
+            pass  # a call each, so that no variable keeps a model version that is to be freed
 
     def _compute_next(self):
         batch = self._next_batch()
@@ -169,7 +169,7 @@ class Batcher:
             if len(batch) == 1:
                 if batch[0].future.set_running_or_notify_cancel():
                     batch[0].future.set_exception(error)
-            else:  # each alone, so that none fails because of another
+            else:  # computes each alone, so that none fails because of another
                 for request in batch:
                     self._compute([request])
             return
@@ -213,7 +213,7 @@ class Batcher:
             with self._changed:
                 if not request.future.cancelled():
                     self._queue(request)
-        elif request.future.set_running_or_notify_cancel():  # else its client has gone
+        elif request.future.set_running_or_notify_cancel():  # its client still waits
             request.future.set_result(request.results)
 
     def _next_batch(self):

@@ -31,7 +31,7 @@ class Body:
         names = [name.strip().lower() for value in codings for name in value.split(",")]
         names = [name for name in names if name not in ("", "identity")]
         if names not in ([], ["gzip"], ["x-gzip"]):
-            message = f"expected a plain body, or Content-Encoding: gzip, found {names}"
+            message = f"Content-Encoding must be gzip, or left out: found {names}"
             raise HTTPException(415, message[:200], {"Accept-Encoding": "gzip"})
         self._decoder = zlib.decompressobj(_GZIP) if names else None
         self._limit, self._sent, self._content = limit, 0, bytearray()
@@ -62,5 +62,5 @@ class Body:
         decoder = self._decoder
         if decoder and (not decoder.eof or decoder.unused_data):
             where = "goes on after its end" if decoder.eof else "is cut off"
-            raise UserError(f"the body {where}: expected one whole file of gzip")
+            raise UserError(f"the body {where}: send one whole file of gzip")
         return bytes(self._content)

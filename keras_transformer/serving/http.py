@@ -27,12 +27,12 @@ from keras_transformer.serving.connections import Connections
 
 _PROBES = {"/healthz", "/readyz"}
 _TOO_MANY = "too many connections: try again later"
-# The answers to what is not a request, by h11's hint.
+# The answers to malformed requests, by the status that h11 suggests.
 _MALFORMED = {
-    400: "expected an HTTP/1.1 request, found a malformed one",
-    431: "expected headers of at most 64 KiB",
-    501: "expected no Transfer-Encoding but chunked",
-    505: "expected a request of HTTP/1.1 or HTTP/1.0",
+    400: "the request is malformed: send HTTP/1.1",
+    431: "the headers are larger than 64 KiB: send fewer",
+    501: "Transfer-Encoding must be chunked, or left out",
+    505: "the request must use HTTP/1.1 or HTTP/1.0",
 }
 # Called for a connection that is refused, or closed before its answer: with the client's address,
 # a word for the reason, the status of the answer or None without one, and details for the log.
@@ -139,7 +139,7 @@ class _Requests(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER)
-        self.fault: h11.RemoteProtocolError | None = None  # which uvicorn does not pass on
+        self.fault: h11.RemoteProtocolError | None = None  # uvicorn does not pass it on
 
     def next_event(self):
         try:
@@ -177,7 +177,7 @@ class _Connection(H11Protocol):
         self.conn: _Requests = _Requests()
         self._room, self._refused = connections, refused
         self._whole_app, self.app = self.app, self._app_within_limits
-        self._has_begun = False  # to receive the next request
+        self._has_begun = False  # whether a part of the next request has arrived
         self._is_half_closed = False
 
     @property
@@ -185,7 +185,7 @@ class _Connection(H11Protocol):
         """The client's address."""
         return self.client[0] if self.client else ""
 
-    # What happens to the connection.
+    # Events of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -209,7 +209,7 @@ class _Connection(H11Protocol):
             return False
         if not self._is_half_closed:
             self._is_half_closed = True
-            # A client that has gone looks the same until it is sent something: then it resets the
+            # A client that has gone looks the same until we send something: then it resets the
             # connection. HTTP/1.1 lets a server send this at any time before the answer.
             if self.scope["http_version"] == "1.1" and not self.cycle.response_started:
                 event = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
@@ -228,7 +228,7 @@ class _Connection(H11Protocol):
             self._refused(self.address, "made_room", None, "")
             self._close()
 
-    # What uvicorn calls.
+    # Methods that uvicorn calls
 
     def handle_events(self) -> None:
         self._skip_empty_line()
@@ -271,7 +271,7 @@ class _Connection(H11Protocol):
         super().resume_writing()
         self._unread.cancel()
 
-    # The parts of all that.
+    # Helpers of these
 
     def _is_answering(self):
         return self.cycle is not None and not self.cycle.response_complete
@@ -281,7 +281,7 @@ class _Connection(H11Protocol):
         received = self._unread_request()
         if received.startswith(b"\r\n"):
             self.conn = _Requests()
-            if len(received) > 2:  # none would mean the end
+            if len(received) > 2:  # empty data would mean the end
                 self.conn.receive_data(received[2:])
 
     def _unread_request(self):
@@ -324,7 +324,7 @@ class _Connection(H11Protocol):
 
     def _abort(self, reason):
         """Ends the connection, which `close` would do when the client has read its answers."""
-        if self in self.connections:  # else it has ended
+        if self in self.connections:  # it has not ended yet
             if reason:
                 self._refused(self.address, reason, None, "")
             self.transport.abort()

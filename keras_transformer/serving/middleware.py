@@ -55,7 +55,7 @@ class RefuseOtherSites:
         is_known = origin in self._origins or "*" in self._origins
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and is_other and not is_known and kind != "application/json":
-            message = "expected Content-Type: application/json from a page of another site"
+            message = "a page of another site must send Content-Type: application/json"
             return json_response({"error": message}, 415)
         return None
 
@@ -85,7 +85,7 @@ def host_names(allowed: Iterable[str], host: str, address: str) -> set[str]:
     for name in allowed:
         if not re.fullmatch(r"\*|\[[0-9a-f:.]+\]|[^][/:@*\s]+", name):
             raise UserError(
-                f"--allowed_hosts: expected names such as translate.example, found {name!r}"
+                f"--allowed_hosts must be names such as translate.example: found {name!r}"
             )
     if "*" in allowed or not (allowed or ipaddress.ip_address(address).is_loopback):
         return set()
@@ -104,7 +104,7 @@ class RequireKey:
         if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(scope):
             await self._app(scope, receive, send)
             return
-        message = "expected a known key in the header Authorization, as Bearer KEY"
+        message = "the request has no known key: send the header Authorization: Bearer KEY"
         headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
         await json_response({"error": message}, 401, headers)(scope, receive, send)
 
@@ -129,11 +129,11 @@ def read_keys(path: str) -> list[str]:
         raise UserError(f"--api_key_file {path}: {why}") from None
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise UserError(f"--api_key_file {path}: expected a key in a line, found none")
+        raise UserError(f"--api_key_file {path} has no key: write one a line")
     for number, line in enumerate(lines, 1):
         if line in keys and not (line.isascii() and line.isprintable() and " " not in line):
             raise UserError(
-                f"--api_key_file {path}, line {number}: expected ASCII without spaces in a key"
+                f"--api_key_file {path}, line {number}: a key must be ASCII without spaces"
             )
     return keys
 

@@ -40,7 +40,7 @@ def parse_model_flag(value: str) -> tuple[str, list[str]]:
     """
     name, equals, paths = value.partition("=")
     if not equals or not all(paths.split(",")):
-        raise UserError(f"--model: expected NAME=PATH[,PATH...], found {value!r}")
+        raise UserError(f"--model must be NAME=PATH[,PATH...]: found {value!r}")
     return _checked(name), [paths] if os.path.isdir(paths) else paths.split(",")
 
 
@@ -57,8 +57,8 @@ def default_name(paths: Sequence[str]) -> str:
 def _checked(name):
     if not name or any(sign in name for sign in "/:?#%") or not name.isprintable():
         raise UserError(
-            f"expected a model name without / : ? # % in it, found {name!r}; "
-            "--model=NAME=PATH gives another"
+            f"a model's name must be printable, without / : ? # % in it: found {name!r}; choose "
+            "another with --model=NAME=PATH"
         )
     return name
 
@@ -71,7 +71,9 @@ def has_saved_models(path: str) -> bool:
     """
     folder = Path(path)
     if (folder / "saved_model.pb").exists():
-        raise UserError(f"{path}: expected the folder of all versions, found one: {folder.name}")
+        raise UserError(
+            f"{path} is one version of a SavedModel: give the folder of all its versions"
+        )
     is_model_dir = (folder / "config.json").exists()
     return folder.is_dir() and not is_model_dir and bool(saved_model_folders(folder))
 

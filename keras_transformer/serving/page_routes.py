@@ -83,9 +83,9 @@ def parse_translate(body: Any) -> tuple[list[str], dict[str, Any]]:
     """
     texts, options = _values(body, "text", "options")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UserError("text: expected a list of strings")
+        raise UserError("text must be a list of strings")
     if not isinstance(options, dict | None):
-        raise UserError("options: expected an object")
+        raise UserError("options must be an object")
     return texts, options or {}
 
 
@@ -97,14 +97,14 @@ def parse_attention(body: Any) -> tuple[str, str]:
     """
     text, translation = _values(body, "text", "translation")
     if not isinstance(text, str) or not isinstance(translation, str):
-        raise UserError("text and translation: expected a string each")
+        raise UserError("text and translation must be strings")
     return text, translation
 
 
 def _values(body, *names):
     """The values of an object for these names, and no others; None for a missing name."""
     if not isinstance(body, dict) or not set(body) <= set(names):
-        raise UserError(f"expected an object of {' and '.join(names)}")
+        raise UserError(f"the body must be an object of {' and '.join(names)}")
     return [body.get(name) for name in names]
 
 

@@ -190,8 +190,8 @@ class SavedModelServable:
         self._loaded = tf.saved_model.load(str(path))
         if missing := {"serving_default", "nbest", "score"} - set(self.signatures):
             raise UserError(
-                f"{path}: expected a SavedModel of `keras-transformer export`, found one without "
-                f"the signature {min(missing)}"
+                f"{path}: the SavedModel has no signature {min(missing)}: make it with "
+                "`keras-transformer export`"
             )
         self.max_tokens = int(self._loaded.max_tokens())
 

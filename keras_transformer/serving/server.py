@@ -171,10 +171,10 @@ class Server:
         if not changes:
             return servable.options
         if servable.options is None:
-            raise UserError("expected no options: the search of a SavedModel is fixed")
+            raise UserError("the search of a SavedModel is fixed: leave out the options")
         for name, value in changes.items():
             if name not in _MOST:
-                raise UserError(f"expected options among {', '.join(_MOST)}: found {name[:80]!r}")
+                raise UserError(f"options must be among {', '.join(_MOST)}: found {name[:80]!r}")
             most = max(_MOST[name], getattr(servable.options, name) or 0)
             if isinstance(value, int | float) and value > most:
                 raise UserError(f"{name} must be at most {most}: found {value}")
@@ -192,7 +192,7 @@ class Server:
 
     async def _body(self, request):
         limit = self.options.max_body_bytes
-        too_large = HTTPException(413, f"expected a body of at most {limit} bytes, found more")
+        too_large = HTTPException(413, f"the body is larger than the limit of {limit} bytes")
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
         body = Body(request.headers.getlist("content-encoding"), limit)
@@ -259,7 +259,7 @@ class Server:
         options = self.options
         if len(rows) > options.max_sentences:
             raise UserError(
-                f"expected at most {options.max_sentences} sentences, found {len(rows)}"
+                f"a request must have at most {options.max_sentences} sentences: found {len(rows)}"
             )
         self._check_longest("characters", [len(text) for text in texts], options.max_characters)
         tokens = servable.count_tokens(texts)
@@ -271,7 +271,7 @@ class Server:
         for number, length in enumerate(lengths):
             if length > most:
                 raise UserError(
-                    f"expected sentences of at most {most} {unit}, found {length} at index {number}"
+                    f"a sentence must have at most {most} {unit}: found {length} at index {number}"
                 )
 
 

@@ -160,11 +160,11 @@ def _columns(value, inputs):
         if name not in value:
             raise UserError(f"Missing named input: {name} in 'inputs' object.")
         if not isinstance(value[name], list):
-            raise UserError(f"input {name}: expected a list, found {_shown(value[name])}")
+            raise UserError(f"input {name} must be a list: found {_shown(value[name])}")
         columns.append([_value(item, dtype, 1) for item in value[name]])
     sizes = {len(column) for column in columns}
     if len(sizes) > 1:
-        raise UserError(f"expected inputs of one size, found {sorted(sizes)}")
+        raise UserError(f"all inputs must have the same size: found {sorted(sizes)}")
     return list(zip(*columns, strict=True))
 
 
@@ -219,7 +219,7 @@ def _float(text):
 
 
 def _integer(text):
-    _float(text)  # so that it has few digits: Python refuses thousands, in words of its own
+    _float(text)  # refuses thousands of digits in TensorFlow Serving's words, not in Python's
     return int(text)
 
 

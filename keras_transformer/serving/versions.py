@@ -94,7 +94,7 @@ class Model:
             self._failed[version] = files, message
             shown = message if isinstance(error, UnfitVersion) else _NOT_LOADED
             self._states[version] = ModelVersionStatus.END, shown
-            if self._current:  # else a lower version may be loaded, or the server ends with this
+            if self._current:  # otherwise a lower version may load, or the server ends
                 self._log(version)
             return False
         self._failed.pop(version, None)
@@ -113,7 +113,7 @@ class Model:
         _LOG.error("version %d of model %s: %s", failed, self.name, message)
 
     def _has_ended(self, version):
-        if self._current is None or self._current[0] != version:  # else it was loaded again
+        if self._current is None or self._current[0] != version:  # not loaded again
             self._states[version] = ModelVersionStatus.END, ""
 
 
@@ -157,7 +157,7 @@ def _state_of_files(path):
 
 
 def expect_regular_files(folder: Path) -> None:
-    """Expects no pipe or device in a folder: reading one could wait, or go on, for ever.
+    """Checks that a folder has no pipe or device, since reading one may never end.
 
     Raises:
         UnfitVersion: a file is neither a regular file nor a folder.
@@ -181,7 +181,7 @@ def warm_up(servable: Servable) -> None:
             row = tuple(values[key] for key in sorted(signature.inputs))
             [outputs] = servable.predict(name, [row])
             for key in {"score", "scores"} & outputs.keys():
-                score = float(np.ravel(outputs[key])[0])  # of several, the best; others may miss
+                score = float(np.ravel(outputs[key])[0])  # the best one; others may be missing
                 if not (math.isfinite(score) and score > _WORST_SCORE):
                     raise UnfitVersion(
                         f"the signature {name} gives a sentence the score {score:g}: the training "

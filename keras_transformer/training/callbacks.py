@@ -93,7 +93,7 @@ class Progress(keras.callbacks.Callback):
             self.model.reset_metrics()
 
     def _figures(self, logs):
-        # From the step's logs: only all workers together could read the metrics themselves.
+        # The step's logs have them; to read the metrics themselves would need all workers.
         figures = {name: float(logs[name]) for name in ("loss", "perplexity")}
         figures["learning_rate"] = float(self.model.optimizer.learning_rate)
         figures["padding_share"] = self.state.seen.padding_share(since=self.state.reported)
@@ -168,7 +168,7 @@ class SkippedUpdates(keras.callbacks.Callback):
         if not steps:
             return
         limit = self.options.max_skipped_updates
-        if self.options.dtype_policy == "mixed_float16":  # growths of the scale skip some
+        if self.options.dtype_policy == "mixed_float16":  # growing the scale skips some
             limit += self.state.step // UPDATES_UNTIL_GROWTH
         if count > limit:
             step = steps[max(0, len(steps) - (count - limit))]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STATE, _PROGRESS, _MANIFEST = "state.npz", "progress.json", "manifest.json"
-_ATTEMPTS = 10  # at reading checkpoints that a training replaces meanwhile
+_ATTEMPTS = 10  # to read checkpoints while a training replaces them
 
 
 class Checkpoints:
@@ -65,7 +65,7 @@ class Checkpoints:
             OSError: the folder cannot be read.
         """
         try:
-            names = os.listdir(self.folder)  # `glob` would take a folder of others for empty
+            names = os.listdir(self.folder)  # `glob` finds nothing if we may not read it
         except FileNotFoundError:
             return []
         found = (re.fullmatch(r"step-(\d+)", name) for name in names)
@@ -137,15 +137,15 @@ class Checkpoints:
             expected = getattr(config, f"num_{side}_layers")
             if number != expected:
                 raise UserError(
-                    f"{path}: state of another model: expected {expected} {side} layers, as the "
-                    f"configuration has, found {number}"
+                    f"{path}: state of another model: it has {number} {side} layers, the "
+                    f"configuration {expected}"
                 )
         weights = (math.prod(h.shape) for name, h in headers.items() if name.startswith("weights/"))
         expected, number = parameter_count(config), sum(weights)
         if number != expected:
             raise UserError(
-                f"{path}: state of another model: expected {expected:,} parameters, as the "
-                f"configuration has, found {number:,}"
+                f"{path}: state of another model: it has {number:,} parameters, the configuration "
+                f"{expected:,}"
             )
 
     def load_progress(self, step: int) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Checkpoints:
         else:
             if problems:
                 raise UserError(
-                    f"{self.folder}: expected a whole checkpoint, found {len(problems)} damaged: "
+                    f"{self.folder}: no checkpoint is whole, {len(problems)} damaged: "
                     f"{next(iter(problems.values()))}"
                 )
         for step in problems:
@@ -237,10 +237,10 @@ class Checkpoints:
             manifest = read_json(path / _MANIFEST)
             if not isinstance(manifest, dict) or not manifest.keys() >= {_STATE, _PROGRESS}:
                 raise UserError(
-                    f"{path / _MANIFEST}: the checkpoint is damaged: expected the checksums of "
-                    f"{_STATE} and {_PROGRESS}"
+                    f"{path / _MANIFEST}: the checkpoint is damaged: the checksums of {_STATE} and "
+                    f"{_PROGRESS} are missing"
                 )
-            headers = _headers(path / _STATE)  # fails at once for a huge file of something else
+            headers = _headers(path / _STATE)  # fails early for a huge file of another kind
             for name, largest in ((_STATE, None), (_PROGRESS, LARGEST_WHOLE)):
                 if manifest[name] != checksum(path / name, largest):
                     raise UserError(
@@ -256,7 +256,7 @@ class Checkpoints:
             yield
         except OSError as error:
             if not self.path(step).exists():
-                raise UserError(f"{self.path(step)}: expected a checkpoint, found none") from error
+                raise UserError(f"{self.path(step)}: there is no such checkpoint") from error
             raise UserError(f"{error.filename}: {error.strerror}") from error
 
     def _read(self, step, variables):
@@ -315,7 +315,9 @@ def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Seque
     import numpy as np
 
     if len(steps) == 0:
-        raise UserError(f"{checkpoints.folder}: expected checkpoints to average, found no steps")
+        raise UserError(
+            f"{checkpoints.folder}: steps must name a checkpoint to average: found none"
+        )
     weights = model.weights
     total = [np.zeros(weight.shape) for weight in weights]
     for step in steps:
@@ -378,14 +380,14 @@ def _headers(path: Path) -> dict[str, _Header]:
                     total += size
         except Exception as error:  # zipfile and NumPy raise many kinds
             raise _damaged(path) from error
-        if total > os.fstat(file.fileno()).st_size:  # several in the same place
+        if total > os.fstat(file.fileno()).st_size:  # arrays overlap
             raise _damaged(path)
     return headers
 
 
 def _damaged(path):
     return UserError(
-        f"{path}: the checkpoint is damaged: expected an archive of arrays of numbers, each as "
+        f"{path}: the checkpoint is damaged: it is not an archive of arrays of numbers, each as "
         "large as its header says"
     )
 
@@ -395,20 +397,20 @@ def _check_same_state(path, variables, headers):
     import keras
 
     for name, variable in variables.items():
-        shape, found = tuple(variable.shape), headers[name].shape if name in headers else "nothing"
+        shape, found = tuple(variable.shape), headers[name].shape if name in headers else "missing"
         if found != shape:
             raise UserError(
-                f"{path}: state of another model: expected {shape} for {name}, found {found}"
+                f"{path}: state of another model: {name} is {found} here, {shape} in the model"
             )
         kinds = "f" if keras.backend.is_float_dtype(variable.dtype) else "iu"
         if headers[name].dtype.kind not in kinds:
             raise UserError(
-                f"{path}: expected numbers of the kind {variable.dtype} for {name}, found "
-                f"{headers[name].dtype}"
+                f"{path}: {name} has numbers of type {headers[name].dtype} here, {variable.dtype} "
+                "in the model"
             )
     kind = next(iter(variables)).partition("/")[0]  # "weights", or "ema" for their average
     if surplus := [n for n in headers if n.startswith(f"{kind}/") and n not in variables]:
-        raise UserError(f"{path}: state of another model: expected no {surplus[0]}")
+        raise UserError(f"{path}: state of another model, which has no {surplus[0]}")
 
 
 def _not_finite(arrays) -> str | None:

@@ -53,7 +53,9 @@ def forward_flops(
         947200000000
     """
     if config.layer_type != "attention":
-        raise UserError(f"expected layer_type=attention to count, found {config.layer_type}")
+        raise UserError(
+            f"layer_type must be attention to count operations: found {config.layer_type}"
+        )
     source, target = batch * source_length, batch * target_length
     encoders, decoders = config.num_encoder_layers, config.num_decoder_layers
     d_k, d_v = config.d_k, config.d_v

@@ -16,7 +16,7 @@ Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
 
 def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     """A function that validates the model: loss and perplexity, BLEU or F1 with greedy search."""
-    # No more tokens than a device computes at a time in training, whose memory must be enough.
+    # At most the tokens that a device computes at a time in training, for which it has memory.
     parts = options.num_microbatches * model.distribute_strategy.num_replicas_in_sync
     batches = Batches(corpus, max(1, options.tokens_per_batch // parts), shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epoch())

@@ -122,7 +122,7 @@ class TrainingLog:
 
 
 def _print(text):
-    """Prints text at once; to nowhere if the terminal or the reader has gone.
+    """Prints text at once; does nothing if the terminal or the reader has gone.
 
     `StopSignals` stops training then, after the step, with a checkpoint.
     """
@@ -166,7 +166,7 @@ def _cut_lines(path, last):
 
 
 def _cut_events(path, last):
-    """Does the same for a file of TensorBoard, whose tags begin with the split."""
+    """Removes the same from a file of TensorBoard, whose tags begin with the split."""
     events, is_whole = [], True
     with open_regular(path):  # TensorFlow would wait for a pipe
         pass

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
 _VOCABULARY = "vocabulary.model"
-# What a model_dir's own files and folders are called, except the report.
+# The names of a model_dir's own files and folders, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
 _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 
@@ -80,7 +80,7 @@ class ModelDir:
     """
 
     def __init__(self, path: str | os.PathLike):
-        expect_named("model_dir", os.fspath(path))  # `Path` would take it for the current folder
+        expect_named("model_dir", os.fspath(path))  # `Path("")` is the current folder
         expect_local(path)
         self.path = Path(path)
         self.checkpoints = Checkpoints(self.path / "checkpoints")
@@ -105,12 +105,13 @@ class ModelDir:
             return True
         if not self.path.exists():
             return False
-        found = "a file" if not self.path.is_dir() else self._foreign_file()
-        if found:
-            use_it = found == _VOCABULARY and "; --vocabulary takes one to train with"
+        if not self.path.is_dir():
+            raise UserError(f"model_dir {self.path} is not a folder: choose one")
+        if found := self._foreign_file():
+            use_it = "; --vocabulary takes one to train with" if found == _VOCABULARY else ""
             raise UserError(
-                f"model_dir {self.path}: expected a model, or an empty or new folder, "
-                f"found {found}{use_it or ''}"
+                f"model_dir {self.path} has {found} but no model: choose the folder of a model, or "
+                f"an empty or new one{use_it}"
             )
         return False
 
@@ -133,7 +134,8 @@ class ModelDir:
                 raise UserError(f"model_dir {self.path}: another training writes to it") from None
             except OSError as error:  # some cluster file systems are mounted without locks
                 raise UserError(
-                    f"model_dir {self.path}: expected a file system with locks: {error.strerror}"
+                    f"model_dir {self.path}: cannot lock the folder ({error.strerror}): choose one "
+                    "on a file system with locks"
                 ) from error
             self._locked = os.fstat(lock.fileno())
             try:
@@ -149,8 +151,8 @@ class ModelDir:
         """
         if not self._is_locked():
             raise UserError(
-                f"model_dir {self.path}: expected the folder that this training has locked, found "
-                "that it was removed or moved away"
+                f"model_dir {self.path} was removed or moved away during the training: move it "
+                "back, and run the command again"
             )
 
     def _is_locked(self):
@@ -174,7 +176,7 @@ class ModelDir:
         """Writes the files of a new run; the configuration comes last, and makes it a model."""
         self.path.mkdir(parents=True, exist_ok=True)
         content = config.to_json().encode()
-        # With the digests that tell the vocabulary from a user's file, and a damaged configuration.
+        # The digests tell the vocabulary from a user's file, and show a damaged configuration.
         self.save_training({**training, "config": digest_of(content)})
         tokenizer.save(self.path / tokenizer.file_name)
         with whole_file(self._config) as partial:
@@ -184,7 +186,7 @@ class ModelDir:
         """Raises `UserError` unless the folder is new or empty."""
         if self.exists():
             raise UserError(
-                f"model_dir {self.path}: expected an empty or new folder, found a model"
+                f"model_dir {self.path} has a model already: choose an empty or new folder"
             )
 
     def create_trained(
@@ -216,11 +218,12 @@ class ModelDir:
             if is_new:
                 folder.rename(path)
                 return
-            for name in tokenizer_kinds():  # what an earlier attempt left
+            for name in tokenizer_kinds():  # removes what an earlier attempt left
                 (path / name).unlink(missing_ok=True)
-            # The folder stays: it may be a link, a mount or in a folder that only others write to.
+            # The folder stays: it may be a link or a mount, or we may not write to its parent.
+            # The configuration comes last, since it makes the folder a model.
             for file in sorted(folder.iterdir(), key=partial._config.__eq__):
-                file.rename(path / file.name)  # the configuration last: it makes it a model
+                file.rename(path / file.name)
 
     def load_config(self) -> TransformerConfig:
         """The model's configuration.
@@ -252,8 +255,8 @@ class ModelDir:
                 recorded = (self._recorded("data") or {}).get("vocabulary")
                 if recorded not in (None, digest_of(content)):
                     raise UserError(
-                        f"{path}: expected the vocabulary that the model was trained with, found "
-                        "another one or a damaged one"
+                        f"{path}: not the vocabulary that the model was trained with, or a damaged "
+                        "one: restore the file"
                     )
                 return kind.load(path)
         return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
@@ -313,9 +316,9 @@ class ModelDir:
         checkpoints = self.best if weights == "best" else self.checkpoints
         steps = checkpoints.steps()
         if not steps and weights == "best":
-            raise UserError(f"{self.path}: has no best checkpoint: {self._why_no_best()}")
+            raise UserError(f"{self.path} has no best checkpoint: {self._why_no_best()}")
         if not steps:
-            raise UserError(f"{checkpoints.folder}: expected a checkpoint, found none")
+            raise UserError(f"{checkpoints.folder} has no checkpoint yet: train the model first")
         if weights == "mean":
             return checkpoints, steps[-self.number_averaged(average) :]
         if average is not None:
@@ -350,8 +353,8 @@ class ModelDir:
             return min(len(steps), self.load_training()["options"]["average_checkpoints"])
         if not 1 <= average <= len(steps):
             raise UserError(
-                f"{self.checkpoints.folder}: expected to average 1 to {len(steps)} checkpoints, "
-                f"found {average}"
+                f"average must be 1 to {len(steps)}, the number of checkpoints in "
+                f"{self.checkpoints.folder}: found {average}"
             )
         return average
 
@@ -359,8 +362,8 @@ class ModelDir:
         """Raises `UserError` if the model was imported, so that training cannot resume."""
         if not self.load_training()["data"]:
             raise UserError(
-                f"model_dir {self.path}: expected a model trained here, found an imported one: "
-                f"begin a new run in another model_dir with start_from={self.path}"
+                f"model_dir {self.path} has an imported model, so there is no run to resume: begin "
+                f"a new one in another model_dir with start_from={self.path}"
             )
 
     def check_same(self, config: TransformerConfig) -> None:
@@ -409,7 +412,7 @@ class ModelDir:
             )
 
     def _recorded(self, field: str) -> Any:
-        """A field of the record; None if there is none, as of a vocabulary that was imported."""
+        """A field of the record; None if there is no record yet, or not this field."""
         with contextlib.suppress(UserError):
             return self.load_training()[field]
         return None
@@ -431,7 +434,7 @@ class ModelDir:
             return read_utf_8(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
-                f"{path}: expected the folder of a trained model: {error.strerror}"
+                f"{path}: {error.strerror}: choose the folder of a trained model"
             ) from error
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from error

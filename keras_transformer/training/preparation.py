@@ -112,7 +112,7 @@ def _check_cache(job, model_dir):
     cache = job.data_cache
     is_inside = cache and Path(os.path.realpath(cache)).is_relative_to(folder)
     if is_inside and not model_dir.exists():
-        raise UserError(f"data_cache: expected a folder outside of {folder}, found {cache}")
+        raise UserError(f"data_cache must be outside of model_dir {folder}: found {cache}")
 
 
 def _check_judged(job):
@@ -122,7 +122,7 @@ def _check_judged(job):
             raise UserError(
                 f"{pairs.description} has no pair of sentences: give at least one, or leave it out"
             )
-        check_language(job.target_lang)  # now, not at the first validation
+        check_language(job.target_lang)  # fails now, not at the first validation
 
 
 def _with_options(job, **changed):
@@ -286,9 +286,9 @@ def _record(job, model_dir, data, vocab_type):
         theirs = before["data"]
         ours, started_from = data["start_from"], theirs["start_from"]
         if ours and started_from and os.path.realpath(ours) == os.path.realpath(started_from):
-            data["start_from"] = started_from  # as written then: `own` and `./own` are the same
+            data["start_from"] = started_from  # keeps its first spelling, `own` or `./own`
         compared = dict(data)
-        if not (theirs["validation"] and data["validation"]):  # one may be added, or left out
+        if not (theirs["validation"] and data["validation"]):  # a run may add it or leave it out
             del compared["validation"]
             data["validation"] = data["validation"] or theirs["validation"]
         model_dir.check_same_run(options, compared, vocab_type, linearization)

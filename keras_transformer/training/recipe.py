@@ -33,8 +33,8 @@ def resumed(model_dir: ModelDir, model: Mapping[str, Any], training: Mapping[str
     steps, first = training.get("steps"), options.get("bidirectional_steps", 0)
     if steps and steps <= first and "bidirectional_steps" not in training:
         raise UserError(
-            f"expected --steps above {first:,}, as the run in {model_dir.path} first trains so "
-            f"many steps in both directions; found {steps:,}"
+            f"--steps must be above {first:,}, because the run in {model_dir.path} first trains "
+            f"so many steps in both directions: found {steps:,}"
         )
     config = dataclasses.replace(model_dir.load_config(), **model)
     return Recipe(config, TrainingOptions(**{**options, **training}))

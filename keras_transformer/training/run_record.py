@@ -20,7 +20,7 @@ _FIELDS = {
     "starts": list,
 }
 _COUNTS = {"kept", "source_tokens", "target_tokens"}
-_LAST_TIME = 253_402_300_800  # the end of the year 9999, as the report shows no later one
+_LAST_TIME = 253_402_300_800  # the end of the year 9999; the report cannot show a later one
 
 
 def _is_start(start):
@@ -55,7 +55,7 @@ def read_record(text: str, path: Path) -> dict:
     """
     record = parse_json(text, path)
     if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
-        raise UserError(f"{path}: expected the fields {', '.join(sorted(_FIELDS))}")
+        raise UserError(f"{path} must be an object with the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():
         if not isinstance(record[name], kind):
             raise UserError(f"{path}: {name}: found {record[name]!r}")

@@ -132,8 +132,8 @@ class RunState:
             return cls.from_json(values)
         except ValueError as error:
             raise UserError(
-                f"{checkpoints.path(step)}: expected the progress of a run of this version, found "
-                "other fields or values in progress.json"
+                f"{checkpoints.path(step)}: progress.json has other fields or values than this "
+                "version writes: resume the run with the version that wrote them"
             ) from error
 
     def to_json(self) -> dict[str, Any]:

@@ -123,12 +123,13 @@ class TrainableTransformer(Transformer):
         optimizer = keras.optimizers.get(optimizer)
         if not updates_by_update_step(optimizer):
             raise ValueError(
-                "expected an optimizer whose update is its update_step, such as Adam: "
+                "optimizer must be one whose update is its update_step, such as Adam: "
                 f"found {type(optimizer).__name__}"
             )
         for name in _NOT_OF_UPDATE_STEP:
             if getattr(optimizer, name):
-                raise ValueError(f"expected an optimizer without {name}: found {optimizer}")
+                found = f"{type(optimizer).__name__}({name}={getattr(optimizer, name)})"
+                raise ValueError(f"optimizer must not set {name}: found {found}")
         super().compile(
             optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly, auto_scale_loss=False
         )
@@ -228,7 +229,7 @@ class TrainableTransformer(Transformer):
             return index + 1, _sum(sums, self._micro_gradients(part, weight))
 
         zeros = [tf.zeros(variable.shape) for variable in self.trainable_weights]
-        # One at a time: otherwise TensorFlow would begin several, and need the memory of all.
+        # One part at a time: TensorFlow would begin several, and need the memory of all of them.
         _, sums = tf.while_loop(
             lambda index, _: index < n, add, (0, (0.0, zeros)), parallel_iterations=1
         )
@@ -340,7 +341,7 @@ class TrainableTransformer(Transformer):
             store[name] = variable
 
     def load_own_variables(self, store):
-        """Loads those of them that the file holds: a file of a `Transformer` holds none."""
+        """Loads the variables of `update_state` in the file; a file of a `Transformer` has none."""
         super().load_own_variables(store)
         saved = set(store.keys())
         for name, variable in self._update_variables().items():

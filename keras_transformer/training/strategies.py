@@ -133,7 +133,7 @@ def expect_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> 
             if first.get(name) != other.get(name)
         ]
         if different:
-            raise UserError(f"expected the same run on all workers, found {', '.join(different)}")
+            raise UserError(f"all workers must train the same run: found {', '.join(different)}")
 
 
 def _sum(strategy, values):
@@ -144,8 +144,8 @@ def _sum(strategy, values):
         return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
     try:
-        # A partial, as TensorFlow counts the traces of `total` over all calls, and would warn about
-        # retracing after a few.
+        # A new partial for each call: TensorFlow counts the traces of a function over all calls,
+        # and would soon warn about retracing.
         return tf.function(functools.partial(total), autograph=False)().numpy()
     except tf.errors.OpError as error:
         if strategy.cluster_resolver is None:
@@ -193,14 +193,14 @@ def split_rows(batch: Any, parts: int, pad_id: int) -> Any:
 def _cluster_resolver(tf_config):
     """TensorFlow's cluster resolver for TF_CONFIG, after checks that TensorFlow omits."""
 
-    def expect(holds, expected):
+    def expect(holds, requirement):
         if not holds:
-            raise UserError(f"TF_CONFIG: expected {expected}: found {tf_config}")
+            raise UserError(f"TF_CONFIG must {requirement}: found {tf_config}")
 
     settings = parse_json(tf_config, "TF_CONFIG")
     expect(
         isinstance(settings, dict) and settings.keys() == {"cluster", "task"},
-        'an object with the fields "cluster" and "task"',
+        'be an object with the fields "cluster" and "task"',
     )
     cluster, task = settings["cluster"], settings["task"]
     expect(
@@ -208,22 +208,22 @@ def _cluster_resolver(tf_config):
         and "worker" in cluster
         and cluster.keys() <= {"chief", "worker"}
         and all(isinstance(hosts, list) and hosts for hosts in cluster.values()),
-        'the field "cluster" to have a list of hosts for "worker", and for "chief" if there is one',
+        'have in "cluster" a list of hosts for "worker", and for "chief" if there is one',
     )
     for host in itertools.chain(*cluster.values()):
         name, _, port = host.rpartition(":") if isinstance(host, str) else ("", "", "")
-        expect(name and port.isdigit(), 'each host of the field "cluster" to be "name:port"')
+        expect(name and port.isdigit(), 'have each host in "cluster" as "name:port"')
     kind, index = (
         (task.get(name) for name in ("type", "index")) if isinstance(task, dict) else (0, 0)
     )
     expect(
         isinstance(kind, str) and kind in cluster and type(index) is int,
-        'the field "task" to have the "type" of a host of the cluster and an "index"',
+        'have in "task" the "type" of a host of the cluster and an "index"',
     )
     num_hosts = len(cluster[kind])
     expect(
         0 <= index < num_hosts,
-        f'"index" to be below {num_hosts}, the number of hosts of "{kind}"',
+        f'have an "index" below {num_hosts}, the number of hosts of "{kind}"',
     )
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=kind, task_id=index, rpc_layer="grpc"

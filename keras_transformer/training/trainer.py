@@ -122,9 +122,9 @@ def restore(prepared: Preparation) -> Run:
     When it returns, all checks have passed, and the run may write to the model_dir.
     """
     job, model_dir, strategy = prepared.job, prepared.model_dir, prepared.strategy
-    with failing_together(strategy):  # so the others wait for the chief's `recover`
+    with failing_together(strategy):  # all workers wait for the chief's `recover`
         problems = model_dir.recover() if prepared.writes else []
-        for step in model_dir.checkpoints.steps()[-1:]:  # before a model of any size is made
+        for step in model_dir.checkpoints.steps()[-1:]:  # before making a model, maybe huge
             model_dir.checkpoints.check_fits(job.config, step)
     with strategy.scope(), failing_together(strategy):
         model = compiled_model(job.config, job.options)

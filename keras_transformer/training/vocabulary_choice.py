@@ -21,7 +21,7 @@ _NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout", "label_
 
 
 def chosen_vocabulary(job: TrainingJob, model_dir: ModelDir) -> Tokenizer:
-    """Returns the vocabulary of the model here, else the one that the job names, or learns one.
+    """Returns the vocabulary of this model_dir or the one that the job names; else learns one.
 
     Raises:
         UserError: no vocabulary of this size can be learned, or the one that exists does not fit.
@@ -63,15 +63,15 @@ def learn_vocabulary(
     """
     if isinstance(pairs, TreebankPairs):
         if lowercase:
-            raise UserError("lowercase: expected False for a parser, found True")
+            raise UserError("lowercase must be False for a parser: found True")
         two_a_word = pairs.options.linearization == "words"
         return ParsingTokenizer.learn(
             pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
         )
     if config.target_vocab_size is not None:
         raise UserError(
-            "target_vocab_size is for parsing: expected none for translation, whose languages "
-            f"share one vocabulary, found {config.target_vocab_size}"
+            f"target_vocab_size={config.target_vocab_size} is for parsing only: leave it out, as "
+            "translation has one vocabulary for both languages"
         )
     model_type: Any = vocab_type or "bpe"
 
@@ -100,7 +100,8 @@ def _vocabulary_here(job, model_dir):
         given = SubwordTokenizer.load(job.vocabulary)
         if given.to_bytes() != tokenizer.to_bytes():
             raise UserError(
-                f"{model_dir.path}: expected the vocabulary {job.vocabulary}, found another"
+                f"model_dir {model_dir.path} has another vocabulary than {job.vocabulary}: to "
+                "resume the run, leave out vocabulary"
             )
     return tokenizer
 
@@ -122,13 +123,13 @@ def _fitting(tokenizer, job, where):
     wanted = linearization_of(job.train)
     if wanted and tokenizer.linearization != wanted:
         raise UserError(
-            f"{where}: expected a parser of linearization={wanted}, "
-            f"found one of {tokenizer.linearization}"
+            f"{where} was made with linearization={tokenizer.linearization}: set linearization to "
+            f"that (now {wanted})"
         )
     if tokenizer.lowercase != job.options.lowercase:
         raise UserError(
-            f"{where}: expected a vocabulary of lowercase={job.options.lowercase}, "
-            f"found one of lowercase={tokenizer.lowercase}"
+            f"{where} was made with lowercase={tokenizer.lowercase}: set lowercase to that "
+            f"(now {job.options.lowercase})"
         )
     return tokenizer
 
@@ -137,7 +138,7 @@ def _check_task(tokenizer, pairs, where):
     """Raises `UserError` unless the vocabulary is for the task of the pairs."""
     if tokenizer.task != pairs.task:
         raise UserError(
-            f"{where}: expected a model for {pairs.task}, found one for {tokenizer.task}"
+            f"{where} has a model for {tokenizer.task}, but the data are for {pairs.task}"
         )
 
 

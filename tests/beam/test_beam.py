@@ -182,7 +182,9 @@ def test_a_bundle_that_runs_twice_writes_the_same_files(shouting, tmp_path, monk
 
 
 def test_an_element_that_is_no_text_ends_the_pipeline(shouting):
-    with pytest.raises(Exception, match="expected texts, or pairs of a key and a text: found 7"):
+    with pytest.raises(
+        Exception, match="elements must be texts, or pairs of a key and a text: found 7"
+    ):
         translate([7], shouting, [])
 
 
@@ -239,7 +241,7 @@ def test_a_compressed_file_that_is_cut_off_ends_the_job(shouting, tmp_path, suff
     whole = compress(b"".join(b"line %d\n" % number for number in range(1000)))
     path = tmp_path / f"in{suffix}"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(Exception, match=f"{path}:[0-9]+: expected a readable, whole file"):
+    with pytest.raises(Exception, match=f"{path}:[0-9]+: cannot read the rest of the file"):
         run(lambda pipeline: pipeline | TranslateFiles(shouting, str(path), f"{tmp_path}/out"))
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -255,17 +257,17 @@ def test_the_newest_version_of_an_export_is_found(shouting, tmp_path):
 
 
 def test_another_saved_model_is_refused_before_the_job_starts(tmp_path):
-    with pytest.raises(UserError, match="missing: expected a SavedModel, as `keras-transformer"):
+    with pytest.raises(UserError, match="missing: cannot read a SavedModel of `keras-transformer"):
         TranslateText(tmp_path / "missing")
-    with pytest.raises(UserError, match="expected a SavedModel, as `keras-transformer"):
+    with pytest.raises(UserError, match="cannot read a SavedModel of `keras-transformer"):
         TranslateText(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes(b"\xff\xff")
-    with pytest.raises(UserError, match="expected a SavedModel, as `keras-transformer"):
+    with pytest.raises(UserError, match="cannot read a SavedModel of `keras-transformer"):
         TranslateText(tmp_path)
     module = tf.Module()
     module.double = tf.function(lambda x: {"y": 2 * x}, [tf.TensorSpec([], tf.int32, "x")])
     tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.double)
-    with pytest.raises(UserError, match="from `text` to `translation`, found one from x to y"):
+    with pytest.raises(UserError, match="must map `text` to `translation`: found x to y"):
         TranslateText(tmp_path / "1")
 
 
@@ -274,18 +276,20 @@ def test_outputs_and_inputs_are_looked_at_before_the_job_starts(shouting, tmp_pa
     (tmp_path / "in.zst").write_text("")
     (tmp_path / "out-00000-of-00009").write_text("")
     make = functools.partial(TranslateFiles, shouting)
-    with pytest.raises(UserError, match="none: expected files to translate, found none"):
+    with pytest.raises(UserError, match="none: no file has this name or matches"):
         make(f"{tmp_path}/none", f"{tmp_path}/de")
-    with pytest.raises(UserError, match="expected a file to translate, found a folder"):
+    with pytest.raises(UserError, match=f"{tmp_path}.* is a folder: give its files"):
         make(str(tmp_path), f"{tmp_path}/de")
-    with pytest.raises(UserError, match=r"in.zst: expected plain text, .gz, .bz2 or .xz"):
+    with pytest.raises(
+        UserError, match=r"in.zst: this compression is not supported: use plain text"
+    ):
         make(f"{tmp_path}/in*", f"{tmp_path}/de")
-    with pytest.raises(UserError, match=r"out: expected a prefix of new files, found .*out-00000"):
+    with pytest.raises(UserError, match=r"out-00000.* exists already: choose another prefix"):
         make(f"{tmp_path}/in", f"{tmp_path}/out")
-    with pytest.raises(UserError, match="in/de: expected a folder to write to: "):
+    with pytest.raises(UserError, match="in/de: cannot write files there: "):
         make(f"{tmp_path}/in", f"{tmp_path}/in/de")
     for prefix in ("", f"{tmp_path}/", f"{tmp_path}/*"):
-        with pytest.raises(UserError, match="expected a prefix of files to write, such as"):
+        with pytest.raises(UserError, match="the files to write need a prefix, such as out/de"):
             make(f"{tmp_path}/in", prefix)
     with pytest.raises(UserError, match="lines_at_once must be from 1 to "):
         make(f"{tmp_path}/in", f"{tmp_path}/de", lines_at_once=0)
@@ -340,7 +344,7 @@ def test_a_file_that_is_cut_off_ends_the_command_with_one_line(shouting, tmp_pat
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"one\n" * 1000)[:20])
     with pytest.raises(UserError) as error:
         run_arguments("translate", arguments(job(shouting, tmp_path)))
-    assert str(error.value).startswith(f"{tmp_path}/in.gz:1: expected a readable, whole file: ")
+    assert str(error.value).startswith(f"{tmp_path}/in.gz:1: cannot read the rest of the file: ")
     assert "while running" not in str(error.value)
 
 

@@ -193,13 +193,13 @@ def test_training_refuses_a_model_of_the_other_task(trained, translator, treeban
     text = {"train_source": treebank, "train_target": treebank}  # any text will do
     trees = {"task": "parsing", "train_source": treebank}
     new = tmp_path / "runs"
-    message = "expected a model for translation, found one for parsing"
+    message = "has a model for parsing, but the data are for translation"
     assert refused("train", **text, start_from=trained[0], model_dir=new) == (
-        f"start_from={trained[0]}: {message}"
+        f"start_from={trained[0]} {message}"
     )
-    assert refused("train", **text, model_dir=trained[0]) == f"model_dir {trained[0]}: {message}"
+    assert refused("train", **text, model_dir=trained[0]) == f"model_dir {trained[0]} {message}"
     assert refused("train", **trees, start_from=translator, model_dir=new) == (
-        f"start_from={translator}: expected a model for parsing, found one for translation"
+        f"start_from={translator} has a model for translation, but the data are for parsing"
     )
     assert not new.exists()
 
@@ -208,7 +208,8 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
     flags = {"task": "parsing", "train_source": treebank, "model_dir": tmp_path / "runs"}
     message = refused("train", **flags, start_from=trained[0], linearization="brackets")
     assert message == (
-        f"start_from={trained[0]}: expected a parser of linearization=brackets, found one of words"
+        f"start_from={trained[0]} was made with linearization=words: set linearization to that "
+        "(now brackets)"
     )
 
 
@@ -217,13 +218,13 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
     [
         ({"train_target": "a.de"}, "--train_target has no effect with --task=parsing"),
         ({"tfds": "wmt"}, "--tfds has no effect with --task=parsing"),
-        ({"lowercase": True}, "lowercase: expected False for a parser, found True"),
+        ({"lowercase": True}, "lowercase must be False for a parser: found True"),
         ({"bpe_dropout": 0.1}, "--bpe_dropout has no effect with --task=parsing"),
         ({"vocab_type": "bpe"}, "--vocab_type has no effect with --task=parsing"),
         ({"extra_weight": 2}, "--extra_weight has no effect without --extra_source"),
         ({"substituted": 0, "substituted_share": 0.5}, "--substituted_share has no effect"),
         ({"substituted": -1}, "substituted must be at least 0: found -1"),
-        ({"linearization": "words", "vocab_size": 60}, "expected a vocab_size of at least"),
+        ({"linearization": "words", "vocab_size": 60}, "vocab_size must be at least"),
         ({"train_source": "nothing.mrg"}, "nothing.mrg: cannot read the file"),
     ],
 )

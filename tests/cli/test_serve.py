@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     en_de, export = runs / "en-de", runs / "export"
     assert refused("serve") == "--model_dir or --model is required"
-    assert "expected the folder of a trained model" in refused("serve", model_dir=tmp_path)
+    assert "choose the folder of a trained model" in refused("serve", model_dir=tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     assert "Too many levels of symbolic links" in refused("serve", model_dir=tmp_path / "loop")
     assert "found SavedModels" in refused("serve", model_dir=f"{en_de},{export}")
@@ -49,7 +49,7 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
         "serve", model_dir=en_de, max_connections_per_address=0
     )
     message = refused("serve", model_dir=en_de, port=0, allowed_hosts="https://a.org")
-    assert message.startswith("--allowed_hosts: expected names such as translate.example")
+    assert message.startswith("--allowed_hosts must be names such as translate.example")
     assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
     for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
         message = refused("serve", model_dir=export, **flag)

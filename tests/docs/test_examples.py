@@ -39,12 +39,12 @@ def run():
         ("back_translation.py", [1, 2, 3, 4], "too many values"),
         ("classifier.py", ["train.tsv"], "No such file or directory: 'train.tsv'"),
         ("constraint.py", ["runs/none"], "not enough values"),
-        ("constraint.py", ["runs/none", "a phrase"], "expected the folder of a trained model"),
+        ("constraint.py", ["runs/none", "a phrase"], "choose the folder of a trained model"),
         ("fine_tune.py", ["runs/none", "a.en", "a.de"], "not enough values"),
         (
             "fine_tune.py",
             ["runs/none", "a.en", "a.de", "new"],
-            "expected the folder of a trained model",
+            "choose the folder of a trained model",
         ),
         ("fit_mirrored.py", ["a.en", "a.de"], "not enough values"),
         ("fit_mirrored.py", ["a.en", "a.de", "model.h5"], "ends in .keras, found model.h5"),
@@ -196,7 +196,7 @@ def test_fine_tuning_makes_a_new_model_dir_of_a_model_that_knows_the_text_better
 
 @pytest.mark.slow
 def test_fine_tuning_refuses_a_model_dir_that_holds_a_model_before_it_trains(run, model_dir, ours):
-    with pytest.raises(SystemExit, match="expected an empty or new folder, found a model"):
+    with pytest.raises(SystemExit, match="has a model already: choose an empty or new folder"):
         run("fine_tune.py", model_dir.path, *ours, model_dir.path)
 
 

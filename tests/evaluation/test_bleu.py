@@ -232,7 +232,7 @@ def test_a_language_whose_segmenter_is_missing_is_named(monkeypatch):
 
 
 def test_counts_must_agree():
-    with pytest.raises(UserError, match="found 1 hypotheses and 2 references"):
+    with pytest.raises(UserError, match="must have the same length: found 1 and 2"):
         translation_scores(["a"], ["a", "b"])
 
 

@@ -173,7 +173,9 @@ def test_scores_are_numbers_of_strict_json_where_there_is_no_hypothesis_too(sign
 
 @pytest.mark.slow
 def test_a_translation_must_be_given_for_each_text(signatures):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a translation for each text"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="translation must have one value for each text"
+    ):
         signatures["score"](text=tf.constant(["Yes", "No"]), translation=tf.constant(["Ja"]))
 
 
@@ -329,7 +331,9 @@ def test_a_seed_for_each_text_draws_as_the_translator_of_that_seed(exported_samp
         [expected] = sampling(seed=seeds[index]).translate_n([texts[index]])
         assert [text.decode() for text in found[0][index]] == [text for text, _ in expected]
         assert found[1][index] == pytest.approx([score for _, score in expected], rel=1e-4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a seed for each text"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="seed must have one value for each text"
+    ):
         sample(text=tf.constant(texts), seed=tf.constant([1]))
 
 
@@ -425,7 +429,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(quick, translator):
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused(translator, tmp_path):
-    with pytest.raises(UserError, match="expected a name in UTF-8, which TensorFlow needs"):
+    with pytest.raises(UserError, match="TensorFlow needs a name in UTF-8"):
         export_saved_model(translator, tmp_path / os.fsdecode(b"caf\xe9"))
     assert list(tmp_path.iterdir()) == []
 
@@ -441,7 +445,7 @@ def test_a_file_in_place_of_the_folder_or_above_it_is_refused_and_kept(translato
     taken = tmp_path / "taken"
     taken.write_text("mine")
     for output in (taken, taken / "en-de"):
-        refused = rf"^{output}: (cannot create the folder|expected a folder)"
+        refused = rf"^{output}( is not a folder|: cannot create the folder)"
         with pytest.raises(UserError, match=refused):
             export_saved_model(translator, output)
     assert taken.read_text() == "mine"
@@ -501,7 +505,7 @@ def test_our_own_server_refuses_another_saved_model(tmp_path):
     module = tf.Module()
     module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([], tf.float32)])
     tf.saved_model.save(module, str(tmp_path), signatures=module.double)
-    with pytest.raises(UserError, match="found one without the signature nbest"):
+    with pytest.raises(UserError, match="the SavedModel has no signature nbest"):
         SavedModelServable(tmp_path)
 
 

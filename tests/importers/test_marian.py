@@ -428,10 +428,10 @@ def perplexity_by_hand(reference, folder):
 def test_a_model_dir_in_use_is_left_alone(folder, imported, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     message = refused("import-marian", source=folder, model_dir=tmp_path)
-    assert "expected a model, or an empty or new folder" in message
+    assert "choose the folder of a model, or an empty or new one" in message
     model_dir = ModelDir(tmp_path / "new")
     model_dir.create_trained(*imported, target_lang="fr", command="import")
-    with pytest.raises(UserError, match="expected an empty or new folder, found a model"):
+    with pytest.raises(UserError, match="has a model already: choose an empty or new folder"):
         model_dir.create_trained(*imported, target_lang="fr", command="import")
     assert model_dir.load_training()["target_lang"] == "fr"
 
@@ -483,17 +483,18 @@ def one_line(folder):
 
 def test_all_missing_files_are_named(tmp_path, copy):
     assert one_line(tmp_path / "nowhere").endswith(
-        "no config.json, source.spm, target.spm, vocab.json, model.safetensors or pytorch_model.bin"
+        "missing: config.json, source.spm, target.spm, vocab.json, model.safetensors or "
+        "pytorch_model.bin"
     )
     for name in ("model.safetensors", "target.spm"):
         (copy / name).unlink()
-    assert one_line(copy).endswith("no target.spm, model.safetensors or pytorch_model.bin")
+    assert one_line(copy).endswith("missing: target.spm, model.safetensors or pytorch_model.bin")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "target.spm"])
 def test_a_file_that_git_lfs_has_not_fetched_is_named(copy, name):
     (copy / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
-    message = f"{copy / name}: expected the file itself, found a pointer of Git LFS: "
+    message = f"{copy / name}: only a pointer of Git LFS: fetch the file with `git lfs pull`"
     assert one_line(copy).startswith(message)
 
 
@@ -544,7 +545,7 @@ def test_wrong_weights_are_refused_with_all_reasons(copy):
     message = one_line(copy)
     for reason in (
         "1 missing weights: model.decoder.layers.1.fc1.bias",
-        "model.encoder.layers.0.fc2.weight must have (48, 32) values, found (4, 3)",
+        "model.encoder.layers.0.fc2.weight must have (48, 32) values: found (4, 3)",
         "1 unknown weights: model.encoder.layernorm_embedding.weight",
         "positions that are no sinusoids: model.encoder.embed_positions.weight",
     ):
@@ -624,8 +625,8 @@ def test_ids_of_their_own_for_the_target_are_refused(copy):
     pieces[4:-1] = pieces[-2:3:-1]  # the same pieces in another order
     other = {piece: id_ for id_, piece in enumerate(pieces)}
     (copy / "target_vocab.json").write_text(json.dumps(other))
-    expected = f"{copy}/target_vocab.json: expected the ids of vocab.json, which both sides share"
-    assert one_line(copy) == expected
+    expected = f"{copy}/target_vocab.json must have the ids of vocab.json, as both sides share "
+    assert one_line(copy) == f"{expected}them: found others"
     (copy / "target_vocab.json").write_text(json.dumps(vocabulary))
     (copy / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
     import_marian(copy)
@@ -676,13 +677,13 @@ def header(text):
 )
 def test_damaged_safetensors_are_named(copy, content):
     (copy / "model.safetensors").write_bytes(content)
-    assert "model.safetensors: expected a whole safetensors file" in one_line(copy)
+    assert "model.safetensors: the safetensors file is damaged" in one_line(copy)
 
 
 def test_weights_cut_short_are_named(copy):
     path = copy / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert "expected a whole safetensors file" in one_line(copy)
+    assert "the safetensors file is damaged" in one_line(copy)
 
 
 def test_pytorch_weights_say_what_they_need(copy, monkeypatch):
@@ -790,7 +791,7 @@ def test_pytorch_weights_are_read(theirs, tmp_path):
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     check_logits(model, import_marian(tmp_path)[0])
     (tmp_path / "pytorch_model.bin").write_bytes(b"damaged")
-    assert "pytorch_model.bin: expected weights saved by PyTorch" in one_line(tmp_path)
+    assert "pytorch_model.bin: PyTorch cannot read the weights" in one_line(tmp_path)
 
 
 @pytest.mark.parametrize("early_stopping", [False, "never"])

@@ -212,14 +212,14 @@ def test_a_saved_vocabulary_is_the_same(pairs, tmp_path):
         json.dumps(twice).encode(),
     ):
         (tmp_path / "other.json").write_bytes(content)
-        with pytest.raises(UserError, match="expected the vocabulary of a parser"):
+        with pytest.raises(UserError, match="not the vocabulary of a parser"):
             ParsingTokenizer.load(tmp_path / "other.json")
 
 
 def test_a_vocabulary_without_room_is_refused(pairs):
-    with pytest.raises(UserError, match="expected a vocab_size of at least"):
+    with pytest.raises(UserError, match=r"^vocab_size must be at least"):
         learn(pairs, vocab_size=20)
-    with pytest.raises(UserError, match="expected a target_vocab_size of at least"):
+    with pytest.raises(UserError, match="target_vocab_size must be at least"):
         learn(pairs, target_vocab_size=10)
 
 
@@ -315,7 +315,7 @@ def subwords():
 
 def test_a_translator_of_text_is_no_parser(subwords):
     model = small_model(vocab_size=subwords.vocab_size)
-    with pytest.raises(UserError, match="expected the model of a parser"):
+    with pytest.raises(UserError, match="Parser needs the model of a parser"):
         Parser(Translator(model, subwords))
 
 

@@ -97,5 +97,5 @@ def test_repair_by_hand(symbols, sentence, tree):
 
 
 def test_there_is_no_tree_over_nothing():
-    with pytest.raises(UserError, match="expected words"):
+    with pytest.raises(UserError, match="words must have at least one word"):
         repair("(S XX S)", [])

@@ -104,7 +104,7 @@ def test_what_is_no_tree_is_refused_with_its_line(write, text, line, problem):
 
 @pytest.mark.parametrize("text", ["", f"{DOGS} {DOGS}"])
 def test_parse_tree_wants_one(text):
-    with pytest.raises(UserError, match="expected one tree"):
+    with pytest.raises(UserError, match="the text must hold one tree"):
         parse_tree(text)
 
 
@@ -152,7 +152,7 @@ def test_normalisation(written, normal):
 
 def test_a_tree_of_traces_alone_is_refused_with_its_line(write):
     path = write(f"{DOGS}\n( (S (NP (-NONE- *))\n))")
-    with pytest.raises(UserError, match=f"{path}:2: expected a tree with words"):
+    with pytest.raises(UserError, match=f"{path}:2: the tree has only traces, no words"):
         list(normalized_trees(path))
 
 

@@ -144,7 +144,7 @@ def test_a_word_that_is_not_there_is_refused(word):
 
 @pytest.mark.parametrize("sentence", ["", "  ", "house " * 500])
 def test_sentences_that_cannot_be_drawn_are_refused(model, tokenizer, sentence):
-    with pytest.raises(UserError, match=r"^target: expected a sentence of 1 to 400 tokens, found"):
+    with pytest.raises(UserError, match=r"^target must be a sentence of 1 to 400 tokens: found"):
         pair_attention(model, tokenizer, SOURCE, sentence)
 
 
@@ -432,7 +432,7 @@ def test_visualize_takes_the_weights_that_it_is_asked_for(model_dir, tmp_path):
     message = refused(
         "visualize", model_dir=model_dir, kind="positions", weights="best", output=tmp_path
     )
-    assert message.startswith(f"{model_dir}: has no best checkpoint: ")
+    assert message.startswith(f"{model_dir} has no best checkpoint: ")
 
 
 def test_a_model_without_self_attention_has_pictures_of_its_cross_attention(tokenizer, tmp_path):
@@ -484,11 +484,11 @@ def test_visualize_draws_a_recipe(model_dir, tmp_path):
         ),
         (
             {"source": "Yes", "target": "Ja", "word": "No"},
-            "encoder self-attention: expected a word among",
+            "encoder self-attention: word must be among",
         ),
         (
             {"source": " ", "target": "Ja"},
-            "source: expected a sentence of 1 to 400 tokens, found 0",
+            "source must be a sentence of 1 to 400 tokens: found 0",
         ),
     ],
 )

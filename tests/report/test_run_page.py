@@ -282,7 +282,7 @@ def test_samples_are_set_in_the_direction_of_their_script(tmp_path):
 def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
     model_dir = model_dir_of(tmp_path / "run", ENTRIES)
     (model_dir.logs / "log.jsonl").unlink()
-    with pytest.raises(UserError, match=r"log\.jsonl: expected the log of a training: No such"):
+    with pytest.raises(UserError, match=r"log\.jsonl: cannot read the log of the training: No"):
         write_report([model_dir])
     assert not (model_dir.path / "report").exists()
 
@@ -293,7 +293,7 @@ def test_a_model_that_was_not_trained_here_has_no_report(tmp_path):
         ({"model_dir": ""}, "--model_dir is missing or empty: give it a value"),
         ({"model_dir": "a,"}, "--model_dir is missing or empty: give it a value"),
         ({"model_dir": "a,b"}, "--output, the folder of the report, is required"),
-        ({"model_dir": "none"}, "none/config.json: expected the folder of a trained model"),
+        ({"model_dir": "none"}, "none/config.json: No such file or directory: choose the folder"),
         ({"model_dir": "none", "output": ""}, "--output is missing or empty"),
         ({"model_dir": "none", "output": "file"}, "file must be a folder to write to"),
         ({"model_dir": "none", "output": "there"}, "there/index.html exists already: --overwrite"),

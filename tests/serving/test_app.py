@@ -215,13 +215,13 @@ def test_limits_are_answered_by_their_status():
     )
     assert ask(client, instances=["a b c d e"] * 3).status_code == 200
     refusals = {
-        "expected at most 3 sentences, found 4": ["a"] * 4,
-        "expected sentences of at most 20 characters, found 21 at index 1": ["a", "x" * 21],
-        "expected sentences of at most 5 tokens, found 6 at index 0": ["a b c d e f"],
+        "a request must have at most 3 sentences: found 4": ["a"] * 4,
+        "a sentence must have at most 20 characters: found 21 at index 1": ["a", "x" * 21],
+        "a sentence must have at most 5 tokens: found 6 at index 0": ["a b c d e f"],
     }
     for message, instances in refusals.items():
         assert error_of(ask(client, instances=instances)) == (400, message)
-    too_large = 413, "expected a body of at most 1000 bytes, found more"
+    too_large = 413, "the body is larger than the limit of 1000 bytes"
     assert error_of(ask(client, instances=["x" * 1000])) == too_large
     server.batcher.close()
 
@@ -472,8 +472,8 @@ def test_a_key_is_asked_for_where_there_are_keys(tmp_path):
 
 def test_a_bad_file_of_keys_is_one_line(tmp_path):
     for content, message in {
-        b"# none\n": "expected a key in a line, found none",
-        b"good\ntwo words\n": "line 2: expected ASCII without spaces in a key",
+        b"# none\n": " has no key: write one a line",
+        b"good\ntwo words\n": "line 2: a key must be ASCII without spaces",
         b"\xff": "not UTF-8",
     }.items():
         (tmp_path / "keys").write_bytes(content)
@@ -528,7 +528,7 @@ def test_the_names_of_a_server_may_be_chosen():
     assert "localhost" in host_names(["a.example"], "0.0.0.0", "0.0.0.0")
     assert "[::1]" in host_names(["[::1]"], "::1", "::1")
     for name in ("https://a.example", "a.example:80", "a b", "", "a/b", "::1"):
-        with pytest.raises(UserError, match="--allowed_hosts: expected names such as"):
+        with pytest.raises(UserError, match="--allowed_hosts must be names such as"):
             host_names([name], "localhost", "127.0.0.1")
 
 
@@ -566,8 +566,8 @@ def test_a_request_may_change_the_search_within_bounds(translator):
         ({"beam_size": 10**30}, "beam_size must be at most 32"),
         ({"n_best": 9}, "n_best must be"),
         ({"beam_size": "5"}, "beam_size must be int"),
-        ({"sample": True}, "expected options among"),
-        ({"x" * 1000: 1}, "expected options among"),
+        ({"sample": True}, "options must be among"),
+        ({"x" * 1000: 1}, "options must be among"),
     ]:
         with pytest.raises(UserError, match=message):
             server.search_options(servable, changes)

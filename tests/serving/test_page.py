@@ -152,18 +152,22 @@ def test_attention_is_the_models_with_the_word_of_each_subword(client, translato
 @pytest.mark.parametrize(
     ("verb", "body", "message"),
     [
-        ("translate", ["a"], "expected an object of text and options"),
-        ("translate", {"text": ["a"], "temperature": 2}, "expected an object of text and options"),
-        ("translate", {}, "text: expected a list of strings"),
-        ("translate", {"text": "a"}, "text: expected a list of strings"),
-        ("translate", {"text": ["a", 1]}, "text: expected a list of strings"),
-        ("translate", {"text": ["a"], "options": [1]}, "options: expected an object"),
+        ("translate", ["a"], "the body must be an object of text and options"),
+        (
+            "translate",
+            {"text": ["a"], "temperature": 2},
+            "the body must be an object of text and options",
+        ),
+        ("translate", {}, "text must be a list of strings"),
+        ("translate", {"text": "a"}, "text must be a list of strings"),
+        ("translate", {"text": ["a", 1]}, "text must be a list of strings"),
+        ("translate", {"text": ["a"], "options": [1]}, "options must be an object"),
         ("translate", {"text": ["a"], "options": {"n_best": 9}}, "n_best must be in [1, beam_"),
         ("translate", {"text": ["a"], "options": {"beam_size": 1.5}}, "beam_size must be int"),
         ("translate", {"text": ["a"], "options": {"beam_size": 999}}, "beam_size must be at most"),
-        ("attention", {"text": "a"}, "text and translation: expected a string each"),
+        ("attention", {"text": "a"}, "text and translation must be strings"),
         ("attention", {"text": "a", "translation": ["b"]}, "text and translation: expected"),
-        ("attention", {"text": "", "translation": "b"}, "source: expected a sentence of 1 to 400"),
+        ("attention", {"text": "", "translation": "b"}, "source must be a sentence of 1 to 400"),
     ],
 )
 def test_a_request_of_something_else_is_refused_in_one_sentence(client, verb, body, message):
@@ -454,8 +458,8 @@ def refused_once(page, status, **answer):
 
 def test_limits_of_the_server_are_one_sentence(opened):
     for letters, message in (
-        (400, "expected sentences of at most 300 characters, found 400"),
-        (4000, "expected a body of at most 2000 bytes, found more"),
+        (400, "a sentence must have at most 300 characters: found 400"),
+        (4000, "the body is larger than the limit of 2000 bytes"),
     ):
         opened.locator("#text").fill("a" * letters)
         expect(opened.get_by_role("alert")).to_have_text(message)
@@ -466,7 +470,7 @@ def test_limits_of_the_server_are_one_sentence(opened):
 def test_a_sentence_that_is_refused_keeps_no_other_from_its_translation(opened, translator):
     opened.locator("#text").fill(f"{SENTENCE}\n{'a' * 400}\n{OTHER}")
     refused = opened.locator("#rows > li").nth(1).get_by_role("alert")
-    expect(refused).to_contain_text("expected sentences of at most 300 characters")
+    expect(refused).to_contain_text("a sentence must have at most 300 characters")
     expect(opened.locator(".words")).to_have_text(translator([SENTENCE, OTHER]))
 
 

@@ -84,7 +84,7 @@ def test_an_empty_signature_name_is_the_default():
         ({"instances": ["a", {"text": "b"}]}, "Expecting value/list but got object at item 1"),
         ({"instances": [{"words": "a"}]}, "keys must be equal to: text"),
         ({"instances": [{"text": "a", "more": "b"}]}, "keys must be equal to: text"),
-        ({"inputs": "a"}, "input text: expected a list"),
+        ({"inputs": "a"}, "input text must be a list"),
         ({"inputs": {"words": ["a"]}}, "Missing named input: text in 'inputs' object."),
         ({"inputs": {"text": [["a"]]}}, "Encountered list at unexpected level: 1"),
         ({"inputs": [{"a": 1}]}, "not formatted correctly for base64 data"),
@@ -94,7 +94,7 @@ def test_an_empty_signature_name_is_the_default():
         ({"signature_name": "score", "inputs": ["a"]}, "inputs is a plain value/list, but"),
         (
             {"signature_name": "score", "inputs": {"text": ["a"], "translation": []}},
-            "expected inputs of one size, found [0, 1]",
+            "all inputs must have the same size: found [0, 1]",
         ),
     ],
 )

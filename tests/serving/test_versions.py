@@ -261,7 +261,7 @@ def test_the_content_of_a_folder_tells_an_export_from_a_model_dir(tmp_path):
     (tmp_path / "run" / "config.json").write_text("{}")
     assert not sources.has_saved_models(str(tmp_path / "run"))
     (tmp_path / "export" / "1" / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(UserError, match="expected the folder of all versions, found one: 1"):
+    with pytest.raises(UserError, match="1 is one version of a SavedModel: give the folder"):
         sources.has_saved_models(str(tmp_path / "export" / "1"))
 
 

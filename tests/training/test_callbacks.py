@@ -201,7 +201,7 @@ def test_a_state_of_another_version_is_refused(tmp_path, changed):
     else:
         del state["interim"]
     checkpoints.save(small_model(), 7, state)
-    with pytest.raises(UserError, match=r"step-00000007: expected the progress of a run of this"):
+    with pytest.raises(UserError, match=r"step-00000007: progress\.json has other fields or"):
         RunState.load(checkpoints, 7)
 
 

@@ -85,7 +85,7 @@ def test_weights_alone_are_restored(checkpoints):
 def test_a_checkpoint_of_weights_holds_them_and_nothing_else(checkpoints):
     saved, restored = (new_model(seed, dropout=0.1) for seed in (1, 2))
     checkpoints.save_weights(saved, 7)
-    with pytest.raises(UserError, match=r"for random/0, found nothing"):
+    with pytest.raises(UserError, match=r"random/0 is missing here"):
         checkpoints.restore(restored, 7)
     checkpoints.restore_weights(restored, 7)
     assert_same(state(restored), state(saved))
@@ -115,7 +115,7 @@ def test_a_moving_average_that_is_missing_or_of_another_model_is_refused(checkpo
     checkpoints.save(model, 1)
     checkpoints.save(model_with_average(num_encoder_layers=layers), 2)
     for step in (1, 2):
-        with pytest.raises(UserError, match=r"state of another model: expected .* ema/"):
+        with pytest.raises(UserError, match=r"state of another model.* ema/"):
             checkpoints.restore_average(model, step)
     assert_same(state(model), before)
 
@@ -205,7 +205,7 @@ def test_the_average_is_the_plain_mean(checkpoints):
 def test_a_mean_of_no_checkpoints_is_refused(checkpoints):
     model = new_model(seed=1)
     before = state(model)
-    with pytest.raises(UserError, match="expected checkpoints to average, found no steps"):
+    with pytest.raises(UserError, match="steps must name a checkpoint to average: found none"):
         average_weights(model, checkpoints, checkpoints.steps()[-5:])
     assert_same(state(model), before)
 
@@ -288,7 +288,7 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest["state.npz"] = hashlib.sha256(content).hexdigest()
         (folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(UserError, match=r"state\.npz: .*expected.* numbers") as error:
+        with pytest.raises(UserError, match=r"state\.npz: .* numbers") as error:
             checkpoints.restore(model, 1)
         assert "\n" not in str(error.value)
         assert_same(state(model), before)
@@ -307,7 +307,7 @@ def test_checkpoint_that_is_not_there_is_named(checkpoints):
     restores = checkpoints.restore, checkpoints.restore_weights, checkpoints.restore_average
     reads = checkpoints.manifest, checkpoints.load_progress
     for read in (*(functools.partial(restore, model) for restore in restores), *reads):
-        with pytest.raises(UserError, match=r"step-00000003: expected a checkpoint"):
+        with pytest.raises(UserError, match=r"step-00000003: there is no such checkpoint"):
             read(3)
 
 
@@ -442,7 +442,7 @@ def test_nothing_but_damaged_checkpoints_is_refused_and_left_alone(checkpoints):
     for step in (1, 2):
         checkpoints.save(new_model(), step)
         truncate(checkpoints.path(step) / "state.npz")
-    with pytest.raises(UserError, match=r"expected a whole checkpoint, found 2 damaged: .*0002"):
+    with pytest.raises(UserError, match=r"no checkpoint is whole, 2 damaged: .*0002"):
         checkpoints.recover()
     assert checkpoints.steps() == [1, 2]
 

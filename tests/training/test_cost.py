@@ -235,6 +235,6 @@ def test_flags_that_would_be_ignored_are_refused(tmp_path):
         "--d_ff has no effect with --model_dir, which has its own: leave it out"
     )
     missing = tmp_path / "config.json"
-    assert f"{missing}: expected the folder of a trained model" in refused(
+    assert f"{missing}: No such file or directory: choose the folder of a trained model" in refused(
         "cost", model_dir=tmp_path
     )

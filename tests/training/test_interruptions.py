@@ -229,7 +229,7 @@ def test_a_folder_that_takes_the_place_of_the_runs_own_in_a_validation_is_left_a
         another.enter_context(ModelDir(tmp_path / "run").locked())
 
     with contextlib.ExitStack() as another:
-        with pytest.raises(UserError, match="was removed or moved away"):
+        with pytest.raises(UserError, match="was removed or moved away during"):
             start(toy, tmp_path / "run", options(), in_validation=(2, replace))
         assert os.listdir(tmp_path / "run") == [".lock"]
 

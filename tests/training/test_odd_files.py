@@ -225,7 +225,7 @@ def test_a_configuration_of_another_size_than_the_checkpoint_is_refused_before_a
 ):
     change_config(model_dir, **CLAIMS[claim])
     monkeypatch.setattr(kt, "Transformer", None)  # not even begun
-    with pytest.raises(UserError, match=r"state\.npz: state of another model: expected .*, found "):
+    with pytest.raises(UserError, match=r"state\.npz: state of another model: it has "):
         ModelDir(model_dir).load_model()
 
 
@@ -237,7 +237,7 @@ def test_a_run_is_not_resumed_with_a_configuration_of_another_size(
     options = {**training(corpus, model_dir), "steps": 3}
     del options["preset"]
     status, said = ended("train", options, monkeypatch, capfd)
-    assert status == 2 and "state of another model: expected 536," in said
+    assert status == 2 and ", the configuration 536," in said
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_array_larger_than_its_file_is_refused_before_it_is_read(model_dir):
     huge = saved(arrays).replace(shape, f"({10**30},)".encode().ljust(len(shape)), 1)
     for content in (bomb, huge, huge.replace(b"}" + b" " * 30, b"}" + b" " * 7)):
         write_state(model_dir, content)
-        with pytest.raises(UserError, match=r"state\.npz: the checkpoint is damaged: expected"):
+        with pytest.raises(UserError, match=r"state\.npz: the checkpoint is damaged: it is not"):
             ModelDir(model_dir).load_model()
 
 
@@ -297,7 +297,7 @@ def test_weights_are_numbers_with_a_fraction(dtype, model_dir):
     arrays = arrays_of(model_dir)
     name = "weights/source_embedding/embeddings"
     write_state(model_dir, saved({**arrays, name: np.zeros(arrays[name].shape, dtype)}))
-    with pytest.raises(UserError, match=f"expected numbers of the kind float32 for {name}, found"):
+    with pytest.raises(UserError, match=f"{name} has numbers of type .* here, float32 in"):
         ModelDir(model_dir).load_model()
 
 

@@ -391,7 +391,7 @@ def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
 
     other = SubwordTokenizer.train_from_sentences(VALID.sentences(), 340)
     other.save(copy)
-    with pytest.raises(UserError, match=r"runs: expected the vocabulary .*copy\.model, found ano"):
+    with pytest.raises(UserError, match=r"runs has another vocabulary than .*copy\.model: to"):
         run(tmp_path / "runs", options, vocabulary=copy)
     copy.unlink()  # the model_dir has a copy
     run(tmp_path / "runs", dataclasses.replace(options, steps=2), vocabulary=copy)
@@ -404,7 +404,12 @@ def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
         (None, {}, {}, "ours.model: cannot read the vocabulary: No such file or directory"),
         (b"text", {}, {}, "ours.model: not a SentencePiece model"),
         ("valid", {"vocab_size": 350}, {}, "the model must have vocab_size=340"),
-        ("valid", {}, {"lowercase": True}, "expected a vocabulary of lowercase=True, found one of"),
+        (
+            "valid",
+            {},
+            {"lowercase": True},
+            "ours.model was made with lowercase=False: set lowercase",
+        ),
         ("ids", {}, {}, "spm_train makes one with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"),
     ],
 )
@@ -450,7 +455,7 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
     imported.create_trained(trained[2], trained[0].load_tokenizer(), "de", "import-marian")
     assert parallel_parts(imported.path, CONFIG, TrainingOptions()) >= 1
     before = files_of(imported.path)
-    with pytest.raises(UserError, match=r"found an imported one: .* start_from=") as error:
+    with pytest.raises(UserError, match=r"has an imported model, .* start_from=") as error:
         run(imported.path)
     assert "\n" not in str(error.value)
     assert {**files_of(imported.path), imported.path / ".lock": b""} == {

@@ -178,12 +178,12 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     assert [worker.returncode for worker in workers] == [0, 0], texts
     *both, lost = ends[0]
     corpus, options, no_corpus, lowercase, weights, same, other_figures = both
-    differ = "expected the same run on all workers, found "
+    differ = "all workers must train the same run: found "
     assert corpus.startswith(f"{differ}kept=") and ", fingerprint=" in corpus
     assert options == f"{differ}beta_1=0.5 on worker 0 and 0.75 on worker 1"
     assert no_corpus == "worker 1: no.en: cannot read the file: No such file or directory"
     assert lowercase.endswith(
-        "expected a vocabulary of lowercase=True, found one of lowercase=False"
+        "start-0 was made with lowercase=False: set lowercase to that (now True)"
     )
     assert weights.startswith(f"{differ}weights=")
     assert same == other_figures == "trained"
