@@ -230,6 +230,7 @@ class Transformer(keras.Model):
                 layer.build(shape)
 
     def call(self, inputs, training=None):
+        # Because the call takes `training`, Keras hands it down to the layers.
         expect_ids(inputs)
         config = self.config
         expect_in_vocabulary("source_ids", inputs["source_ids"], config.vocab_size)

@@ -10,7 +10,7 @@ MINUS_INFINITY = -1e9
 
 
 def fused_attention_weights(queries, keys, mask=None):
-    """Computes `layers.attention.attention_weights` faster; arguments and result are the same."""
+    """Computes `attention_weights` of `layers/` faster; arguments and result are the same."""
     scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (batch, heads, query, key)
     return _softmax(scores, True if mask is None else mask, queries.shape[-1] ** -0.5)
 

@@ -105,18 +105,29 @@ def _on_jax(function):
     def output_of(*inputs):
         return function(*inputs)[0]
 
-    @output_of.defjvp
     def with_tangent(inputs, tangents):
+        zero = jax.custom_derivatives.SymbolicZero  # the tangent of what is not differentiated
+        moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, zero)]
+
         def forwards(inputs, tangents):
-            return jax.jvp(lambda *args: function(*args)[0], inputs, tangents)[1]
+            def output_of_moving(*values):
+                arguments = dict(enumerate(inputs)) | dict(zip(moving, values, strict=True))
+                return function(*arguments.values())[0]
+
+            return jax.jvp(output_of_moving, tuple(inputs[i] for i in moving), tangents)[1]
 
         def backwards(inputs, upstream):
             gradients = function(*inputs)[1](upstream)
-            return tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
+            gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
+            return tuple(gradients[i] for i in moving)
 
-        tangent = jax.custom_derivatives.linear_call(forwards, backwards, inputs, tangents)
-        return output_of(*inputs), tangent
+        output = output_of(*inputs)
+        if not moving:
+            return output, ops.zeros_like(output)
+        tangents = tuple(tangents[i] for i in moving)
+        return output, jax.custom_derivatives.linear_call(forwards, backwards, inputs, tangents)
 
+    output_of.defjvp(with_tangent, symbolic_zeros=True)
     return output_of
 
 

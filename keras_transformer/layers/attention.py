@@ -121,11 +121,12 @@ class MultiHeadAttention(_WithoutKerasArguments):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = value_shape or query_shape
-        key_shape = key_shape or value_shape
-        self.value_width, self.key_width = value_shape[-1], key_shape[-1]
-        self.query.build(query_shape)
-        self.key.build(key_shape)
-        self.value.build(value_shape)
+        # A width that is not known is that of the query.
+        self.value_width = value_shape[-1] or self.d_model
+        self.key_width = (key_shape or value_shape)[-1] or self.d_model
+        self.query.build((None, None, self.d_model))
+        self.key.build((None, None, self.key_width))
+        self.value.build((None, None, self.value_width))
         self.output_projection.build((None, None, self.num_heads * self.d_v))
 
     def call(
@@ -149,9 +150,11 @@ class MultiHeadAttention(_WithoutKerasArguments):
         mask = both(mask, query_padding(query_mask, query))
         if use_causal_mask:
             mask = both(mask, causal_mask(ops.shape(query)[1], ops.shape(key)[1]))
-        weights = self.attention_weights(self.queries(query), self.keys(key), mask)
-        output = self.mixed(weights, self.values(value))
-        return (output, weights) if return_attention_scores else output
+        queries, keys, values = self.queries(query), self.keys(key), self.values(value)
+        if not return_attention_scores:
+            return self.attend(queries, keys, values, mask)
+        weights = self.attention_weights(queries, keys, mask)
+        return self.weighted_sum(weights, values), weights
 
     def queries(self, query):
         """Projects to queries (batch, num_heads, length, d_k)."""
@@ -170,9 +173,9 @@ class MultiHeadAttention(_WithoutKerasArguments):
 
         `mask` is boolean and of rank 4.
         """
-        return self.mixed(self.attention_weights(queries, keys, mask), values)
+        return self.weighted_sum(self.attention_weights(queries, keys, mask), values)
 
-    def mixed(self, weights, values):
+    def weighted_sum(self, weights, values):
         """Sums the values by their weights, and projects all heads to (batch, query, d_model)."""
         context = ops.matmul(self.weights_dropout(weights), values)  # (batch, heads, query, d_v)
         return self.output_projection(join_heads(context))
@@ -180,7 +183,18 @@ class MultiHeadAttention(_WithoutKerasArguments):
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return query_shape
 
-    def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **masks):
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+    ):
         output = keras.KerasTensor((*query.shape[:-1], self.d_model), self.compute_dtype)
         if not return_attention_scores:
             return output

@@ -1,5 +1,6 @@
 """Layers made of other layers, down to the leaves, which Keras may have quantised."""
 
+import inspect
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +9,8 @@ import keras
 
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.private_names import layers_within
+
+_OF_LEAVES = ("_initializer", "_regularizer", "_constraint", "seed")  # ends of their names
 
 
 class CompositeLayer(ConfiguredLayer):
@@ -18,9 +21,9 @@ class CompositeLayer(ConfiguredLayer):
     around them.
 
     Args:
-        leaves: arguments of the leaves that the layer creates, by the name of their class: "Dense",
-            "Dropout" or "LayerNormalization". Each dropout derives a seed of its own from a
-            given one.
+        leaves: initializers, regularizers, constraints and seeds of the leaves that the layer
+            creates, by the name of their class: "Dense", "Dropout" or "LayerNormalization". Each
+            dropout derives a seed of its own from a given one.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Example:
@@ -39,6 +42,12 @@ class CompositeLayer(ConfiguredLayer):
             raise ValueError(
                 f"{type(self).__name__} has no leaves of the class {', '.join(sorted(unknown))}: "
                 f"the names in `leaves` may be {', '.join(self.leaf_names)}"
+            )
+        names = {name for options in self.leaves.values() for name in options}
+        if wrong := sorted(name for name in names if not name.endswith(_OF_LEAVES)):
+            raise ValueError(
+                f"leaves cannot set {', '.join(wrong)}, which the layer sets itself: give "
+                "initializers, regularizers, constraints or a seed"
             )
 
     def new(self, layer_class: type[keras.layers.Layer], *args, name: str, **kwargs):
@@ -68,6 +77,21 @@ class CompositeLayer(ConfiguredLayer):
         set_policies(layer, policies)
         expect_quantized(layer, policies)
         return layer
+
+
+def build(layer: keras.layers.Layer, *shapes: tuple) -> None:
+    """Builds a layer within another, from as many of the shapes as its `build` takes.
+
+    Raises:
+        ValueError: the layer has layers that are not built, and no `build` that builds them.
+    """
+    layer.build(*shapes[: len(inspect.signature(layer.build).parameters)])
+    waiting = [part.name for part in layers_within(layer) if not part.built]
+    if waiting and type(layer).build is keras.layers.Layer.build:
+        raise ValueError(
+            f"{type(layer).__name__} needs a method `build` that builds {', '.join(waiting)}, or a "
+            "model with it could not be loaded"
+        )
 
 
 def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict[str, str]]:

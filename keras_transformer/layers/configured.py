@@ -18,10 +18,12 @@ class ConfiguredLayer(keras.layers.Layer):
             for layer_class in reversed(type(self).__mro__)
             if issubclass(layer_class, ConfiguredLayer)
             for name, parameter in inspect.signature(layer_class.__init__).parameters.items()
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name != "self"
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            and name != "self"
         }
         arguments = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {**super().get_config(), **keras.saving.serialize_keras_object(arguments)}
+        # The name and the dtype of Keras's own configuration, which a subclass may name too, win.
+        return {**keras.saving.serialize_keras_object(arguments), **super().get_config()}
 
     def stateless_call(
         self,

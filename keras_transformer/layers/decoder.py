@@ -7,7 +7,7 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, first_given
-from keras_transformer.layers.residual import ResidualLayer
+from keras_transformer.layers.residual import ResidualLayer, expect_size, given_part
 from keras_transformer.layers.self_attention import SelfAttention
 from keras_transformer.layers.stack import Stack
 
@@ -71,26 +71,34 @@ class DecoderLayer(ResidualLayer):
         **kwargs,
     ):
         super().__init__(d_model, dropout, pre_norm, layer_norm_epsilon, **kwargs)
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.self_attention = self_attention or self.new(
-            SelfAttention, d_model, num_heads, causal=True, name="self_attention"
+        both_given = self_attention is not None and memory_attention is not None
+        self.num_heads = expect_size(
+            "num_heads", num_heads, "self_attention and memory_attention", both_given
+        )
+        self.d_ff = expect_size("d_ff", d_ff, "feed_forward", feed_forward is not None)
+        self.self_attention = (
+            self.new(SelfAttention, d_model, num_heads, causal=True, name="self_attention")
+            if self_attention is None
+            else given_part("self_attention", self_attention)
         )
         self.self_attention_norm = self.new_norm("self_attention_norm")
-        self.memory_attention = memory_attention or self.new(
-            MultiHeadAttention, d_model, num_heads, name="memory_attention"
+        self.memory_attention = (
+            self.new(MultiHeadAttention, d_model, num_heads, name="memory_attention")
+            if memory_attention is None
+            else given_part("memory_attention", memory_attention, MultiHeadAttention)
         )
         self.memory_attention_norm = self.new_norm("memory_attention_norm")
-        self.feed_forward = feed_forward or self.new(
-            FeedForward, d_model, d_ff, name="feed_forward"
+        self.feed_forward = (
+            self.new(FeedForward, d_model, d_ff, name="feed_forward")
+            if feed_forward is None
+            else given_part("feed_forward", feed_forward)
         )
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
 
     def build(self, x_shape, memory_shape=None):
         if not self.memory_attention.built:
-            self.memory_attention.build(x_shape, memory_shape)
+            self.memory_attention.build((None, None, self.d_model), memory_shape)
         self.build_parts(
-            x_shape,
             self.self_attention,
             self.self_attention_norm,
             self.memory_attention_norm,
@@ -123,9 +131,12 @@ class DecoderLayer(ResidualLayer):
             source_mask, [memory_mask], x, memory, self.memory_attention.num_heads, "source_mask"
         )
         update = self.memory_attention(
-            self.input_of_part(x, self.memory_attention_norm), memory, attention_mask=source_mask
+            self.input_of_part(x, self.memory_attention_norm),
+            memory,
+            value_mask=memory_mask,  # else Keras fills it in from the memory
+            attention_mask=source_mask,
         )
-        return self._feed_forward(self.add(x, update, self.memory_attention_norm))
+        return self.apply_feed_forward(self.add(x, update, self.memory_attention_norm))
 
     def prepare(self, memory):
         """Computes the keys and values of cross-attention, once per sentence."""
@@ -134,10 +145,6 @@ class DecoderLayer(ResidualLayer):
             "memory_keys": ops.swapaxes(self.memory_attention.keys(memory), 2, 3),
             "memory_values": self.memory_attention.values(memory),
         }
-
-    def new_cache(self, batch, beam_size):
-        """Creates an empty cache for `step`, of size 0."""
-        return self.self_attention.new_cache(batch, beam_size)
 
     def step(self, x, position, cache, visible, prepared, source_mask):
         """Computes one position of every beam, given the positions before it.
@@ -166,11 +173,7 @@ class DecoderLayer(ResidualLayer):
             prepared["memory_values"],
             source_mask,
         )
-        return self._feed_forward(self.add(x, update, self.memory_attention_norm)), cache
-
-    def _feed_forward(self, x):
-        update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
-        return self.add(x, update, self.feed_forward_norm)
+        return self.apply_feed_forward(self.add(x, update, self.memory_attention_norm)), cache
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

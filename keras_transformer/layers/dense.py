@@ -39,7 +39,7 @@ class Dense(keras.layers.Dense):
     def quantized_call(self, inputs, training=None):
         """Computes the result of `call` with a quantised matrix; called by Keras."""
         rows = flat(inputs)
-        outputs = super().quantized_call(enough_rows(rows))[: rows.shape[0]]
+        outputs = super().quantized_call(enough_rows(rows), training=training)[: rows.shape[0]]
         return reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
 
     def quantize(self, mode=None, type_check=True, config=None):

@@ -5,7 +5,7 @@ import keras
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import first_given
-from keras_transformer.layers.residual import ResidualLayer
+from keras_transformer.layers.residual import ResidualLayer, expect_size, given_part
 from keras_transformer.layers.self_attention import SelfAttention
 from keras_transformer.layers.stack import Stack
 
@@ -64,20 +64,25 @@ class EncoderLayer(ResidualLayer):
         **kwargs,
     ):
         super().__init__(d_model, dropout, pre_norm, layer_norm_epsilon, **kwargs)
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.self_attention = self_attention or self.new(
-            SelfAttention, d_model, num_heads, name="self_attention"
+        self.num_heads = expect_size(
+            "num_heads", num_heads, "self_attention", self_attention is not None
+        )
+        self.d_ff = expect_size("d_ff", d_ff, "feed_forward", feed_forward is not None)
+        self.self_attention = (
+            self.new(SelfAttention, d_model, num_heads, name="self_attention")
+            if self_attention is None
+            else given_part("self_attention", self_attention)
         )
         self.self_attention_norm = self.new_norm("self_attention_norm")
-        self.feed_forward = feed_forward or self.new(
-            FeedForward, d_model, d_ff, name="feed_forward"
+        self.feed_forward = (
+            self.new(FeedForward, d_model, d_ff, name="feed_forward")
+            if feed_forward is None
+            else given_part("feed_forward", feed_forward)
         )
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
 
     def build(self, x_shape):
         self.build_parts(
-            x_shape,
             self.self_attention,
             self.self_attention_norm,
             self.feed_forward,
@@ -91,11 +96,7 @@ class EncoderLayer(ResidualLayer):
             attention_mask=attention_mask,
             mask=first_given(mask, x_mask),
         )
-        return self._feed_forward(self.add(x, update, self.self_attention_norm))
-
-    def new_cache(self, batch, beam_size):
-        """Creates an empty cache for `step`, of size 0."""
-        return self.self_attention.new_cache(batch, beam_size)
+        return self.apply_feed_forward(self.add(x, update, self.self_attention_norm))
 
     def step(self, x, position, cache, visible):
         """Computes one position of every beam, given those before it; needs a causal layer.
@@ -113,11 +114,7 @@ class EncoderLayer(ResidualLayer):
         update, cache = self.self_attention.step(
             self.input_of_part(x, self.self_attention_norm), position, cache, visible
         )
-        return self._feed_forward(self.add(x, update, self.self_attention_norm)), cache
-
-    def _feed_forward(self, x):
-        update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
-        return self.add(x, update, self.feed_forward_norm)
+        return self.apply_feed_forward(self.add(x, update, self.self_attention_norm)), cache
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -1,15 +1,18 @@
 """Residual connections around each part of a layer (paper, section 3.1)."""
 
+import weakref
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import expect_at_least, expect_rate
-from keras_transformer.layers.composite import CompositeLayer
+from keras_transformer.layers.composite import CompositeLayer, build
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.normalization import LayerNormalization
 
 
 class ResidualLayer(CompositeLayer):
-    """The base of encoder and decoder layers, each part of which is added to its input.
+    """The base of encoder and decoder layers: a residual connection around each sub-layer, or part.
 
     `norm(x + dropout(part(x)))`, as in the paper; with `pre_norm`, `x + dropout(part(norm(x)))`.
 
@@ -41,11 +44,11 @@ class ResidualLayer(CompositeLayer):
         """Creates the normalisation of one part."""
         return self.new(LayerNormalization, self.layer_norm_epsilon, name=name)
 
-    def build_parts(self, x_shape, *parts):
-        """Builds the parts that are not built, for inputs of this shape."""
+    def build_parts(self, *parts):
+        """Builds the parts that are not built, for inputs of width `d_model`."""
         for part in parts:
             if not part.built:
-                part.build(x_shape)
+                build(part, (None, None, self.d_model))
 
     def input_of_part(self, x, norm):
         """Computes what a part is applied to: `norm(x)` with `pre_norm`, else `x`."""
@@ -56,5 +59,54 @@ class ResidualLayer(CompositeLayer):
         x = self.residual_dropout(update, residual=x)
         return x if self.pre_norm else norm(x)
 
+    def apply_feed_forward(self, x):
+        """Computes the last part, which is the same in encoder and decoder."""
+        update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
+        return self.add(x, update, self.feed_forward_norm)
+
+    def new_cache(self, batch, beam_size):
+        """Creates an empty cache for `step`, of size 0.
+
+        Raises:
+            ValueError: self-attention is not causal, so later positions would change earlier ones.
+        """
+        if not getattr(self.self_attention, "causal", True):
+            raise ValueError(f"{self.name} cannot take single steps: its attention is not causal")
+        return self.self_attention.new_cache(batch, beam_size)
+
     def compute_output_shape(self, x_shape):
         return x_shape
+
+
+_GIVEN: weakref.WeakSet = weakref.WeakSet()  # parts that a layer has
+
+
+def given_part(name: str, part: Any, kind: Any = keras.layers.Layer) -> Any:
+    """Checks a part that is handed in, and returns it.
+
+    Raises:
+        TypeError: the part is not of this kind.
+        ValueError: another layer has it already, so Keras could not load a saved model.
+    """
+    if not isinstance(part, kind) or isinstance(part, keras.layers.MultiHeadAttention):
+        raise TypeError(
+            f"{name} must be a layer of keras_transformer, or one that takes x, attention_mask and "
+            f"mask: found {part!r}"
+        )
+    if part in _GIVEN:
+        raise ValueError(f"{name} is {part.name}, a part of another layer: make a new one for each")
+    _GIVEN.add(part)
+    return part
+
+
+def expect_size(name: str, size: int | None, part: str, is_given: bool) -> int | None:
+    """Checks a size that is needed unless a part is given, and returns it.
+
+    Raises:
+        ValueError: there is neither, or the size is no integer of at least 1.
+    """
+    if size is None and not is_given:
+        raise ValueError(f"{name} is missing: give it, or {part}")
+    if size is not None:
+        expect_at_least(1, name, size)
+    return size

@@ -59,6 +59,8 @@ class SelfAttention(MultiHeadAttention):
         **kwargs,
     ):
         super().__init__(d_model, num_heads, d_k, d_v, dropout, use_bias, **kwargs)
+        if not isinstance(rotation, Rotation | None):
+            raise TypeError(f"rotation must be a Rotation or None: found {rotation!r}")
         if rotation is not None and self.d_k % 2:
             raise ValueError(f"d_k must be even for a rotation: found {self.d_k}")
         self.causal = causal
@@ -133,5 +135,5 @@ class SelfAttention(MultiHeadAttention):
     def compute_output_shape(self, x_shape):
         return x_shape
 
-    def compute_output_spec(self, x, **masks):
+    def compute_output_spec(self, x, attention_mask=None, mask=None, x_mask=None):
         return keras.KerasTensor(x.shape, self.compute_dtype)

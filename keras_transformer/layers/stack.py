@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.layers.composite import CompositeLayer
+from keras_transformer.layers.composite import CompositeLayer, build
 from keras_transformer.layers.normalization import LayerNormalization
 
 
@@ -17,18 +17,21 @@ class Stack(CompositeLayer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, layers: Sequence[keras.layers.Layer], **kwargs):
-        super().__init__(**kwargs)
+    leaf_names = ("LayerNormalization",)  # of the last normalisation
+
+    def __init__(self, layers: Sequence[keras.layers.Layer] = (), **kwargs):
         name = type(self).__name__
-        if not isinstance(layers, Sequence) or not layers:
+        is_list = isinstance(layers, Sequence) and bool(layers)
+        if not is_list or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise TypeError(
                 f"{name} takes a list of layers, such as {name}([{name}Layer(512, 8, 2048) for _ in"
                 f" range(6)]): found {layers!r}"
             )
+        super().__init__(**kwargs)
         self.layers = list(layers)
         last = self.layers[-1]
         self.norm = (
-            self.new(LayerNormalization, last.layer_norm_epsilon, name="norm")
+            self.new(LayerNormalization, getattr(last, "layer_norm_epsilon", 1e-6), name="norm")
             if getattr(last, "pre_norm", False)  # a layer of a user's own may have no such option
             else None
         )
@@ -39,8 +42,8 @@ class Stack(CompositeLayer):
         """Builds the layers that are not built, for inputs of these shapes."""
         for layer in self.layers:
             if not layer.built:
-                layer.build(*shapes)
-        if self.norm is not None:
+                build(layer, *shapes)
+        if self.norm is not None and not self.norm.built:
             self.norm.build(shapes[0])
 
     def normalized(self, x):

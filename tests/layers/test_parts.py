@@ -1,0 +1,162 @@
+"""Parts that are handed in to a layer, and arguments of its leaves."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+    SelfAttention,
+)
+
+X = np.random.default_rng(0).normal(size=(4, 7, 16)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (
+            lambda: EncoderLayer(16, d_ff=32),
+            ValueError,
+            "num_heads is missing: give it, or self_att",
+        ),
+        (lambda: EncoderLayer(16, 4), ValueError, "d_ff is missing: give it, or feed_forward"),
+        (
+            lambda: EncoderLayer(16, -3, 32, self_attention=SelfAttention(16, 2)),
+            ValueError,
+            "num_heads must be an integer of at least 1: found -3",
+        ),
+        (
+            lambda: EncoderLayer(16, 4, 32, self_attention=keras.layers.MultiHeadAttention(4, 4)),
+            TypeError,
+            "self_attention must be a layer of keras_transformer",
+        ),
+        (
+            lambda: DecoderLayer(16, 4, 32, memory_attention=keras.layers.MultiHeadAttention(4, 4)),
+            TypeError,
+            "memory_attention must be a layer of keras_transformer",
+        ),
+        (lambda: SelfAttention(16, 4, rotation=True), TypeError, "rotation must be a Rotation"),
+        (lambda: Encoder([EncoderLayer, 1]), TypeError, "Encoder takes a list of layers"),
+        (lambda: Encoder(num_layers=2, d_model=16), TypeError, "Encoder takes a list of layers"),
+        (lambda: Decoder(6), TypeError, "Decoder takes a list of layers"),
+        (
+            lambda: FeedForward(16, 32, leaves={"Dense": {"activation": "gelu"}}),
+            ValueError,
+            "leaves cannot set activation",
+        ),
+        (
+            lambda: EncoderLayer(16, 4, 32).new_cache(1, 1),
+            ValueError,
+            "cannot take single steps: its attention is not causal",
+        ),
+    ],
+)
+def test_a_wrong_part_or_size_is_named(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_a_part_belongs_to_one_layer():
+    part = FeedForward(16, 32)
+    EncoderLayer(16, 4, feed_forward=part)
+    with pytest.raises(ValueError, match="a part of another layer: make a new one for each"):
+        EncoderLayer(16, 4, feed_forward=part)
+
+
+class WithoutBuild(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(16)
+
+    def call(self, x, attention_mask=None, mask=None):
+        return self.dense(x)
+
+
+@pytest.mark.filterwarnings("ignore:`build")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: EncoderLayer(16, d_ff=32, self_attention=WithoutBuild()),
+        lambda: Encoder([WithoutBuild()]),
+    ],
+)
+def test_a_layer_of_a_users_own_must_build_its_layers(make):
+    with pytest.raises(ValueError, match="WithoutBuild needs a method `build` that builds dense"):
+        make()(X)
+
+
+def test_a_stack_may_be_built_twice_and_its_norm_has_leaves():
+    leaves = {"LayerNormalization": {"gamma_initializer": "zeros"}}
+    encoder = Encoder([EncoderLayer(16, 4, 32, pre_norm=True)], leaves=leaves)
+    encoder.build((None, None, 16))
+    encoder.build((None, None, 16))
+    assert not np.any(encoder(X))
+
+
+@pytest.mark.parametrize(
+    "layer", [SelfAttention(16, 4), EncoderLayer(16, 4, 32), Encoder([EncoderLayer(16, 4, 32)])]
+)
+def test_a_symbol_of_unknown_width_builds_the_layer(layer):
+    layer(keras.Input((None, None)))
+    assert layer(X).shape == X.shape
+
+
+def test_masks_may_be_given_by_position_in_functional_models():
+    x, mask = keras.Input((7, 16)), keras.Input((7,), dtype="bool")
+    assert MultiHeadAttention(16, 4)(x, x, x, mask).shape == (None, 7, 16)
+    assert SelfAttention(16, 4)(x, mask).shape == (None, 7, 16)
+
+
+def test_a_memory_mask_that_is_given_replaces_the_attached_one():
+    layer, real = DecoderLayer(16, 4, 32), np.arange(7) < np.array([[3], [7], [7], [2]])
+    masked = ops.convert_to_tensor(X)
+    masked._keras_mask = ops.convert_to_tensor(real)
+    everywhere = np.ones((4, 7), bool)
+    expected = layer(X, ops.convert_to_tensor(X))
+    np.testing.assert_array_equal(layer(X, masked, memory_mask=everywhere), expected)
+    assert np.any(np.abs(layer(X, masked) - expected) > 1e-3)
+
+
+class Scaled(FeedForward):
+    def __init__(self, d_model, d_ff, dtype=None, name=None, *, factor=1.0, **kwargs):
+        super().__init__(d_model, d_ff, dtype=dtype, name=name, **kwargs)
+        self.factor = factor
+
+
+def test_the_configuration_of_a_subclass_has_its_arguments_and_its_dtype():
+    layer = Scaled(16, 32, dtype="mixed_bfloat16", factor=2.0)
+    copy = Scaled.from_config(layer.get_config())
+    assert (copy.factor, copy.dtype_policy.name) == (2.0, "mixed_bfloat16")
+
+
+def test_float8_records_its_scales_in_training():
+    layer = FeedForward(16, 32)
+    x = keras.Input((7, 16))
+    model = keras.Model(x, layer(x))
+    model.quantize("float8", filters=r"hidden|output")
+    model.compile("sgd", "mse")
+    model.fit(X, X, verbose=0)
+    assert np.max(layer.hidden.inputs_amax_history) > 0
+
+
+def test_training_needs_no_gradient_of_the_input():
+    """On JAX, what is not differentiated has no tangent."""
+    for layer in (
+        LayerNormalization(),
+        FeedForward(16, 32),
+        EncoderLayer(16, 4, 32, pre_norm=True),
+    ):
+        x = keras.Input((7, 16))
+        model = keras.Model(x, layer(x))
+        model.compile("sgd", "mse")
+        before = model.get_weights()
+        model.fit(X, np.ones_like(X), verbose=0)
+        assert any(np.any(w != old) for w, old in zip(model.get_weights(), before, strict=True))
