@@ -16,7 +16,7 @@ class ConfiguredLayer(keras.layers.Layer):
         names = {
             name: None
             for layer_class in reversed(type(self).__mro__)
-            if issubclass(layer_class, ConfiguredLayer)
+            if issubclass(layer_class, ConfiguredLayer) and "__init__" in vars(layer_class)
             for name, parameter in inspect.signature(layer_class.__init__).parameters.items()
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
             and name != "self"

@@ -524,7 +524,7 @@ def test_a_vocabulary_in_a_new_model_dir_is_not_written_over(training):
     training["model_dir"].mkdir()
     (training["model_dir"] / "vocabulary.model").write_bytes(b"mine")
     message = refused("train", **training)
-    assert message.endswith("found vocabulary.model; --vocabulary takes one to train with")
+    assert "has vocabulary.model but no model: choose the folder" in message
     assert files_of(training["model_dir"]) == {training["model_dir"] / "vocabulary.model": b"mine"}
 
 

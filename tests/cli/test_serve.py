@@ -37,7 +37,9 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert "choose the folder of a trained model" in refused("serve", model_dir=tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     assert "Too many levels of symbolic links" in refused("serve", model_dir=tmp_path / "loop")
-    assert "found SavedModels" in refused("serve", model_dir=f"{en_de},{export}")
+    assert "only model_dirs form an ensemble, not SavedModels" in refused(
+        "serve", model_dir=f"{en_de},{export}"
+    )
     assert "two models have the name en-de" in refused(
         "serve", model_dir=en_de, model=f"en-de={en_de}"
     )

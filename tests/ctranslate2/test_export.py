@@ -342,7 +342,7 @@ def test_unknown_quantization_is_refused(quantization, tokenizer, tmp_path):
 
 
 def test_vocabulary_of_another_model_is_refused(tokenizer, tmp_path):
-    with pytest.raises(UserError, match="vocab_size=340, as the vocabulary has it, found 50"):
+    with pytest.raises(UserError, match="vocab_size=340, as its vocabulary has: found 50"):
         export_ctranslate2(small_model(vocab_size=50), tokenizer, tmp_path / "export")
     assert not list(tmp_path.iterdir())
 

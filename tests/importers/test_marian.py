@@ -295,7 +295,7 @@ def test_a_sentence_that_is_not_utf_8_keeps_its_language(tokenizer):
 
 def test_a_model_of_other_ids_does_not_fit(tokenizer, imported):
     tokenizer.check_fits(imported[0].config)
-    with pytest.raises(UserError, match=r"vocab_size=\d+, as the vocabulary has it, found 37000"):
+    with pytest.raises(UserError, match=r"vocab_size=\d+, as its vocabulary has: found 37000"):
         tokenizer.check_fits(TransformerConfig())
 
 
@@ -516,8 +516,8 @@ def test_a_file_that_git_lfs_has_not_fetched_is_named(copy, name):
         ),
         ({"static_position_embeddings": False}, ["static_position_embeddings must be true"]),
         ({"decoder_start_token_id": 0}, ["decoder_start_token_id must be"]),
-        ({"vocab_size": 200}, ["as the vocabulary has it, found 200"]),
-        ({"eos_token_id": 1}, ["end_id=0, as the vocabulary has it, found 1"]),
+        ({"vocab_size": 200}, ["as its vocabulary has: found 200"]),
+        ({"eos_token_id": 1}, ["end_id=0, as its vocabulary has: found 1"]),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["num_heads=5"]),
     ],
 )

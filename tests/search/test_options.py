@@ -390,8 +390,8 @@ def test_a_constraint_that_allows_nothing_leaves_no_hypothesis():
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.zeros(5, "float32"), r"boolean .* vocab_size=5\), found float32 of shape \(5,\)"),
-        (np.ones(4, "bool"), r"vocab_size=5\), found bool of shape \(4,\)"),
+        (np.zeros(5, "float32"), r"boolean .* vocab_size=5\): found float32 of shape \(5,\)"),
+        (np.ones(4, "bool"), r"vocab_size=5\): found bool of shape \(4,\)"),
         (np.bool_(True), r"found bool of shape \(\)"),
     ],
     ids=str,

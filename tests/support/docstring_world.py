@@ -18,8 +18,9 @@ from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.training import TrainableTransformer
 from keras_transformer.training.log import TrainingLog
 
-PACKAGES = [kt.ctranslate2, kt.data, kt.evaluation, kt.layers, kt.parsing]
-PACKAGES += [kt.report, kt.search, kt.text, kt.training, kt]
+# Later ones win: the function `search` of the package `search`.
+PACKAGES = [kt, kt.ctranslate2, kt.data, kt.evaluation, kt.layers, kt.parsing]
+PACKAGES += [kt.report, kt.search, kt.text, kt.training]
 NUM_PAIRS = 200
 TREES = [
     "(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))",

@@ -39,7 +39,7 @@ def test_many_sums_do_not_warn_of_retracing(caplog):
         ("one_device", config(), "strategy one_device is for one machine: found several workers"),
         ("both", None, "strategy must be one of auto, .*: found both"),
         ("auto", "{", "TF_CONFIG:1: not JSON: "),
-        ("auto", "[" * 100_000, "TF_CONFIG: not JSON that can be read"),
+        ("auto", "[" * 100_000, "TF_CONFIG: this JSON is nested too deeply"),
         ("auto", "[]", 'fields "cluster" and "task": found'),
         ("auto", '{"cluster": {}}', 'fields "cluster" and "task": found'),
         ("auto", config({"worker": []}), 'list of hosts for "worker"'),
