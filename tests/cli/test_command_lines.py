@@ -426,7 +426,7 @@ def test_a_mistake_of_the_user_is_one_line_and_status_2(tmp_path):
     assert process.stdout == b""
     [line] = process.stderr.decode().splitlines()
     assert line.startswith(
-        f"keras-transformer translate: {tmp_path / 'nothing' / 'config.json'}: expected"
+        f"keras-transformer translate: {tmp_path / 'nothing' / 'config.json'}: No such file"
     )
 
 
