@@ -35,10 +35,6 @@ test-slow: install ## run the other tests: trainings, kills, replicas, workers, 
 test-versions: ## run tests with the oldest and with the newest libraries that pyproject.toml allows
 	$(PYTHON) tests/support/check_versions.py
 
-# Not part of CI: it installs TensorFlow twice.
-test-versions: ## run tests with the oldest and with the newest libraries that pyproject.toml allows
-	$(PYTHON) tests/support/check_versions.py
-
 lint: install ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
