@@ -168,7 +168,7 @@ class TokenEmbedding(ConfiguredLayer):
         if mode != "int8":
             raise NotImplementedError(f"TokenEmbedding has no quantization mode {mode!r}, but int8")
         if hasattr(self, "int8_kernel"):
-            raise ValueError(f"{self.path} is quantised already")
+            raise ValueError(f"{self.path} is already quantized")
         if not self.quantization_mode:  # the new policy calls this method again
             self.dtype_policy = f"int8_from_{self.dtype_policy.name}"  # type: ignore[has-type]
             return
