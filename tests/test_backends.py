@@ -94,7 +94,7 @@ def run_on(backend, script, *arguments, devices=1):
             "KERAS_BACKEND": backend,
             "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
             f"--xla_force_host_platform_device_count={devices}",
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests/support'}",
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests/support"))),
         },
         cwd=ROOT,
         capture_output=True,

@@ -164,7 +164,7 @@ def translate(monkeypatch, capfd, stdin, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("lines_at_once", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_lines_are_translated_alike_however_many_at_once(lively, monkeypatch, capfd, lines_at_once):
-    options = {"model_dir": lively, "average": 2, "beam_size": 1}
+    options = {"model_dir": lively, "average": 2, "beam_size": 1, "min_length": 3}
     text = b"The girls sleep.\n\nYes\nA small lamp and a house.\nHe will help.\n"
     together = translate(monkeypatch, capfd, text, **options)
     assert len(together) == 6

@@ -20,7 +20,14 @@ from keras_transformer.layers import (
     Rotation,
     SelfAttention,
 )
-from keras_transformer.search import DecoderSteps, SearchOptions, beam_search, score, search
+from keras_transformer.search import (
+    DecoderSteps,
+    SearchOptions,
+    Targets,
+    beam_search,
+    score,
+    search,
+)
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2, 7, 8)).astype("float32")
@@ -366,11 +373,11 @@ class WholePasses(DecoderSteps):
         return ops.take_along_axis(logits, here, axis=2)[:, :, 0], (sources, past)
 
 
-def masked_by_a_band(self, x, attention_mask=None, mask=None, x_mask=None, training=None):
+def masked_by_a_band(self, x, attention_mask=None, mask=None, x_mask=None):
     """`RestrictedSelfAttention.call`, computed with the full attention matrix."""
     near = band(x.shape[1], self.radius)
     near = near if attention_mask is None else near & attention_mask
-    return SelfAttention.call(self, x, near, mask, x_mask, training)
+    return SelfAttention.call(self, x, near, mask, x_mask)
 
 
 @pytest.mark.slow
@@ -394,8 +401,10 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
     in_turn = search(model, SOURCES, options, num_slots=2)
     np.testing.assert_array_equal(in_turn.ids, found.ids)
-    limits = {"max_lengths": options.longest(np.array([7, 2, 4])), "buffer_length": 12}
-    wanted = beam_search(WholePasses(model), np.ones(3, "int32"), options, **limits)
+    targets = Targets(
+        np.ones(3, "int32"), max_lengths=options.longest(np.array([7, 2, 4])), buffer_length=12
+    )
+    wanted = beam_search(WholePasses(model), targets, options)
     assert len(np.unique(wanted.ids)) > 4
     np.testing.assert_array_equal(found.ids, wanted.ids)
     np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)

@@ -166,7 +166,7 @@ def test_attention_is_the_models_with_the_word_of_each_subword(client, translato
         ("translate", {"text": ["a"], "options": {"beam_size": 1.5}}, "beam_size must be int"),
         ("translate", {"text": ["a"], "options": {"beam_size": 999}}, "beam_size must be at most"),
         ("attention", {"text": "a"}, "text and translation must be strings"),
-        ("attention", {"text": "a", "translation": ["b"]}, "text and translation: expected"),
+        ("attention", {"text": "a", "translation": ["b"]}, "text and translation must be strings"),
         ("attention", {"text": "", "translation": "b"}, "source must be a sentence of 1 to 400"),
     ],
 )
