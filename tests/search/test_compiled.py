@@ -178,13 +178,15 @@ for i in range(num_options):
     if i == num_options // 4:
         before = memory()
 print(before, memory())
+used = []
 for i in range(num_versions):
     version = SavedModelServable(path)
     version.predict("serving_default", [("Two dogs.",)])
     del version
-    if i == num_versions // 4:
-        before = memory()
-print(before, memory())
+    used.append(memory())
+# What the allocator keeps varies by a tenth from one version to the next.
+third = num_versions // 3
+print(max(used[2:third]), min(used[-third:]))
 """
 
 
@@ -192,6 +194,6 @@ print(before, memory())
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_stays_as_it_is_over_many_options_and_versions(tmp_path):
     path = export_saved_model(tiny_translator(), tmp_path)
-    for line in run_python(MEMORY, path, 120, 16).splitlines():
+    for line in run_python(MEMORY, path, 120, 24).splitlines():
         before, after = map(float, line.split())
         assert after < 1.05 * before, line
