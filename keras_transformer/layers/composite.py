@@ -80,11 +80,17 @@ class CompositeLayer(ConfiguredLayer):
 
 
 def build(layer: keras.layers.Layer, *shapes: tuple) -> None:
-    """Builds a layer within another, from as many of the shapes as its `build` takes.
+    """Builds a layer within another, unless it is built.
+
+    Args:
+        layer: the layer.
+        *shapes: shapes of the inputs, of which it gets as many as its `build` takes.
 
     Raises:
         ValueError: the layer has layers that are not built, and no `build` that builds them.
     """
+    if layer.built:
+        return
     layer.build(*shapes[: len(inspect.signature(layer.build).parameters)])
     waiting = [part.name for part in layers_within(layer) if not part.built]
     if waiting and type(layer).build is keras.layers.Layer.build:

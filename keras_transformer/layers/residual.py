@@ -47,8 +47,7 @@ class ResidualLayer(CompositeLayer):
     def build_parts(self, *parts):
         """Builds the parts that are not built, for inputs of width `d_model`."""
         for part in parts:
-            if not part.built:
-                build(part, (None, None, self.d_model))
+            build(part, (None, None, self.d_model))
 
     def input_of_part(self, x, norm):
         """Computes what a part is applied to: `norm(x)` with `pre_norm`, else `x`."""

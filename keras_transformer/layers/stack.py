@@ -41,10 +41,9 @@ class Stack(CompositeLayer):
     def build_layers(self, *shapes):
         """Builds the layers that are not built, for inputs of these shapes."""
         for layer in self.layers:
-            if not layer.built:
-                build(layer, *shapes)
-        if self.norm is not None and not self.norm.built:
-            self.norm.build(shapes[0])
+            build(layer, *shapes)
+        if self.norm is not None:
+            build(self.norm, *shapes)
 
     def normalized(self, x):
         """Applies the normalisation that follows layers with `pre_norm`."""
