@@ -10,7 +10,7 @@ from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.shapes import reshape
 
 Tensor = Any
-Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam_search.BeamState`
+Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam.BeamState`
 
 # Numbers of positions that the decoder state has room for: it grows from each size to the next, up
 # to the longest hypothesis. Attention reads the whole room, so a small state is faster. But a

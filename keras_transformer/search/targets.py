@@ -8,7 +8,7 @@ Tensor = Any
 
 
 class Targets(NamedTuple):
-    """What is known of the target sequences before a search.
+    """The start, the limits and the special symbols of the target sequences of a search.
 
     Attributes:
         start_ids: int32 (batch,), the start symbol of each sentence.

@@ -124,7 +124,7 @@ def estimated_flops(seconds: float, devices: int, hardware: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What a training computes.
+    """The work of a training: its model, batches and steps.
 
     Args:
         config: configuration of the model.

@@ -155,7 +155,7 @@ def _vocab_type(job, tokenizer):
 
 
 def _corpora(job, tokenizer, strategy):
-    """The training and the validation set as token ids; the latter is None if there is none."""
+    """Tokenises the training set and the validation set; without one, the second is None."""
     max_length = job.options.max_length
     corpus = usable_corpus(job.train, tokenizer, max_length, job.data_cache)
     if job.valid is None:

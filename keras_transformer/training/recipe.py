@@ -12,7 +12,7 @@ from keras_transformer.training.model_dir import ModelDir
 
 
 class Recipe(NamedTuple):
-    """What a run trains, and how."""
+    """The model of a run, and how it is trained."""
 
     config: TransformerConfig
     options: TrainingOptions

@@ -126,7 +126,7 @@ TRACES_OF_MODEL = {"def call(training)", "def compute_loss(training)", "machine.
 
 
 def traces_of_speed(source: str) -> set[str]:
-    """What a file knows of twins and of training.
+    """Lists the imports of twins in a file, and the places where it knows of training.
 
     Example: {"fast.dispatch", "def call(training)", "training="} of a file that imports from
     `fast.dispatch`, has a `call` with the parameter `training`, and passes it on by its name.

@@ -46,7 +46,7 @@ SOURCES = np.array([[5, 6, 2]])
 
 @dataclasses.dataclass
 class World:
-    """What consumers need besides a record."""
+    """The translator, the folder and the model_dir that consumers need besides a record."""
 
     translator: Translator
     folder: Path  # for exports
