@@ -470,7 +470,7 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
     ("config", "options", "message"),
     [
         ({"d_ff": 32}, {}, "model of another configuration: d_ff=16 (now 32)"),
-        ({}, {"lowercase": True}, "vocabulary of lowercase=True, found one of lowercase=False"),
+        ({}, {"lowercase": True}, "was made with lowercase=False: set lowercase to that (now True)"),
     ],
 )
 def test_a_model_of_another_kind_is_nothing_to_start_from(
@@ -713,9 +713,9 @@ def test_validations_score_chinese_by_character(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained, tmp_path):
-    with pytest.raises(UserError, match=r"^target_lang: .* found 'german'$"):
+    with pytest.raises(UserError, match=r"^target_lang must be .* found 'german'$"):
         run(tmp_path / "run", target_lang="german")
-    with pytest.raises(UserError, match=r"^target_lang: .* found 'German'$"):
+    with pytest.raises(UserError, match=r"^target_lang must be .* found 'German'$"):
         ModelDir(tmp_path / "run").create_trained(
             trained[2], trained[0].load_tokenizer(), "German", "my_script.py"
         )
@@ -724,7 +724,7 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recorded", "message"), [("german", r"^target_lang: .* found 'german'$"), ("ja", "^cannot sc")]
+    ("recorded", "message"), [("german", r"^target_lang must be .* found 'german'$"), ("ja", "^cannot sc")]
 )
 def test_the_recorded_language_is_checked_before_a_run_resumes(
     trained, tmp_path, monkeypatch, recorded, message
