@@ -27,7 +27,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
 from keras_transformer.layers.configured import ConfiguredLayer
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.shapes import flat
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.machine.replicas import num_replicas
 from keras_transformer.model_inputs import (
@@ -245,17 +245,13 @@ class Transformer(keras.Model):
         x = self._embed(source_ids, self.source_embedding, self.source_positions)
         return self.encoder(x, attention_mask=mask), mask
 
-    def decode_step(
-        self, target_ids, position, cache, visible, prepared, source_mask, logits_kernel=None
-    ):
+    def decode_step(self, target_ids, past, cache, prepared, source_mask, logits_kernel=None):
         """Computes the logits after one more token of every beam, with the earlier ones cached.
 
         Args:
-            target_ids: integer (batch, beam_size), the tokens at `position`.
-            position: int32 (batch,), the position of `target_ids` in each sentence.
+            target_ids: integer (batch, beam_size), the tokens at this position.
+            past: a `Past`, the position and what each beam sees of the earlier ones.
             cache: cache of the earlier positions, as `decoder.new_cache` makes it.
-            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
-                one position and beam, belongs to the past of the query's beam.
             prepared: result of `decoder.prepare` for the memory.
             source_mask: padding mask from `encode`.
             logits_kernel: result of `logits_kernel`, for many steps of few rows.
@@ -263,13 +259,23 @@ class Transformer(keras.Model):
         Returns:
             Logits (batch, beam_size, config.output_vocab_size), and the cache with this position.
         """
-        batch, beam_size = ops.shape(target_ids)
         rows = ops.reshape(target_ids, (-1, 1))  # (batch * beam_size, 1)
-        start = ops.reshape(ops.broadcast_to(position[:, None], (batch, beam_size)), (-1,))
+        start = ops.reshape(past.position[:, None] + ops.zeros_like(target_ids), (-1,))
         x = self._embed(rows, self.target_embedding, self.target_positions, start=start)
-        x = reshape(x, (batch, beam_size, self.config.d_model))
-        x, cache = self.decoder.step(x, position, cache, visible, prepared, source_mask)
-        return self._logits(x, logits_kernel), cache
+        x, cache = self.decoder.step(flat(x), past, cache, prepared, source_mask)
+        logits = self._logits(x, logits_kernel)  # (batch * beam_size, output_vocab_size)
+        return ops.reshape(logits, (-1, past.beam_size, logits.shape[-1])), cache
+
+    @property
+    def decoding_variables(self) -> list[keras.Variable]:
+        """The variables that `decode_step` reads."""
+        layers = (
+            self.decoder,
+            self.target_embedding,
+            self.target_positions,
+            self.output_projection,
+        )
+        return [each for layer in layers if layer is not None for each in layer.variables]
 
     def logits_kernel(self):
         """Copies what `decode_step` multiplies by to compute logits; None: no copy is faster."""

@@ -10,7 +10,7 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import both, causal_mask, combined_mask, query_padding
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.shapes import reshape, unflat
 
 
 def scaled_dot_product_attention(queries, keys, values, mask=None):
@@ -152,31 +152,38 @@ class MultiHeadAttention(_WithoutKerasArguments):
             mask = both(mask, causal_mask(ops.shape(query)[1], ops.shape(key)[1]))
         queries, keys, values = self.queries(query), self.keys(key), self.values(value)
         if not return_attention_scores:
-            return self.attend(queries, keys, values, mask)
+            return unflat(self.attend(queries, keys, values, mask), query)
         weights = self.attention_weights(queries, keys, mask)
-        return self.weighted_sum(weights, values), weights
+        return unflat(self.weighted_sum(weights, values), query), weights
 
-    def queries(self, query):
-        """Projects to queries (batch, num_heads, length, d_k)."""
-        return split_heads(self.query(query), self.num_heads)
+    def queries(self, query, length=None):
+        """Projects to queries (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        return split_heads(self.query(query), self.num_heads, length)
 
-    def keys(self, key):
-        """Projects to keys (batch, num_heads, length, d_k)."""
-        return split_heads(self.key(key), self.num_heads)
+    def keys(self, key, length=None):
+        """Projects to keys (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        return split_heads(self.key(key), self.num_heads, length)
 
-    def values(self, value):
-        """Projects to values (batch, num_heads, length, d_v)."""
-        return split_heads(self.value(value), self.num_heads)
+    def values(self, value, length=None):
+        """Projects to values (batch, num_heads, length, d_v); arguments as of `split_heads`."""
+        return split_heads(self.value(value), self.num_heads, length)
 
     def attend(self, queries, keys, values, mask=None):
-        """Computes the output of `call` from the queries, keys and values of all heads.
+        """Computes the output of `call` as rows, from the queries, keys and values of all heads.
 
-        `mask` is boolean and of rank 4.
+        Args:
+            queries: (batch, num_heads, query_length, d_k).
+            keys: (batch, num_heads, value_length, d_k).
+            values: (batch, num_heads, value_length, d_v).
+            mask: boolean, of rank 4; None: no mask.
+
+        Returns:
+            (batch * query_length, d_model).
         """
         return self.weighted_sum(self.attention_weights(queries, keys, mask), values)
 
     def weighted_sum(self, weights, values):
-        """Sums the values by their weights, and projects all heads to (batch, query, d_model)."""
+        """Sums values by their weights, and projects all heads to (batch * query, d_model)."""
         context = ops.matmul(self.weights_dropout(weights), values)  # (batch, heads, query, d_v)
         return self.output_projection(join_heads(context))
 
@@ -202,24 +209,31 @@ class MultiHeadAttention(_WithoutKerasArguments):
         return output, keras.KerasTensor(shape, self.compute_dtype)
 
 
-def split_heads(x, num_heads: int):
+def split_heads(x, num_heads: int, length: int | None = None):
     """Cuts the features of each position into heads.
 
-    (batch, length, num_heads * width) -> (batch, num_heads, length, width).
+    Args:
+        x: (batch, length, num_heads * width), or rows (batch * length, num_heads * width).
+        num_heads: number of heads.
+        length: number of rows of `x` that form a sequence; None if `x` has an axis for it.
+
+    Returns:
+        (batch, num_heads, length, width).
     """
     if isinstance(x, keras.KerasTensor):
         raise ValueError(
             "queries, keys and values take tensors, not symbols such as "
             f"{x}: in a functional model, call the layer itself"
         )
-    batch, length, width = ops.shape(x)
-    return ops.transpose(reshape(x, (batch, length, num_heads, width // num_heads)), (0, 2, 1, 3))
+    sequences = ops.shape(x)[:2] if length is None else (-1, length)
+    heads = reshape(x, (*sequences, num_heads, x.shape[-1] // num_heads))
+    return ops.transpose(heads, (0, 2, 1, 3))
 
 
 def join_heads(x):
-    """Concatenates the heads: the inverse of `split_heads`."""
-    batch, num_heads, length, width = ops.shape(x)
-    return reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, num_heads * width))
+    """Concatenates the heads: (batch, num_heads, length, width) -> (batch * length, ...)."""
+    num_heads, width = x.shape[1], x.shape[3]
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, num_heads * width))
 
 
 def head_width(d_model: int, num_heads: int, width: int | None = None, name: str = "d_k") -> int:

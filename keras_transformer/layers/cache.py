@@ -1,51 +1,83 @@
-"""The cache of a decoder's layers: rows of earlier positions, for all beams of a search.
+"""The cache of a decoder's layers: entries of earlier positions, for all beams of a search.
 
-A cache has the shape (..., size, beam_size * width): one row per position, with an entry of each
-beam. Reordering beams moves no entry; `visible` says which entries belong to a beam's past.
+A cache has the shape (batch, ..., size * beam_size, width): the entries of a position follow each
+other, one for each beam. Reordering beams moves no entry; a `Past` says which ones a beam sees.
 """
 
 import math
+from typing import Any
 
 from keras import ops
 
-from keras_transformer.layers.shapes import flat, reshape
+from keras_transformer.fast.rows import write_rows
+
+Tensor = Any
 
 
-def write(cache, row, position):
-    """Writes a row (batch, ..., n) to a cache (batch, ..., size, n) at `position`, int32 (batch,).
-
-    It is a scatter of rows, which backends do in place inside a loop.
-    """
-    batch, *outer, size, width = shape = ops.shape(cache)
-    each = math.prod(outer)
-    # The row of each index (batch, each) in the flat cache.
-    here = reshape(size * ops.arange(batch * each, dtype="int32"), (batch, each))
-    here = ops.reshape(here + position[:, None], (-1, 1))
-    rows = ops.scatter_update(flat(cache), here, ops.reshape(row, (-1, width)))
-    return reshape(rows, shape)
-
-
-def read(cache, visible, positions):
-    """Reads the entries of each beam's past at some positions.
+class Past:
+    """The past of the beams of a search, in one step: what they see in caches, where they write.
 
     Args:
-        cache: (batch, size, beam_size * width).
+        position: int32 (batch,), the position that the step computes in each sentence.
         visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of one
-            position and beam, belongs to the past of the query's beam.
-        positions: int32 (batch, n), none after the last one written; negative ones read zeros.
+            position and beam, belongs to the past of the query's beam, this step included. The
+            number of beams is static.
+        in_place: whether a graph may write in the memory of a cache, which is then lost.
 
-    Returns:
-        (batch, beam_size, n, width).
+    Attributes:
+        position, visible, in_place: as above.
+        beam_size: the number of beams.
     """
-    batch, size, width = ops.shape(cache)
-    beam_size = ops.shape(visible)[2]
-    existing = ops.maximum(positions, 0)
-    rows = ops.reshape(cache, (batch, size, beam_size, width // beam_size))
-    # (batch, n, beam_size, width)
-    rows = ops.take_along_axis(rows, existing[:, :, None, None], axis=1)
-    paths = ops.cast(ops.reshape(visible, (batch, beam_size, size, beam_size)), "int32")
-    # (batch, beam_size, n, beam_size)
-    paths = ops.take_along_axis(paths, existing[:, None, :, None], axis=2)
-    paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)  # (batch, n, beam_size)
-    rows = ops.take_along_axis(rows, paths[..., None], axis=2)  # (batch, n, beam_size, width)
-    return ops.where((positions >= 0)[:, None, :, None], ops.swapaxes(rows, 1, 2), 0)
+
+    def __init__(self, position: Tensor, visible: Tensor, in_place: bool = False):
+        self.position = position
+        self.visible = visible
+        self.in_place = in_place
+        self.beam_size: int = visible.shape[2]
+        self._batch, _, _, self._length = ops.shape(visible)
+        self._indices: dict[int, Tensor] = {}  # all layers share them
+
+    def write(self, cache: Tensor, entries: Tensor) -> Tensor:
+        """Writes this step's entries, (..., beam_size, width) for each row of the batch.
+
+        It writes rows of a matrix, each of which holds the entries of all beams.
+        """
+        *outer, _, width = cache.shape[1:]
+        row = (-1, self.beam_size * width)
+        rows, new = ops.reshape(cache, row), ops.reshape(entries, row)
+        index = self._index(math.prod(outer))
+        if self.in_place:
+            rows = write_rows(rows, index, new)
+        else:
+            rows = ops.scatter_update(rows, index[:, None], new)
+        return ops.reshape(rows, (self._batch, *outer, self._length, width))
+
+    def _index(self, each):
+        """The rows to write in a flat cache with `each` rows a position: int32 (batch * each,)."""
+        if each not in self._indices:
+            first = ops.reshape(ops.arange(self._batch * each, dtype="int32"), (-1, each))
+            first = first * (self._length // self.beam_size)
+            self._indices[each] = ops.reshape(first + self.position[:, None], (-1,))
+        return self._indices[each]
+
+    def read(self, cache: Tensor, positions: Tensor) -> Tensor:
+        """Reads the entries of each beam's past at some positions.
+
+        Args:
+            cache: (batch, size * beam_size, width).
+            positions: int32 (batch, n), none after the last one written; negative ones read zeros.
+
+        Returns:
+            (batch, beam_size, n, width).
+        """
+        batch, length, beam_size = self._batch, self._length, self.beam_size
+        existing = ops.maximum(positions, 0)
+        rows = ops.reshape(cache, (batch, length // beam_size, beam_size, cache.shape[-1]))
+        # (batch, n, beam_size, width)
+        rows = ops.take_along_axis(rows, existing[:, :, None, None], axis=1)
+        paths = ops.reshape(self.visible, (batch, beam_size, length // beam_size, beam_size))
+        # (batch, beam_size, n, beam_size)
+        paths = ops.take_along_axis(ops.cast(paths, "int32"), existing[:, None, :, None], axis=2)
+        paths = ops.swapaxes(ops.argmax(paths, axis=-1), 1, 2)  # (batch, n, beam_size)
+        rows = ops.take_along_axis(rows, paths[..., None], axis=2)  # (batch, n, beam_size, width)
+        return ops.where((positions >= 0)[:, None, :, None], ops.swapaxes(rows, 1, 2), 0)

@@ -146,29 +146,28 @@ class DecoderLayer(ResidualLayer):
             "memory_values": self.memory_attention.values(memory),
         }
 
-    def step(self, x, position, cache, visible, prepared, source_mask):
+    def step(self, x, past, cache, prepared, source_mask):
         """Computes one position of every beam, given the positions before it.
 
         Args:
-            x: (batch, beam_size, d_model), the beams' inputs at `position`.
-            position: int32 (batch,), the position of `x` in each sentence.
+            x: (batch * beam_size, d_model), the inputs of all beams at this position.
+            past: a `Past`, the position and what each beam sees of the earlier ones.
             cache: self-attention's cache of the earlier positions, as `new_cache` makes it, with
                 room for this one.
-            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
-                one position and beam, belongs to the past of the query's beam.
             prepared: the result of `prepare`. The memory's keys and values are not repeated for
                 each beam: in cross-attention, beams are just more queries.
             source_mask: boolean (batch, 1, 1, source_length), true at real tokens; None: no mask.
 
         Returns:
-            (batch, beam_size, d_model) and the cache with this position written.
+            (batch * beam_size, d_model) and the cache with this position written.
         """
         update, cache = self.self_attention.step(
-            self.input_of_part(x, self.self_attention_norm), position, cache, visible
+            self.input_of_part(x, self.self_attention_norm), past, cache
         )
         x = self.add(x, update, self.self_attention_norm)
+        query = self.input_of_part(x, self.memory_attention_norm)
         update = self.memory_attention.attend(
-            self.memory_attention.queries(self.input_of_part(x, self.memory_attention_norm)),
+            self.memory_attention.queries(query, past.beam_size),
             ops.swapaxes(prepared["memory_keys"], 2, 3),
             prepared["memory_values"],
             source_mask,
@@ -229,12 +228,10 @@ class Decoder(Stack):
         """Computes the keys and values of each layer's cross-attention, once per sentence."""
         return [layer.prepare(memory) for layer in self.layers]
 
-    def step(self, x, position, cache, visible, prepared, source_mask):
+    def step(self, x, past, cache, prepared, source_mask):
         """Runs `DecoderLayer.step` in each layer; `cache`, `prepared`: one entry per layer."""
         new_cache = []
         for layer, layer_cache, layer_prepared in zip(self.layers, cache, prepared, strict=True):
-            x, layer_cache = layer.step(
-                x, position, layer_cache, visible, layer_prepared, source_mask
-            )
+            x, layer_cache = layer.step(x, past, layer_cache, layer_prepared, source_mask)
             new_cache.append(layer_cache)
         return self.normalized(x), new_cache

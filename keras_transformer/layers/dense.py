@@ -1,11 +1,10 @@
 """The linear map that all projections are: `activation(x W + b)`."""
 
 import keras
-from keras import ops
 
 from keras_transformer.fast.dense import fused_dense
 from keras_transformer.fast.int8 import enough_rows
-from keras_transformer.layers.shapes import flat, reshape
+from keras_transformer.layers.shapes import flat, unflat
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -34,13 +33,13 @@ class Dense(keras.layers.Dense):
             outputs = fused_dense(rows, self.kernel, self.bias, self.activation)
         else:
             outputs = super().call(rows)
-        return reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
+        return unflat(outputs, inputs)
 
     def quantized_call(self, inputs, training=None):
         """Computes the result of `call` with a quantised matrix; called by Keras."""
         rows = flat(inputs)
         outputs = super().quantized_call(enough_rows(rows), training=training)[: rows.shape[0]]
-        return reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
+        return unflat(outputs, inputs)
 
     def quantize(self, mode=None, type_check=True, config=None):
         """Quantises the matrix; called by `keras.Model.quantize`."""

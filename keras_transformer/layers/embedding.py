@@ -8,7 +8,7 @@ from keras_transformer.fast.dense import add_bias
 from keras_transformer.fast.int8 import enough_rows, whole_columns
 from keras_transformer.fast.rows import take_rows
 from keras_transformer.layers.configured import ConfiguredLayer
-from keras_transformer.layers.shapes import flat, reshape
+from keras_transformer.layers.shapes import flat, unflat
 from keras_transformer.private_names import set_padding_mask
 
 
@@ -146,8 +146,7 @@ class TokenEmbedding(ConfiguredLayer):
         return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def _logits(self, x, kernel=None, training=None):
-        shape = (*ops.shape(x)[:-1], self.vocab_size)
-        x = ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
+        whole, x = x, ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
         if self.quantization_mode:
             x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
             products = ops.matmul(enough_rows(x), self.int8_kernel)
@@ -158,7 +157,7 @@ class TokenEmbedding(ConfiguredLayer):
         if self.logits_bias:
             bias = ops.cast(self.bias, self.compute_dtype)
             logits = add_bias(logits, bias) if training else ops.add(logits, bias)
-        return reshape(logits, shape)
+        return unflat(logits, whole)
 
     def quantize(self, mode: str = "int8", **kwargs):
         """Makes the layer compute logits in 8-bit integers; called by `keras.Model.quantize`.

@@ -98,21 +98,19 @@ class EncoderLayer(ResidualLayer):
         )
         return self.apply_feed_forward(self.add(x, update, self.self_attention_norm))
 
-    def step(self, x, position, cache, visible):
+    def step(self, x, past, cache):
         """Computes one position of every beam, given those before it; needs a causal layer.
 
         Args:
-            x: (batch, beam_size, d_model), the beams' inputs at `position`.
-            position: int32 (batch,), the position of `x` in each sentence.
+            x: (batch * beam_size, d_model), the inputs of all beams at this position.
+            past: a `Past`, the position and what each beam sees of the earlier ones.
             cache: cache of the earlier positions, as `new_cache` makes it, with room for this one.
-            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
-                one position and beam, belongs to the past of the query's beam.
 
         Returns:
-            (batch, beam_size, d_model) and the cache with this position written.
+            (batch * beam_size, d_model) and the cache with this position written.
         """
         update, cache = self.self_attention.step(
-            self.input_of_part(x, self.self_attention_norm), position, cache, visible
+            self.input_of_part(x, self.self_attention_norm), past, cache
         )
         return self.apply_feed_forward(self.add(x, update, self.self_attention_norm)), cache
 
@@ -149,10 +147,10 @@ class Encoder(Stack):
             x = layer(x, attention_mask=attention_mask, mask=mask)
         return self.normalized(x)
 
-    def step(self, x, position, cache, visible):
+    def step(self, x, past, cache):
         """Runs `EncoderLayer.step` in each layer; `cache`: one entry per layer."""
         new_cache = []
         for layer, layer_cache in zip(self.layers, cache, strict=True):
-            x, layer_cache = layer.step(x, position, layer_cache, visible)
+            x, layer_cache = layer.step(x, past, layer_cache)
             new_cache.append(layer_cache)
         return self.normalized(x), new_cache

@@ -4,11 +4,10 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.cache import write
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import both, causal_mask, combined_mask, first_given
 from keras_transformer.layers.positions import Rotation
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.shapes import unflat
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -74,63 +73,50 @@ class SelfAttention(MultiHeadAttention):
         mask = combined_mask(attention_mask, [first_given(mask, x_mask)], x, x, self.num_heads)
         if self.causal:
             mask = both(mask, causal_mask(ops.shape(x)[1]))
-        return self.attend(self.queries(x), self.keys(x), self.values(x), mask)
+        return unflat(self.attend(self.queries(x), self.keys(x), self.values(x), mask), x)
 
-    def queries(self, query, positions=None):
+    def queries(self, query, length=None, positions=None):
         """Projects to queries (batch, num_heads, length, d_k), turned by the `rotation`.
 
         Args:
-            query: (batch, length, d_model).
+            query, length: as of `split_heads`.
             positions: int32 (batch, length) or (batch, 1), the positions of each row's queries;
                 default: 0, 1, 2 and so on.
         """
-        return self._turned(super().queries(query), positions)
+        return self._turned(super().queries(query, length), positions)
 
-    def keys(self, key, positions=None):
+    def keys(self, key, length=None, positions=None):
         """Projects to keys (batch, num_heads, length, d_k), turned like queries."""
-        return self._turned(super().keys(key), positions)
+        return self._turned(super().keys(key, length), positions)
 
     def _turned(self, x, positions):
         return x if self.rotation is None else self.rotation(x, positions)
 
     def new_cache(self, batch, beam_size):
-        """Creates an empty cache for `step`, of size 0, laid out as attention reads it.
-
-        Keys are (batch, num_heads, d_k, size, beam_size), values
-        (batch, num_heads, size, beam_size * d_v).
-        """
-        keys = (batch, self.num_heads, self.d_k, 0, beam_size)
-        values = (batch, self.num_heads, 0, beam_size * self.d_v)
+        """Creates an empty cache for `step`: keys and values of no position."""
         return {
-            "keys": ops.zeros(keys, self.compute_dtype),
-            "values": ops.zeros(values, self.compute_dtype),
+            "keys": ops.zeros((batch, self.num_heads, 0, self.d_k), self.compute_dtype),
+            "values": ops.zeros((batch, self.num_heads, 0, self.d_v), self.compute_dtype),
         }
 
-    def step(self, x, position, cache, visible):
+    def step(self, x, past, cache):
         """Computes one position of every beam, given the positions before it.
 
         Args:
-            x: (batch, beam_size, d_model), the beams' inputs at `position`.
-            position: int32 (batch,), the position of `x` in each sentence.
+            x: (batch * beam_size, d_model), the inputs of all beams at this position.
+            past: a `Past`, the position and what each beam sees of the earlier ones.
             cache: cache of the earlier positions, as `new_cache` makes it, with room for this one.
-            visible: boolean (batch, 1, beam_size, size * beam_size), true where a cached entry, of
-                one position and beam, belongs to the past of the query's beam.
 
         Returns:
-            (batch, beam_size, d_model) and the cache with this position written.
+            (batch * beam_size, d_model) and the cache with this position written.
         """
-        batch, beam_size = ops.shape(x)[:2]
-        positions = position[:, None]  # (batch, 1): the same for all beams of a sentence
-        row = (batch, self.num_heads, beam_size * self.d_v)
+        positions = past.position[:, None]  # (batch, 1): the same for all beams of a sentence
+        queries = self.queries(x, past.beam_size, positions)
         cache = {
-            "keys": write(cache["keys"], ops.swapaxes(self.keys(x, positions), 2, 3), position),
-            "values": write(cache["values"], reshape(self.values(x), row), position),
+            "keys": past.write(cache["keys"], self.keys(x, past.beam_size, positions)),
+            "values": past.write(cache["values"], self.values(x, past.beam_size)),
         }
-        # keys (batch, num_heads, d_k, size * beam_size), values (..., size * beam_size, d_v)
-        keys = ops.reshape(cache["keys"], (batch, self.num_heads, self.d_k, -1))
-        values = ops.reshape(cache["values"], (batch, self.num_heads, -1, self.d_v))
-        queries = self.queries(x, positions)
-        return self.attend(queries, ops.swapaxes(keys, 2, 3), values, visible), cache
+        return self.attend(queries, cache["keys"], cache["values"], past.visible), cache
 
     def compute_output_shape(self, x_shape):
         return x_shape

@@ -24,6 +24,11 @@ def flat(x: Tensor) -> Tensor:
     return x if len(x.shape) == 2 else ops.reshape(x, (-1, ops.shape(x)[-1]))
 
 
+def unflat(rows: Tensor, x: Tensor) -> Tensor:
+    """Gives rows (rows, n) the axes of the `x` (..., width) that `flat` has flattened: (..., n)."""
+    return rows if len(x.shape) == 2 else reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
+
+
 def one_if_empty(size: int | Tensor) -> int | Tensor:
     """Returns 1 if the size of an axis is 0, and else 0, to pad it for what takes no empty tensor.
 

@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.fast.rows import gather_rows
+from keras_transformer.layers.shapes import flat, reshape, unflat
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.constraints import CONSTRAINTS, Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
-    gather_beams,
     step_by_step,
     take_sentences,
     where_sentence,
@@ -124,23 +125,25 @@ def beam_search(
 
     def search_step(sentences, position, decoder_state, beams):
         """Takes one step with the sentences in the batch slots; here, batch means slots."""
-        longest, prefixes = take_sentences((limits, prefix_ids), sentences)
+        longest, last_penalty, prefixes = take_sentences(of_sentences, sentences)
         constraints = Constraints(options, longest, prefixes, end_id, pad_id)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         found = _top_continuations(logits, beams, position, constraints)
         is_end = ops.equal(found.tokens, end_id) & (found.log_probs > IMPOSSIBLE)
         length = position + 1  # (batch,)
-        finished_ids, finished_scores = _finished(beams, found, is_end, length, options)
+        is_new = is_at(length, beams.live_ids)
+        scores = found.log_probs / length_penalty(length, options)[:, None]
+        finished_ids, finished_scores = _finished(beams, found, is_end, is_new, scores)
 
         log_probs = ops.where(is_end, IMPOSSIBLE, found.log_probs)
         live_log_probs, best = ops.top_k(log_probs, beam_size)  # (batch, beam_size)
-        origins, tokens = gather_beams(found.origins, best), gather_beams(found.tokens, best)
-        live_ids = write_tokens(gather_beams(beams.live_ids, origins), length, tokens)
+        origins, tokens = gather_rows(found.origins, best), gather_rows(found.tokens, best)
+        live_ids = write_tokens(gather_rows(beams.live_ids, origins), is_new, tokens)
         decoder_state = steps.reorder(decoder_state, origins)
 
         # Log-probabilities only fall and penalties only grow, so no live beam can exceed it.
-        live_bound = live_log_probs[:, 0] / length_penalty(longest, options)  # (batch,)
+        live_bound = live_log_probs[:, 0] / last_penalty  # (batch,)
         done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
         is_finished = is_end[:, :beam_size]
         if beam_size == 1:
@@ -159,6 +162,7 @@ def beam_search(
             done=beams.done | done,
         )
 
+    of_sentences = limits, length_penalty(limits, options), prefix_ids
     empty_ids = ops.full((batch_size, beam_size, buffer_length + 1), pad_id, dtype="int32")
     decoder_state = steps.initial_state(batch_size, beam_size)
     beams = _first_beams(empty_ids, start_ids, limits, options.n_best)
@@ -177,7 +181,9 @@ def _first_beams(empty_ids, start_ids, limits, n_best):
     )
     zero, is_empty = ops.zeros((), dtype="float32"), limits <= 0
     return BeamState(
-        live_ids=write_tokens(empty_ids, ops.zeros_like(limits), start_ids[:, None]),
+        live_ids=write_tokens(
+            empty_ids, is_at(ops.zeros_like(limits), empty_ids), start_ids[:, None]
+        ),
         live_log_probs=ops.where(first_beam, zero, IMPOSSIBLE),
         finished_ids=empty_ids[:, :n_best],
         # A sentence without room for a symbol has one hypothesis, which is empty.
@@ -187,21 +193,20 @@ def _first_beams(empty_ids, start_ids, limits, n_best):
     )
 
 
-def _finished(beams, found, is_end, length, options):
+def _finished(beams, found, is_end, is_new, scores):
     """The best finished hypotheses after a step: ids (batch, n_best, ...), scores (batch, n_best).
 
     Only the first `beam_size` continuations may finish.
     """
-    size = options.beam_size
-    scores = found.log_probs / length_penalty(length, options)[:, None]
+    size, n_best = beams.live_ids.shape[1], beams.finished_ids.shape[1]
     # Cut here: with a part of the log-probabilities, XLA would sort all candidates for them.
     scores = ops.where(is_end, scores, IMPOSSIBLE)[:, :size]
-    ids = gather_beams(beams.live_ids, found.origins[:, :size])
-    ids = write_tokens(ids, length, found.tokens[:, :size])
+    ids = gather_rows(beams.live_ids, found.origins[:, :size])
+    ids = write_tokens(ids, is_new, found.tokens[:, :size])
     # Earlier ones come first, so that the shorter of two hypotheses of equal score is kept.
     scores = ops.concatenate([beams.finished_scores, scores], axis=1)
-    scores, best = ops.top_k(scores, options.n_best)  # (batch, n_best)
-    return gather_beams(ops.concatenate([beams.finished_ids, ids], axis=1), best), scores
+    scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
+    return gather_rows(ops.concatenate([beams.finished_ids, ids], axis=1), best), scores
 
 
 def finite(scores: Tensor) -> Tensor:
@@ -248,26 +253,23 @@ def _top_continuations(logits, beams, position, constraints):
     # checked after this choice, so choose that many more columns for each beam.
     num_columns = min(2 + len(constraints.exclusions), columns) * beam_size
     maxima = _without_nan(maxima + offsets[:, :, None])
-    maxima = ops.reshape(maxima, (batch_size, beam_size * columns))
+    maxima = reshape(maxima, (batch_size, beam_size * columns))
     _, best = ops.top_k(maxima, num_columns)  # (batch, num_columns)
     origins = best // columns
     # (batch, num_columns, rows): indices into the tables of a sentence's beams, one after another
     first = origins * (rows * columns) + best % columns
     indices = first[:, :, None] + columns * ops.arange(rows, dtype="int32")
-    table = ops.reshape(table, (batch_size, beam_size * rows * columns))
-    log_probs = gather_beams(table, ops.reshape(indices, (batch_size, num_columns * rows)))
-    log_probs = ops.reshape(log_probs, (batch_size, num_columns, rows))
-    log_probs = _without_nan(log_probs + gather_beams(offsets, origins)[:, :, None])
+    table = reshape(table, (batch_size, beam_size * rows * columns))
+    log_probs = gather_rows(table, reshape(indices, (batch_size, num_columns * rows)))
+    log_probs = reshape(log_probs, (batch_size, num_columns, rows))
+    log_probs = _without_nan(log_probs + gather_rows(offsets, origins)[:, :, None])
     # Padding of a table has an index that is no symbol's; it may be chosen if symbols are few.
     tokens = ops.minimum(indices % (rows * columns), vocab_size - 1)
     log_probs = ops.where(constraints.is_excluded(tokens, position), IMPOSSIBLE, log_probs)
 
-    origins = ops.broadcast_to(origins[:, :, None], ops.shape(tokens))
-    log_probs, origins, tokens = (
-        ops.reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, origins, tokens)
-    )
+    log_probs, tokens = (reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, tokens))
     log_probs, best = ops.top_k(log_probs, 2 * beam_size)
-    origins, tokens = gather_beams(origins, best), gather_beams(tokens, best)
+    origins, tokens = gather_rows(origins, best // rows), gather_rows(tokens, best)
 
     # At the limit, each beam can only end; the other places stay empty.
     end_log_probs = _without_nan(logits[..., constraints.end_id] + offsets)  # (batch, beam_size)
@@ -294,7 +296,7 @@ def _folded(x: Tensor) -> Tensor:
     if width % rows:
         room = [(0, 0)] * len(outer) + [(0, rows * columns - width)]
         x = ops.pad(x, room, constant_values=IMPOSSIBLE)
-    return ops.reshape(x, (*outer, rows, columns))
+    return reshape(x, (*outer, rows, columns))
 
 
 def _log_sum_exp(table: Tensor, maxima: Tensor) -> Tensor:
@@ -304,8 +306,8 @@ def _log_sum_exp(table: Tensor, maxima: Tensor) -> Tensor:
     largest = ops.max(maxima, axis=-1, keepdims=True)  # (..., 1)
     largest = ops.where(ops.isfinite(largest), largest, 0.0)
     sums = ops.sum(ops.exp(table - largest[..., None]), axis=-2)  # (..., columns)
-    sums = ops.matmul(sums, ops.ones((ops.shape(sums)[-1], 1), sums.dtype))  # (..., 1)
-    return ops.log(sums[..., 0]) + largest[..., 0]
+    total = ops.matmul(flat(sums), ops.ones((sums.shape[-1], 1), sums.dtype))
+    return (ops.log(unflat(total, sums)) + largest)[..., 0]
 
 
 def _without_nan(log_probs: Tensor) -> Tensor:
@@ -319,7 +321,11 @@ def _rows_of_table(width: int) -> int:
     return min(fit, key=lambda rows: abs(rows - TABLE_ROWS), default=TABLE_ROWS)
 
 
-def write_tokens(ids: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
-    """Sets `ids[i, :, index[i]] = tokens[i]` for each sentence i."""
-    is_index = ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
-    return ops.where(is_index, tokens[:, :, None], ids)
+def is_at(index: Tensor, ids: Tensor) -> Tensor:
+    """Marks `ids[i, :, index[i]]` for each sentence i: boolean (batch, 1, length)."""
+    return ops.arange(ops.shape(ids)[2], dtype="int32") == index[:, None, None]
+
+
+def write_tokens(ids: Tensor, is_new: Tensor, tokens: Tensor) -> Tensor:
+    """Sets the ids (batch, n, length) where `is_new`, (batch, 1, length), to tokens (batch, n)."""
+    return ops.where(is_new, tokens[:, :, None], ids)

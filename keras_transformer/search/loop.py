@@ -1,21 +1,22 @@
 """The loop of a search: decoder steps until all sentences are done, in batch slots."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from keras import ops, tree
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.fast.rows import gather, gather_rows
 
 Tensor = Any
 Hypotheses = Any  # a NamedTuple of tensors (batch, ...), such as `beam.BeamState`
 
 # Numbers of positions that the decoder state has room for: it grows from each size to the next, up
 # to the longest hypothesis. Attention reads the whole room, so a small state is faster. But a
-# compiler makes new code for each size, so there are few sizes.
-STATE_SIZES = (16, 32, 128, 512)
+# compiler makes new code for each size, so there are few for it.
+STATE_SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+SIZES_TO_COMPILE = (16, 32, 128, 512)
 
 
 class DecoderSteps(abc.ABC):
@@ -61,7 +62,7 @@ class DecoderSteps(abc.ABC):
 
     def reorder(self, state: Any, beams: Tensor) -> Any:
         """Returns the state where each beam continues one of `beams`, int32 (batch, beam_size)."""
-        return tree.map_structure(lambda x: gather_beams(x, beams), state)
+        return tree.map_structure(lambda x: gather_rows(x, beams), state)
 
 
 def step_by_step(
@@ -252,7 +253,7 @@ class _LoopOfAnyShape(_Loop):
             )
             return size, search._replace(slots=slots)
 
-        sizes = ops.array(sizes_up_to(self.buffer_length))
+        sizes = ops.array(sizes_up_to(self.buffer_length, STATE_SIZES))
         no_room = ops.cast(ops.minimum(0, self.buffer_length), "int32")
         _, search = ops.while_loop(
             lambda size, search: search.slots.num_open > 0,
@@ -266,7 +267,7 @@ class _LoopOfFewShapes(_Loop):
     """The loop for compilers, where each shape is new code: closes slots once, to a quarter."""
 
     def run(self, hypotheses):
-        *sizes, last = sizes_up_to(self.buffer_length)
+        *sizes, last = sizes_up_to(self.buffer_length, SIZES_TO_COMPILE)
         few = self.num_slots // 4
         search = self.first(hypotheses, 0)
         for size in sizes:
@@ -339,7 +340,7 @@ def _larger(x, y):
 
 def take_sentences(nest, sentences):
     """Takes the rows `sentences`, int32 (n,), of each tensor (batch, ...); None stays None."""
-    return tree.map_structure(lambda x: None if x is None else ops.take(x, sentences, axis=0), nest)
+    return tree.map_structure(lambda x: None if x is None else gather(x, sentences), nest)
 
 
 def where_sentence(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -348,22 +349,13 @@ def where_sentence(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return ops.where(condition, x, y)
 
 
-def sizes_up_to(length: Tensor) -> list:
+def sizes_up_to(length: Tensor, sizes: Sequence[int]) -> list:
     """Lists the sizes of a state while hypotheses grow to `length`, which is the last size."""
     if isinstance(length, int):
-        return [*(size for size in STATE_SIZES if size < length), length]
-    return [*(ops.minimum(size, length) for size in STATE_SIZES), length]
-
-
-def gather_beams(x: Tensor, indices: Tensor) -> Tensor:
-    """Takes along axis 1, per sentence: (batch, n, ...), int32 (batch, m) -> (batch, m, ...)."""
-    batch_size, n, *rest = ops.shape(x)
-    if isinstance(batch_size, int) and batch_size == 0:  # `ops.take` of JAX would have fewer axes
-        return ops.zeros((0, ops.shape(indices)[1], *rest), x.dtype)
-    rows = reshape(x, (batch_size * n, *rest))
-    return ops.take(rows, indices + n * ops.arange(batch_size, dtype="int32")[:, None], axis=0)
+        return [*(size for size in sizes if size < length), length]
+    return [*(ops.minimum(size, length) for size in sizes), length]
 
 
 def at_position(x: Tensor, position: Tensor) -> Tensor:
     """Takes along axis 2, per sentence: (batch, n, length), int32 (batch,) -> (batch, n)."""
-    return ops.take_along_axis(x, position[:, None, None], axis=2)[..., 0]
+    return gather_rows(ops.swapaxes(x, 1, 2), position[:, None])[:, 0]

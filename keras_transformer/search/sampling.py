@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.fast.integer_hash import hashed, high_bits
+from keras_transformer.fast.rows import gather_rows
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.beam import (
     IMPOSSIBLE,
@@ -13,6 +14,7 @@ from keras_transformer.search.beam import (
     OF_BOTH_SEARCHES,
     BeamSearchResult,
     finite,
+    is_at,
     length_penalty,
     write_tokens,
 )
@@ -20,7 +22,6 @@ from keras_transformer.search.constraints import Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
-    gather_beams,
     step_by_step,
     take_sentences,
 )
@@ -113,7 +114,9 @@ def sample(
         # Sequences that were complete before are unchanged.
         return decoder_state, SampleState(
             ids=ops.where(
-                drawn.done[..., None], drawn.ids, write_tokens(drawn.ids, length, tokens)
+                drawn.done[..., None],
+                drawn.ids,
+                write_tokens(drawn.ids, is_at(length, drawn.ids), tokens),
             ),
             log_probs=ops.where(drawn.done, drawn.log_probs, log_probs),
             lengths=ops.where(drawn.done, drawn.lengths, length[:, None]),
@@ -122,7 +125,7 @@ def sample(
 
     ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
     drawn = SampleState(
-        ids=write_tokens(ids, ops.zeros_like(limits), start_ids[:, None]),
+        ids=write_tokens(ids, is_at(ops.zeros_like(limits), ids), start_ids[:, None]),
         log_probs=ops.zeros(rows, "float32"),
         lengths=ops.zeros(rows, "int32"),
         done=ops.broadcast_to((limits <= 0)[:, None], rows),
@@ -163,7 +166,7 @@ def _likeliest(drawn, options, pad_id):
     log_probs = ops.where((drawn.lengths > 0) | first, drawn.log_probs, IMPOSSIBLE)
     scores = finite(log_probs / length_penalty(drawn.lengths, options))
     scores, best = ops.top_k(scores, options.n_best)  # (batch, n_best)
-    ids = gather_beams(drawn.ids, best)[..., 1:]  # (batch, n_best, buffer_length)
+    ids = gather_rows(drawn.ids, best)[..., 1:]  # (batch, n_best, buffer_length)
     return BeamSearchResult(ops.where((scores > NO_HYPOTHESIS)[..., None], ids, pad_id), scores)
 
 

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_transformer.fast.dispatch import value_of
+from keras_transformer.fast.rows import gather_rows
+from keras_transformer.layers.cache import Past
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.beam import BeamSearchResult, beam_search
 from keras_transformer.search.constraints import lengths_of
-from keras_transformer.search.loop import DecoderSteps, gather_beams
+from keras_transformer.search.loop import DecoderSteps
 from keras_transformer.search.sampling import sample
 from keras_transformer.search.targets import Targets
 
@@ -107,15 +110,19 @@ class TransformerSteps(DecoderSteps):
 
     def initial_state(self, batch, beam_size):
         memory, source_mask = self.model.encode(self.source_ids)
-        self.logits_kernel = self.model.logits_kernel()  # once per search: all sentences share it
+        # Once per search, and not in each step: a copy of a matrix, and reading the variables.
+        self.logits_kernel = self.model.logits_kernel()
+        variables = self.model.decoding_variables
+        self.weights = [(each, value_of(each)) for each in variables]
         paths = ops.zeros((batch, beam_size, 0), "int32")
         cache = self.model.decoder.new_cache(batch, beam_size)
         return (self.model.decoder.prepare(memory), source_mask), paths, cache
 
     def grow(self, state, size):
         memory, paths, cache = state
+        beam_size = ops.shape(paths)[1]
         paths = ops.pad(paths, [(0, 0), (0, 0), (0, size - ops.shape(paths)[2])])
-        return memory, paths, self.model.decoder.grow_cache(cache, size)
+        return memory, paths, self.model.decoder.grow_cache(cache, size * beam_size)
 
     def refill(self, state, initial, is_new):
         # Cached keys and values of the previous sentence stay: no path leads to them.
@@ -133,14 +140,14 @@ class TransformerSteps(DecoderSteps):
         # (batch, beam_size, size, beam_size): query beam, key position, key beam
         visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
-        logits, cache = self.model.decode_step(
-            ids, position, cache, visible, *memory, self.logits_kernel
-        )
+        past = Past(position, visible, in_place=True)  # a search uses no state twice
+        with keras.StatelessScope(self.weights):
+            logits, cache = self.model.decode_step(ids, past, cache, *memory, self.logits_kernel)
         return logits, (memory, paths, cache)
 
     def reorder(self, state, beams):
         memory, paths, cache = state
-        return memory, gather_beams(paths, beams), cache
+        return memory, gather_rows(paths, beams), cache
 
 
 class EnsembleSteps(DecoderSteps):

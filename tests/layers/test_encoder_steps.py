@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     Rotation,
     SelfAttention,
 )
+from keras_transformer.layers.cache import Past
 
 BATCH, LENGTH, WIDTH = 3, 6, 8
 PARTS = {
@@ -60,7 +61,7 @@ def _by_steps(encoder, inputs, parents):
     outputs = []
     for i in range(LENGTH):
         if i in (0, 3):  # the cache grows on the way
-            cache = encoder.grow_cache(cache, i + 3)
+            cache = encoder.grow_cache(cache, (i + 3) * beam_size)
         paths = paths[parents[i]]
         paths[:, i] = np.arange(beam_size)
         visible = paths[:, : (3 if i < 3 else 6), None] == np.arange(beam_size)
@@ -68,8 +69,7 @@ def _by_steps(encoder, inputs, parents):
             visible.reshape(1, 1, beam_size, -1), (BATCH, 1, beam_size, visible[0].size)
         )
         position = np.full(BATCH, i, "int32")
-        output, cache = encoder.step(
-            ops.convert_to_tensor(inputs[:, :, i]), position, cache, ops.convert_to_tensor(visible)
-        )
-        outputs.append(output)
+        past = Past(position, ops.convert_to_tensor(visible))
+        output, cache = encoder.step(ops.reshape(inputs[:, :, i], (-1, WIDTH)), past, cache)
+        outputs.append(ops.reshape(output, (BATCH, beam_size, WIDTH)))
     return np.stack(outputs, axis=2), paths

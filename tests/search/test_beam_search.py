@@ -463,7 +463,8 @@ def test_the_state_grows_and_slots_close_as_sentences_need(
     start_ids, num_slots, is_graph, steps, monkeypatch
 ):
     """A graph takes any shape; else there are few: slots close once, and the state is then full."""
-    monkeypatch.setattr("keras_transformer.search.loop.STATE_SIZES", (3, 4))
+    for name in ("STATE_SIZES", "SIZES_TO_COMPILE"):
+        monkeypatch.setattr(f"keras_transformer.search.loop.{name}", (3, 4))
     growing, options = Growing(LINE, vocab_size=8), SearchOptions(beam_size=1)
 
     def search(start_ids, limits):
@@ -605,7 +606,8 @@ def all_at_once():
 def test_the_result_is_the_same_whatever_the_number_of_batch_slots(
     all_at_once, how, num_slots, monkeypatch
 ):
-    monkeypatch.setattr("keras_transformer.search.loop.STATE_SIZES", (3, 4))
+    for name in ("STATE_SIZES", "SIZES_TO_COMPILE"):
+        monkeypatch.setattr(f"keras_transformer.search.loop.{name}", (3, 4))
     model, options, expected = all_at_once
 
     def search(sources, limits):

@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
@@ -94,18 +93,17 @@ class Convolution(ConfiguredLayer):
         return self.convolution(x)[:batch, :length]
 
     def new_cache(self, batch, beam_size):
-        """Creates an empty cache for `step`: inputs (batch, 0, beam_size * d_model)."""
-        return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
+        """Creates an empty cache for `step`: inputs (batch, 0, d_model)."""
+        return ops.zeros((batch, 0, self.d_model), self.compute_dtype)
 
-    def step(self, x, position, cache, visible):
+    def step(self, x, past, cache):
         """Computes one position of every beam, as `SelfAttention.step` does."""
-        batch, beam_size = ops.shape(x)[:2]
-        cache = write(cache, ops.reshape(x, (batch, beam_size * self.d_model)), position)
+        cache = past.write(cache, x)
         # (batch, reach + 1)
-        reached = position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")
-        x = read(cache, visible, reached)  # (batch, beam_size, reach + 1, d_model)
-        x = self.convolution(ops.reshape(x, (batch * beam_size, self.reach + 1, self.d_model)))
-        return ops.reshape(x, (batch, beam_size, self.d_model)), cache
+        reached = past.position[:, None] - ops.arange(self.reach, -1, -1, dtype="int32")
+        x = past.read(cache, reached)  # (batch, beam_size, reach + 1, d_model)
+        x = self.convolution(ops.reshape(x, (-1, self.reach + 1, self.d_model)))
+        return ops.reshape(x, (-1, self.d_model)), cache
 
     def compute_output_shape(self, x_shape):
         return x_shape

@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.layers.cache import read, write
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
@@ -88,17 +87,14 @@ class Recurrence(ConfiguredLayer):
         return states[:batch, :length]
 
     def new_cache(self, batch, beam_size):
-        """Creates an empty cache for `step`: states (batch, 0, beam_size * d_model)."""
-        return ops.zeros((batch, 0, beam_size * self.d_model), self.compute_dtype)
+        """Creates an empty cache for `step`: states (batch, 0, d_model)."""
+        return ops.zeros((batch, 0, self.d_model), self.compute_dtype)
 
-    def step(self, x, position, cache, visible):
+    def step(self, x, past, cache):
         """Computes one position of every beam, as `SelfAttention.step` does."""
-        batch, beam_size = ops.shape(x)[:2]
-        rows = (batch * beam_size, self.d_model)
-        state = read(cache, visible, position[:, None] - 1)  # (batch, beam_size, 1, d_model)
-        state, _ = self.forward.cell(ops.reshape(x, rows), [ops.reshape(state, rows)])
-        cache = write(cache, ops.reshape(state, (batch, beam_size * self.d_model)), position)
-        return ops.reshape(state, (batch, beam_size, self.d_model)), cache
+        state = past.read(cache, past.position[:, None] - 1)  # (batch, beam_size, 1, d_model)
+        state, _ = self.forward.cell(x, [ops.reshape(state, (-1, self.d_model))])
+        return state, past.write(cache, state)
 
     def compute_output_shape(self, x_shape):
         return x_shape

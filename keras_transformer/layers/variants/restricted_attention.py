@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
+from keras_transformer.layers.cache import Past
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
 from keras_transformer.layers.positions import Rotation
@@ -91,7 +92,7 @@ class RestrictedSelfAttention(SelfAttention):
             _neighbourhoods(self.keys(x), size, blocks, before, after),
             _neighbourhoods(self.values(x), size, blocks, before, after),
             real & self._band(size),
-        )  # (batch * blocks, size, d_model)
+        )  # (batch * blocks * size, d_model)
         return ops.reshape(context, (batch, blocks * size, self.d_model))[:, :length]
 
     def _band(self, size):
@@ -102,12 +103,11 @@ class RestrictedSelfAttention(SelfAttention):
         farthest = 0 if self.causal else self.radius
         return (distances >= -self.radius) & (distances <= farthest)
 
-    def step(self, x, position, cache, visible):
-        size, beam_size = ops.shape(cache["keys"])[-2:]
-        near = ops.arange(size, dtype="int32") >= position[:, None] - self.radius  # (batch, size)
-        # (batch, 1, 1, size * beam_size)
-        near = ops.repeat(near[:, None, None], beam_size, axis=-1)
-        return super().step(x, position, cache, visible & near)
+    def step(self, x, past, cache):
+        first = (past.position - self.radius) * past.beam_size  # (batch,), the first entry near
+        entries = ops.arange(ops.shape(past.visible)[3], dtype="int32")
+        near = entries >= first[:, None, None, None]  # (batch, 1, 1, size * beam_size)
+        return super().step(x, Past(past.position, past.visible & near, past.in_place), cache)
 
 
 def _neighbourhoods(x, size, blocks, before=0, after=0):
