@@ -67,7 +67,8 @@ def gather_rows(x, indices):
 def write_rows(matrix, indices, rows):
     """Writes some rows of a matrix, in its own memory where TensorFlow runs a graph.
 
-    TensorFlow's scatter would copy the whole matrix. The caller never reads the old matrix again.
+    TensorFlow's scatter would copy the whole matrix. The caller never reads the old matrix again,
+    nor has another one in the same memory.
 
     Args:
         matrix: tensor (n, width).

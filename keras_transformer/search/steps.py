@@ -140,7 +140,9 @@ class TransformerSteps(DecoderSteps):
         # (batch, beam_size, size, beam_size): query beam, key position, key beam
         visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
-        past = Past(position, visible, in_place=True)  # a search uses no state twice
+        # A search uses no state twice. Where sizes are known, TensorFlow might share the memory of
+        # several caches, as long as all are zeros.
+        past = Past(position, visible, in_place=not isinstance(size, int))
         with keras.StatelessScope(self.weights):
             logits, cache = self.model.decode_step(ids, past, cache, *memory, self.logits_kernel)
         return logits, (memory, paths, cache)

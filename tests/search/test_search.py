@@ -217,6 +217,23 @@ def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
         np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(None, None), (4, 7)])
+def test_each_cache_in_a_graph_has_memory_of_its_own(shape):
+    """Keys and values of all layers begin as equal zeros, and a step may write in their memory."""
+    model = small_model(num_encoder_layers=1, num_decoder_layers=2)
+    options = SearchOptions(extra_length=12)  # the caches grow on the way
+    graph = tf.function(
+        lambda ids: search(model, ids, options, num_slots=2),
+        [tf.TensorSpec(shape, tf.int32)],
+        autograph=False,
+    )
+    expected = search(model, padded(SOURCES), options)
+    for _ in range(2):  # the second call would find what the first one left
+        result = graph(padded(SOURCES))
+        np.testing.assert_array_equal(result.ids, expected.ids)
+        np.testing.assert_allclose(result.scores, expected.scores, rtol=1e-5)
+
+
 def test_no_sentences_give_no_translations():
     assert search(
         small_model(), np.zeros((0, 3), "int32"), SearchOptions(extra_length=2)
