@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from keras_transformer import machine, parsing, text, training
-from keras_transformer.cli import quiet
 from keras_transformer.cli.flags import (
     FLAGS,
     GROUPS,
@@ -262,13 +261,10 @@ def _load_ctranslate2_translator(paths):
         del defaults["plain_length_penalty"]
     if given.get("sample"):  # so that the error names --sample
         del defaults["patience"]
-    # Imported here: CTranslate2 is an extra.
     from keras_transformer.ctranslate2.converted import ConvertedModel
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
     model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
-    if not model.exists():
-        quiet.import_tensorflow()
     return CTranslate2Translator(
         model,
         SearchOptions(**{**defaults, **given}),

@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
@@ -27,15 +27,21 @@ from keras_transformer.options.training import MAY_CHANGE
 from keras_transformer.training.checkpoints import (
     Checkpoints,
     average_weights,
+    mean_weights,
     read_while_trained,
 )
 from keras_transformer.training.run_record import read_record, record_of_other, recorded_run
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_transformer.model import Transformer
     from keras_transformer.text import Tokenizer
+    from keras_transformer.text.vocabulary import Vocabulary
 
-_VOCABULARY = "vocabulary.model"
+T = TypeVar("T")
+
+_VOCABULARY, _MARIAN = "vocabulary.model", "vocabulary.zip"
 # The names of a model_dir's own files and folders, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
 _OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
@@ -248,18 +254,35 @@ class ModelDir:
         Raises:
             UserError: there is no vocabulary, or not the one that the model was trained with.
         """
-        for name, kind in tokenizer_kinds().items():
-            path = self.path / name
-            if path.exists():
-                content = _read_vocabulary(path)
-                recorded = (self._recorded("data") or {}).get("vocabulary")
-                if recorded not in (None, digest_of(content)):
-                    raise UserError(
-                        f"{path}: not the vocabulary that the model was trained with, or a damaged "
-                        "one: restore the file"
-                    )
-                return kind.load(path)
-        return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
+        return self._read_vocabulary({n: k.from_bytes for n, k in tokenizer_kinds().items()})
+
+    def load_vocabulary(self) -> "Vocabulary":
+        """The vocabulary of a model for translation, without TensorFlow.
+
+        Raises:
+            UserError: as for `load_tokenizer`, or the vocabulary is of another kind.
+        """
+        from keras_transformer.text.vocabulary import Vocabulary  # here: most methods need none
+
+        return self._read_vocabulary(
+            {_MARIAN: Vocabulary.of_marian, _VOCABULARY: Vocabulary.of_sentencepiece}
+        )
+
+    def _read_vocabulary(self, kinds: Mapping[str, Callable[[bytes], T]]) -> T:
+        """Reads the vocabulary by the function of its file's name."""
+        from keras_transformer.text.vocabulary import naming
+
+        found = (self.path / name for name in kinds if (self.path / name).exists())
+        path = next(found, self.path / _VOCABULARY)
+        with naming(path):
+            content = read_whole(path)
+            recorded = (self._recorded("data") or {}).get("vocabulary")
+            if recorded not in (None, digest_of(content)):
+                raise UserError(
+                    "not the vocabulary that the model was trained with, or a damaged one: restore "
+                    "the file"
+                )
+            return kinds[path.name](content)
 
     def vocabularies(self) -> list[bytes]:
         """The content of each vocabulary file, without TensorFlow."""
@@ -306,6 +329,35 @@ class ModelDir:
             else:
                 checkpoints.restore_weights(model, *steps)
             return model
+
+        return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
+
+    def load_weights(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        average: int | None = None,
+        weights: str = "mean",
+    ) -> dict[str, "np.ndarray"]:
+        """The weights that `load_model` would load, without Keras.
+
+        Args:
+            shapes: the shape of each weight, by its path without the model's name.
+            average: as for `load_model`.
+            weights: as for `load_model`.
+
+        Returns:
+            float32 arrays by path, as in `shapes`.
+
+        Raises:
+            UserError: as for `load_model`.
+        """
+        config = self.load_config()
+        kind = "ema" if weights == "ema" else "weights"
+
+        def read(checkpoints, steps):
+            for step in steps:
+                checkpoints.check_fits(config, step)
+            return mean_weights(checkpoints.load_weights(shapes, step, kind) for step in steps)
 
         return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
 

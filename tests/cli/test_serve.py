@@ -61,22 +61,6 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert message.startswith("--poll_seconds has no effect without a SavedModel")
 
 
-@pytest.mark.slow
-def test_a_model_is_served_without_ctranslate2(runs):
-    script = """
-import sys
-
-sys.modules["ctranslate2"] = None
-from keras_transformer.cli.main import main
-main(sys.argv[1:])
-"""
-    with listen("127.0.0.1", 0) as taken:  # so the server ends once it has made all else
-        flags = [f"--model_dir={runs / 'en-de'}", f"--port={taken.getsockname()[1]}"]
-        command = [sys.executable, "-c", script, "serve", *flags]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert "cannot listen there: Address already in use" in process.stderr
-
-
 def test_a_port_in_use_is_one_line(runs):
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

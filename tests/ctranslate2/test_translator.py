@@ -5,32 +5,30 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import ctranslate2
 import numpy as np
 import pytest
 from command_lines import refused, run
-from helpers import ROOT, lively_model, run_python
+from helpers import lively_model, run_python
 from marian_folder import write_folder
 
 import keras_transformer as kt
+from keras_transformer.ctranslate2 import export_ctranslate2
+from keras_transformer.ctranslate2.converted import ConvertedModel
+from keras_transformer.ctranslate2.translator import CTranslate2Translator
+from keras_transformer.ctranslate2.weights import model_weights, weight_shapes
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
+from keras_transformer.files import checksum
 from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
-
-ctranslate2 = pytest.importorskip("ctranslate2")
-from keras_transformer.ctranslate2 import export as export_module  # noqa: E402
-from keras_transformer.ctranslate2 import export_ctranslate2  # noqa: E402
-from keras_transformer.ctranslate2.converted import ConvertedModel  # noqa: E402
-from keras_transformer.ctranslate2.translator import CTranslate2Translator  # noqa: E402
 
 SENTENCES = [
     "The girls sleep.",
@@ -306,11 +304,13 @@ def conversions(monkeypatch):
     """A list of the folders to which models are converted from now on."""
     folders = []
 
-    def convert(model, tokenizer, output, quantization):
-        folders.append(Path(output))
-        export_ctranslate2(model, tokenizer, output, quantization)
+    convert = ConvertedModel._convert
 
-    monkeypatch.setattr(export_module, "export_ctranslate2", convert)
+    def noted(self, weights, folder):
+        folders.append(folder)
+        return convert(self, weights, folder)
+
+    monkeypatch.setattr(ConvertedModel, "_convert", noted)
     return folders
 
 
@@ -464,7 +464,7 @@ def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
 def test_checkpoints_that_are_written_during_the_conversion_are_converted(
     own_path, model, monkeypatch, conversions
 ):
-    load, steps = ModelDir.load_model, [7]
+    load, steps = ModelDir.load_weights, [7]
 
     def load_and_train(self, *choice):
         loaded = load(self, *choice)
@@ -473,7 +473,7 @@ def test_checkpoints_that_are_written_during_the_conversion_are_converted(
         steps.clear()
         return loaded
 
-    monkeypatch.setattr(ModelDir, "load_model", load_and_train)
+    monkeypatch.setattr(ModelDir, "load_weights", load_and_train)
     found = CTranslate2Translator(own_path)
     assert len(conversions) == 1
     assert kept(own_path) == [ConvertedModel(own_path).path.name]
@@ -483,14 +483,14 @@ def test_checkpoints_that_are_written_during_the_conversion_are_converted(
 
 
 def test_a_training_that_never_waits_is_reported(own_path, model, monkeypatch):
-    numbers = itertools.count(7)
+    load, numbers = ModelDir.load_weights, itertools.count(7)
 
     def load_and_train(self, *choice):
         step = next(numbers)
         self.checkpoints.save(lively_model(step, model.config.vocab_size), step)
-        return model
+        return load(self, *choice)
 
-    monkeypatch.setattr(ModelDir, "load_model", load_and_train)
+    monkeypatch.setattr(ModelDir, "load_weights", load_and_train)
     with pytest.raises(UserError, match=r"checkpoints changed while they were read, 3 times: try"):
         CTranslate2Translator(own_path)
 
@@ -587,7 +587,7 @@ def test_a_parser_is_refused(tmp_path):
     tokenizer = kt.parsing.ParsingTokenizer.learn([("Dogs bark .", "(S X X .)")], vocab_size=100)
     model = lively_model(1, tokenizer.vocab_size)
     ModelDir(tmp_path / "parser").create_trained(model, tokenizer, None, "made by a test")
-    with pytest.raises(UserError, match=r"is a model for parsing: CTranslate2 takes only models"):
+    with pytest.raises(UserError, match=r"^CTranslate2 does not support models for parsing: "):
         CTranslate2Translator(tmp_path / "parser")
     treebank = {"source": "trees.mrg", "task": "parsing"}
     message = refused("evaluate", model_dir=tmp_path / "parser", **treebank, **ENGINE)
@@ -601,29 +601,87 @@ from keras_transformer.cli.main import main
 try:
     main(sys.argv[1:])
 finally:
-    assert {"keras", "tensorflow", "numpy"}.isdisjoint(sys.modules)
+    assert {"keras", "tensorflow", %s}.isdisjoint(sys.modules)
 """
 
 
 def test_a_converted_model_translates_without_tensorflow(path, translator):
     lines = translator(["A horse!"])
     flags = [f"--model_dir={path}", "--engine=ctranslate2", "--extra_length=4"]
-    assert run_python(COMMAND, "translate", *flags, stdin="A horse!\n").splitlines() == lines
+    found = run_python(COMMAND % "'numpy'", "translate", *flags, stdin="A horse!\n")
+    assert found.splitlines() == lines
 
 
-WITHOUT_CTRANSLATE2 = """
-import sys
+def test_a_model_is_converted_without_tensorflow(own_path, translator):
+    lines = translator(["A horse!"])
+    flags = [f"--model_dir={own_path}", "--engine=ctranslate2", "--extra_length=4"]
+    found = run_python(COMMAND % "", "translate", *flags, stdin="A horse!\n")
+    assert found.splitlines() == lines
+    assert len(kept(own_path)) == 1
 
-sys.modules["ctranslate2"] = None
-from keras_transformer.cli.main import main
-main(sys.argv[1:])
-"""
+
+def replace_by_another_model(path):
+    checkpoints = ModelDir(path.parent.parent).checkpoints
+    checkpoints.save(lively_model(1, 99), step=0)
 
 
-def test_without_ctranslate2_one_line_says_how_to_install_it(path):
-    flags = ["translate", f"--model_dir={path}", "--engine=ctranslate2"]
-    command = [sys.executable, "-c", WITHOUT_CTRANSLATE2, *flags]
-    process = subprocess.run(command, cwd=ROOT, input=STDIN, capture_output=True, timeout=600)
-    assert process.returncode == 2
-    [line] = process.stderr.decode().splitlines()
-    assert line.endswith("pip install '.[ctranslate2]' in a checkout of keras-transformer")
+def make_not_finite(path):
+    [file] = path.glob("state.npz")
+    with np.load(file) as arrays:
+        changed = {name: np.full_like(array, np.nan) for name, array in arrays.items()}
+    np.savez(file, **changed)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["state.npz"] = checksum(file)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: flip_a_bit(path / "state.npz"), "state.npz: the checkpoint is damaged: "),
+        (replace_by_another_model, "state.npz: state of another model: it has "),
+        (make_not_finite, "source_embedding/embeddings is not finite (NaN or infinity): the trai"),
+        (lambda path: (path / "state.npz").write_bytes(b"PK"), "is not an archive of arrays"),
+        (lambda path: (path / "state.npz").unlink(), "state.npz: No such file or directory"),
+    ],
+    ids=["bit", "other model", "not finite", "other file", "missing"],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_line_as_by_tensorflow(damage, message, own_path):
+    [checkpoint] = own_path.glob("checkpoints/*")
+    damage(checkpoint)
+    refusals = []
+    for load in (CTranslate2Translator, lambda path: ModelDir(path).load_model()):
+        with pytest.raises(UserError) as error:
+            load(own_path)
+        refusals.append(str(error.value))
+    assert refusals[0] == refusals[1]
+    assert message in refusals[0] and "\n" not in refusals[0]
+
+
+@pytest.mark.parametrize("choice", [{"average": 2}, {"weights": "ema"}, {"weights": "7"}], ids=str)
+def test_weights_are_bit_for_bit_those_that_keras_loads(choice, tmp_path, tokenizer):
+    model_dir = ModelDir(tmp_path / "run")
+    models = [lively_model(seed, tokenizer.vocab_size) for seed in (1, 2)]
+    options = {"ema_decay": 0.9} if "ema" in choice.values() else {}
+    model_dir.create_trained(models[0], tokenizer, "de", "made by a test")
+    record = model_dir.load_training()
+    model_dir.save_training({**record, "options": {**record["options"], **options}})
+    model_dir.checkpoints.save(models[1], step=7)
+    if options:
+        file = model_dir.checkpoints.path(7) / "state.npz"
+        with np.load(file) as arrays:
+            averages = {
+                f"ema/{n.removeprefix('weights/')}": a + 1
+                for n, a in arrays.items()
+                if n.startswith("weights/")
+            }
+            np.savez(file, **arrays, **averages)
+        manifest = file.with_name("manifest.json")
+        sums = {**json.loads(manifest.read_text()), "state.npz": checksum(file)}
+        manifest.write_text(json.dumps(sums))
+    found = model_dir.load_weights(weight_shapes(models[0].config), **choice)
+    expected = model_weights(model_dir.load_model(**choice))
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.dtype == "float32"
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)

@@ -11,6 +11,9 @@ from helpers import ROOT, small_model
 from serving_world import tiny_translator
 
 from keras_transformer import ModelDir, TransformerConfig, Translator
+from keras_transformer.ctranslate2.export import export_ctranslate2
+from keras_transformer.ctranslate2.support import CTRANSLATE2_CHOICES, CTRANSLATE2_CONFIG
+from keras_transformer.ctranslate2.translator import CTRANSLATE2_OPTIONS, CTranslate2Translator
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model
 from keras_transformer.model import Transformer
@@ -32,14 +35,6 @@ from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.search.traced_options import TracedOptions, numbers
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import SERVING_OPTIONS, Server
-
-pytest.importorskip("ctranslate2")
-from keras_transformer.ctranslate2.export import (
-    CTRANSLATE2_CHOICES,
-    CTRANSLATE2_CONFIG,
-    export_ctranslate2,
-)
-from keras_transformer.ctranslate2.translator import CTRANSLATE2_OPTIONS, CTranslate2Translator
 
 SOURCES = np.array([[5, 6, 2]])
 
