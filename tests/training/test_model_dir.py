@@ -213,11 +213,11 @@ def test_one_checkpoint_may_be_chosen(model_dir):
     for step in (2, 3):
         model_dir.checkpoints.save(models[step], step)
     model_dir.best.save_weights(models[1], 1)
-    for chosen, step in (("best", 1), ("2", 2), ("3", 3)):
+    for chosen, step in (("best", 1), ("last", 3), ("2", 2), ("3", 3)):
         loaded = model_dir.load_model(weights=chosen)
         for found, expected in zip(loaded.weights, models[step].weights, strict=True):
             np.testing.assert_array_equal(found.numpy(), expected.numpy())
-    for chosen in ("1", "last"):
+    for chosen in ("1", "first"):
         with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
             model_dir.load_model(weights=chosen)
     with pytest.raises(UserError, match="weights=best takes one checkpoint: found average=2"):
