@@ -42,6 +42,13 @@ _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", 
 _OWN |= {"weights.json", "vocabulary.model", "vocabulary.zip", "vocabulary.json"}
 # The weights among which `train` chooses. Of equally good ones, it chooses the first.
 CHOICES = ("mean", "ema", "best", "last")
+# What the digests in the record of a run's data are of.
+_DIGESTS = {
+    "fingerprint": "training pairs",
+    "validation": "validation pairs",
+    "validation_text": "validation pairs",
+    "vocabulary": "vocabulary",
+}
 
 
 def digest_of(content: bytes) -> str:
@@ -408,10 +415,15 @@ class ModelDir:
                 f"a new one in another model_dir with start_from={self.path}"
             )
 
-    def check_same(self, config: TransformerConfig) -> None:
-        """Raises `UserError` if the model has another configuration, and names the difference."""
+    def check_same(self, config: TransformerConfig, way_out: str = "") -> None:
+        """Raises `UserError` if the model has another configuration, and names the difference.
+
+        Args:
+            config: the configuration.
+            way_out: end of the message, with what to do.
+        """
         here, wanted = self.load_config().to_dict(), config.to_dict()
-        self._refuse_difference("model of another configuration", here, wanted)
+        self._refuse_difference("model of another configuration", here, wanted, way_out)
 
     def check_start(self, start_from: str | os.PathLike | None) -> None:
         """Raises `UserError` if a run would start from the weights of its own folder."""
@@ -437,17 +449,19 @@ class ModelDir:
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
         way_out = (
-            "; to train with these, choose a new --model_dir, which may start from the weights of "
-            f"this one: --start_from={self.path} --model_dir=NEW"
+            "; resume it with the recorded ones, or begin a new run from its weights: "
+            f"--start_from={self.path} --model_dir=NEW"
         )
         self._refuse_difference("run with other options or data", here, wanted, way_out)
 
     def _refuse_difference(self, what, here, wanted, way_out=""):
-        different = [
-            f"{name}={here.get(name)} (now {value})"
+        different = dict.fromkeys(
+            f"other {_DIGESTS[name]}"
+            if name in _DIGESTS
+            else f"{name}={here.get(name)} (now {value})"
             for name, value in wanted.items()
             if here.get(name) != value
-        ]
+        )
         if different:
             raise UserError(
                 f"model_dir {self.path} holds a {what}: {', '.join(different)}{way_out}"

@@ -298,8 +298,8 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
         model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
     assert str(error.value) == (
         f"model_dir {tmp_path} holds a run with other options or data: {message}; "
-        "to train with these, choose a new --model_dir, which may start from the weights of this "
-        f"one: --start_from={tmp_path} --model_dir=NEW"
+        "resume it with the recorded ones, or begin a new run from its weights: "
+        f"--start_from={tmp_path} --model_dir=NEW"
     )
 
 
