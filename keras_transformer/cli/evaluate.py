@@ -158,8 +158,11 @@ def write_json(translator, figures):
             name: FLAGS[name].value
             for name in ("model_dir", "average", "weights", "precision", "engine")
         }
-        if FLAGS.weights == "mean":
-            how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
+        model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
+        names = [m.resolved_weights(FLAGS.weights, FLAGS.average) for m in model_dirs]
+        how["weights"] = ",".join(names)
+        if names[0] == "mean":
+            how["average"] = model_dirs[0].number_averaged(FLAGS.average)
         options = dataclasses.asdict(translator.options)
         del options["constraint"]  # a function, which no flag gives
         record = {**figures, **how, **options}

@@ -59,14 +59,16 @@ def define_weights_flags() -> None:
     """Defines the flags that choose the weights of a model_dir."""
     flags.DEFINE_string(
         "weights",
-        "mean",
-        "weights to use: mean, the mean of the last checkpoints; ema, the moving average; best, "
-        "the weights of the best validation; or the step of one checkpoint",
+        "auto",
+        "weights to use: auto, those that `train` chose by the validation set, else mean; mean, "
+        "that of the last checkpoints; ema, the moving average; best, the weights of the best "
+        "validation; last, the last checkpoint; or the step of one checkpoint",
     )
     flags.DEFINE_integer(
         "average",
         None,
-        "number of last checkpoints to average; default: --average_checkpoints of the training",
+        "number of last checkpoints in the mean, which it implies; default: --average_checkpoints "
+        "of the training",
     )
 
 

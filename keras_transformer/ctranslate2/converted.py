@@ -65,7 +65,7 @@ class ConvertedModel:
         self,
         model_dir: str | os.PathLike,
         average: int | None = None,
-        weights: str = "mean",
+        weights: str = "auto",
         precision: str = "float32",
     ):
         known = ctranslate2.get_supported_compute_types("cpu")
@@ -77,7 +77,8 @@ class ConvertedModel:
         self.model_dir = ModelDir(model_dir)
         check_model(self.model_dir)
         self.config = self.model_dir.load_config()
-        self._average, self._weights = average, weights
+        self._average = average
+        self._weights = self.model_dir.resolved_weights(weights, average)
         self._precision = precision
         self._quantization = "int8" if precision == "int8" else "float32"
         self.path = self._path()

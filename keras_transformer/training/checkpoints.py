@@ -344,6 +344,26 @@ def mean_weights(several: Iterable[Mapping[str, "np.ndarray"]]) -> dict[str, "np
     return {name: (array / number).astype("float32") for name, array in total.items()}
 
 
+def read_weights(
+    model: "Transformer", weights: str, checkpoints: Checkpoints, steps: Sequence[int]
+) -> None:
+    """Sets the model's weights to those that `ModelDir.chosen_checkpoints` has chosen.
+
+    Args:
+        model: a built model.
+        weights: "ema" for the moving average in one checkpoint; else the mean over the steps.
+        checkpoints: the checkpoints.
+        steps: their steps.
+
+    Raises:
+        UserError: as for `Checkpoints.restore`.
+    """
+    if weights == "ema":
+        checkpoints.restore_average(model, *steps)
+    else:
+        average_weights(model, checkpoints, steps)
+
+
 def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Sequence[int]) -> None:
     """Sets the model's weights to their mean over the checkpoints at `steps` (paper, section 6.1).
 

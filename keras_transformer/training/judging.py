@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from keras_transformer.data import Batches, SentencePairs
 from keras_transformer.evaluation import ReferenceLoss
+from keras_transformer.training.model_dir import digest_of
 from keras_transformer.training.tasks import task_of
 from keras_transformer.translator import Translator
 
@@ -35,6 +36,12 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
         return {**reference_loss(), **figures}, samples
 
     return judge
+
+
+def digest_of_scored(pairs: SentencePairs) -> str:
+    """A digest of the text that validations score: only scores of the same text are comparable."""
+    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
+    return digest_of("\n".join([*sources, *references]).encode())
 
 
 def report(model, tokenizer, pairs, target_lang, options, log):

@@ -167,7 +167,7 @@ def test_numbers_below_a_plot_do_not_overlap(last):
 def history(name, entries):
     """The history of a run whose training and validations have the same figures."""
     figures = {"train": entries, "validation": entries}
-    return RunHistory(name, 1, 0.5, figures, [], {8: 1}, 0.0, {}, {})
+    return RunHistory(name, 1, 0.5, figures, [], {8: 1}, 0.0, "mean", {}, {})
 
 
 @pytest.mark.parametrize(
