@@ -9,12 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ctranslate2
 
 from keras_transformer import __version__
 from keras_transformer.ctranslate2.subwords import Subwords
-from keras_transformer.ctranslate2.support import check_model
+from keras_transformer.ctranslate2.support import check_config, check_model, check_tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     checksum,
@@ -29,7 +30,12 @@ from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.training.checkpoints import read_while_trained
 from keras_transformer.training.model_dir import ModelDir
 
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.text import Tokenizer
+
 _MANIFEST = "manifest.json"
+_FORMAT = 2  # of converted models; raised when the same model is converted differently
 _ATTEMPTS = 3  # to convert checkpoints while a training replaces them
 
 
@@ -98,17 +104,16 @@ class ConvertedModel:
             UserError: the model cannot be converted, or CTranslate2 cannot load it.
         """
         with self._folder() as folder:
-            try:
-                engine = ctranslate2.Translator(
-                    str(folder),
-                    compute_type=self._precision,
-                    inter_threads=workers,
-                    intra_threads=max(1, number_of_cores() // workers),
-                )
-                return engine, Subwords(folder)
-            except (OSError, RuntimeError, ValueError) as error:
-                reason = " ".join(str(error).split())
-                raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
+            return _loaded(folder, self._precision, workers)
+
+    def convert(self) -> None:
+        """Converts the model unless that is done; the errors are those of `load`."""
+        with self._folder():
+            pass
+
+    def load_tokenizer(self) -> "Tokenizer":
+        """The vocabulary as TensorFlow operations."""
+        return self.model_dir.load_tokenizer()
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -188,6 +193,7 @@ class ConvertedModel:
     def _path(self):
         model_dir = self.model_dir
         content = (
+            _FORMAT,
             __version__,
             ctranslate2.__version__,
             self.config.to_json(),
@@ -201,6 +207,58 @@ class ConvertedModel:
         average = [] if self._average is None else [str(self._average)]
         name = "-".join([self._weights, *average, self._quantization, digest])
         return model_dir.path / "ctranslate2" / name
+
+
+class ModelInMemory:
+    """A Keras model for CTranslate2, which gets its current weights each time it is loaded.
+
+    Args:
+        model: a built `Transformer`.
+        tokenizer: its vocabulary.
+
+    Attributes:
+        config: the model's configuration.
+
+    Raises:
+        Unsupported: CTranslate2 does not support the model.
+
+    Example:
+        >>> translator = CTranslate2Translator(ModelInMemory(model, tokenizer))
+    """
+
+    def __init__(self, model: "Transformer", tokenizer: "Tokenizer"):
+        check_tokenizer(tokenizer)
+        check_config(model.config)
+        self._model, self._tokenizer, self.config = model, tokenizer, model.config
+
+    def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
+        """Converts the model to a temporary folder, and loads it, as `ConvertedModel.load`."""
+        from keras_transformer.ctranslate2.export import export_ctranslate2
+
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model"
+            export_ctranslate2(self._model, self._tokenizer, folder)
+            return _loaded(folder, "float32", workers)
+
+    def load_tokenizer(self) -> "Tokenizer":
+        """The vocabulary as TensorFlow operations."""
+        return self._tokenizer
+
+
+def _loaded(
+    folder: Path, precision: str, workers: int
+) -> "tuple[ctranslate2.Translator, Subwords]":
+    try:
+        engine = ctranslate2.Translator(
+            str(folder),
+            compute_type=precision,
+            inter_threads=workers,
+            intra_threads=max(1, number_of_cores() // workers),
+        )
+        return engine, Subwords(folder)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
 
 
 def _damage(folder: Path) -> str | None:

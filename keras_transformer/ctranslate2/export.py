@@ -122,6 +122,9 @@ def model_spec(
         config.num_heads,
         pre_norm=config.pre_norm,
         activation=getattr(Activation, ACTIVATIONS[config.activation]),
+        # The attention that `alignment.align` reads: the mean over all heads of this layer.
+        alignment_layer=max(0, config.num_decoder_layers - 2),
+        alignment_heads=config.num_heads,
     )
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces)[: config.output_vocab_size])

@@ -6,6 +6,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import Unsupported
 
 if TYPE_CHECKING:
+    from keras_transformer.text import Tokenizer
     from keras_transformer.training.model_dir import ModelDir
 
 # The activations, and their names in CTranslate2.
@@ -68,6 +69,14 @@ def check_model(model_dir: "ModelDir") -> None:
         raise Unsupported("CTranslate2", "models for parsing", _ADVICE)
     if names and not names & _VOCABULARIES:
         raise Unsupported("CTranslate2", f"the vocabulary in {min(names)}", _ADVICE)
+
+
+def check_tokenizer(tokenizer: "Tokenizer") -> None:
+    """Raises `Unsupported` unless CTranslate2 supports models with a vocabulary of this kind."""
+    if tokenizer.task != "translation":
+        raise Unsupported("CTranslate2", f"models for {tokenizer.task}", _ADVICE)
+    if tokenizer.file_name not in _VOCABULARIES:
+        raise Unsupported("CTranslate2", f"the vocabulary in {tokenizer.file_name}", _ADVICE)
 
 
 def check_config(config: TransformerConfig) -> None:
