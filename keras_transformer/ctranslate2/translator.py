@@ -12,26 +12,27 @@ from typing import TYPE_CHECKING, Self
 from keras_transformer.ctranslate2.converted import ConvertedModel
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
-from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text.sentences import as_list, one_for_each
 from keras_transformer.translation import Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
-# The search options that CTranslate2 has too; `_checked` has conditions on three of them. It lacks
+# The search options that CTranslate2 has too; `_checked` has conditions on some of them. It lacks
 # `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
 # and `sample`, since it has no seed for each sentence.
 CTRANSLATE2_OPTIONS = (
     "beam_size",
     "n_best",
     "alpha",
-    "plain_length_penalty",
     "patience",
     "extra_length",
     "max_length",
 )
 """The fields of `SearchOptions` that `CTranslate2Translator` supports."""
+CTRANSLATE2_SEARCH_CHOICES = {"length_penalty": ("power",)}
+"""The supported values of further fields."""
 # CTranslate2 fails beyond this number of positions, where its copy of a model ends.
 _POSITIONS = 2048
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
@@ -42,8 +43,8 @@ class CTranslate2Translator:
     """Translates sentences like `Translator`, but by CTranslate2, from a model_dir.
 
     The model is converted at its first use, and kept in the model_dir (`ConvertedModel`). The
-    search equals ours with `plain_length_penalty` and a `patience`: it finds the same hypotheses
-    and scores, up to rounding. Options without an equivalent in CTranslate2 are refused. Sentences
+    search equals ours: it finds the same hypotheses and scores, up to rounding. Options without an
+    equivalent in CTranslate2 are refused, such as the paper's length penalty. Sentences
     of similar length are translated together; a translation does not depend on other sentences.
     Several threads may use one translator.
 
@@ -70,7 +71,7 @@ class CTranslate2Translator:
     def __init__(
         self,
         model: str | os.PathLike | ConvertedModel,
-        options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
+        options: SearchOptions = SearchOptions(),
         *,
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
@@ -185,14 +186,12 @@ class CTranslate2Translator:
     def _checked(self, options):
         """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
         options.expect_only(
-            CTRANSLATE2_OPTIONS, "CTranslate2", "leave it out, or use --engine=tensorflow"
+            CTRANSLATE2_OPTIONS,
+            "CTranslate2",
+            "leave it out, or use --engine=tensorflow",
+            CTRANSLATE2_SEARCH_CHOICES,
         )
         with_ctranslate2 = "with CTranslate2, which"
-        options.expect(
-            "alpha",
-            options.plain_length_penalty or not options.alpha,
-            f"0 or come with plain_length_penalty {with_ctranslate2} divides by |Y|^alpha",
-        )
         options.expect(
             "patience",
             options.patience is not None,

@@ -470,7 +470,11 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
     ("config", "options", "message"),
     [
         ({"d_ff": 32}, {}, "model of another configuration: d_ff=16 (now 32)"),
-        ({}, {"lowercase": True}, "was made with lowercase=False: set lowercase to that (now True)"),
+        (
+            {},
+            {"lowercase": True},
+            "was made with lowercase=False: set lowercase to that (now True)",
+        ),
     ],
 )
 def test_a_model_of_another_kind_is_nothing_to_start_from(
@@ -724,7 +728,8 @@ def test_what_is_not_the_code_of_a_language_is_refused_and_not_recorded(trained,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recorded", "message"), [("german", r"^target_lang must be .* found 'german'$"), ("ja", "^cannot sc")]
+    ("recorded", "message"),
+    [("german", r"^target_lang must be .* found 'german'$"), ("ja", "^cannot sc")],
 )
 def test_the_recorded_language_is_checked_before_a_run_resumes(
     trained, tmp_path, monkeypatch, recorded, message
