@@ -80,7 +80,7 @@ def main():
         quiet.find_devices()
     read, write = standard_streams()
     if FLAGS.score is not None:
-        of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
+        of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
         of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it

@@ -23,7 +23,6 @@ from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
-from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.precision import PRECISIONS, in_precision
 from keras_transformer.translation import CutWarning, first_few
 
@@ -127,8 +126,7 @@ def define_engine_flag() -> None:
             "engine",
             "tensorflow",
             ["tensorflow", "ctranslate2"],
-            "engine that translates: TensorFlow; or CTranslate2, for CPUs, which by default "
-            "searches with --plain_length_penalty --patience=1",
+            "engine that translates: TensorFlow; or CTranslate2, for CPUs",
         )
 
 
@@ -168,9 +166,10 @@ def check_engine() -> None:
 def parser_defaults() -> dict[str, str]:
     """The search defaults of parsers, as help shows them."""
     brackets, words = PARSER_SEARCH["brackets"], PARSER_SEARCH["words"]
+    shown = {name: "none" if value is None else str(value) for name, value in brackets.items()}
     return {
-        name: str(value) if value == words[name] else f"{value}, or {words[name]} for words"
-        for name, value in brackets.items()
+        name: text if brackets[name] == words[name] else f"{text}, or {words[name]} for words"
+        for name, text in shown.items()
     }
 
 
@@ -258,18 +257,13 @@ def _load_ctranslate2_translator(paths):
             f"CTranslate2 does not support ensembles: found {len(paths)} folders; use one, or "
             "--engine=tensorflow"
         )
-    given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
-    if given.get("alpha"):  # whoever chooses the exponent must also choose the formula
-        del defaults["plain_length_penalty"]
-    if given.get("sample"):  # so that the error names --sample
-        del defaults["patience"]
     from keras_transformer.ctranslate2.converted import ConvertedModel
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
     model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
     return CTranslate2Translator(
         model,
-        SearchOptions(**{**defaults, **given}),
+        SearchOptions(**given_fields(SearchOptions)),
         workers=FLAGS.workers,
         tokens_per_batch=FLAGS.tokens_per_batch,
     )

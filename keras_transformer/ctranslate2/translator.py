@@ -13,26 +13,27 @@ from keras_transformer.ctranslate2.converted import ConvertedModel, ModelInMemor
 from keras_transformer.ctranslate2.support import POSITIONS
 from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
-from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text.sentences import as_list, one_for_each
 from keras_transformer.translation import Alignment, Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
-# The search options that CTranslate2 has too; `check_search` has conditions on some of them. It lacks
+# The search options that CTranslate2 has too; `check_search` has conditions on some. It lacks
 # `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
 # and `sample`, since it has no seed for each sentence.
 CTRANSLATE2_OPTIONS = (
     "beam_size",
     "n_best",
     "alpha",
-    "plain_length_penalty",
     "patience",
     "extra_length",
     "max_length",
 )
 """The fields of `SearchOptions` that `CTranslate2Translator` supports."""
+CTRANSLATE2_SEARCH_CHOICES = {"length_penalty": ("power",)}
+"""The supported values of further fields."""
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
 _ALMOST_NO_PENALTY = 1e-30
 
@@ -46,9 +47,7 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
         options: options of a search.
         max_source_length: maximum source tokens, end symbol included.
     """
-    options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", _ADVICE)
-    if options.alpha and not options.plain_length_penalty:
-        raise Unsupported("CTranslate2", "GNMT's length penalty", _ADVICE)
+    options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", _ADVICE, CTRANSLATE2_SEARCH_CHOICES)
     if options.patience is None:  # it has no other rule to end a search
         raise Unsupported("CTranslate2", "patience=None", "use a number, such as 1")
     if options.longest(max_source_length) > POSITIONS:
@@ -65,8 +64,8 @@ class CTranslate2Translator:
     """Translates sentences like `Translator`, but by CTranslate2, from a model_dir.
 
     The model is converted at its first use, and kept in the model_dir (`ConvertedModel`). The
-    search equals ours with `plain_length_penalty` and a `patience`: it finds the same hypotheses
-    and scores, up to rounding. Options without an equivalent in CTranslate2 are refused. Sentences
+    search equals ours: it finds the same hypotheses and scores, up to rounding. Options without an
+    equivalent in CTranslate2 are refused, such as the paper's length penalty. Sentences
     of similar length are translated together; a translation does not depend on other sentences.
     Several threads may use one translator.
 
@@ -93,7 +92,7 @@ class CTranslate2Translator:
     def __init__(
         self,
         model: str | os.PathLike | ConvertedModel | ModelInMemory,
-        options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
+        options: SearchOptions = SearchOptions(),
         *,
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,

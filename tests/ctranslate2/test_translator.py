@@ -24,7 +24,6 @@ from keras_transformer.ctranslate2.weights import model_weights, weight_shapes
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.files import checksum
-from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
@@ -41,7 +40,7 @@ SENTENCES = [
     "A",
     "horse " * 50,
 ]
-LIMITED = {**CTRANSLATE2_SEARCH, "extra_length": 4}
+LIMITED = {"extra_length": 4}
 LONGEST = 60  # of sources, in tokens
 
 
@@ -251,8 +250,8 @@ def test_int8_is_near_float32(path, translator):
     ("options", "message"),
     [
         (
-            {"alpha": 0.6, "plain_length_penalty": False},
-            "alpha must be 0 or come with plain_length",
+            {"length_penalty": "gnmt"},
+            "CTranslate2 does not support length_penalty=gnmt, only power: leave it out, or use",
         ),
         ({"patience": None}, "patience must be a number, such as 1, with CTranslate2"),
         (
@@ -260,7 +259,7 @@ def test_int8_is_near_float32(path, translator):
             "CTranslate2 does not support no_repeat_ngram=3: leave it out, or use",
         ),
         ({"min_length": 2}, "CTranslate2 does not support min_length=2: leave it out, or use"),
-        ({"sample": True, "patience": None}, "CTranslate2 does not support sample=True: "),
+        ({"sample": True}, "CTranslate2 does not support sample=True: "),
         ({"constraint": len}, "CTranslate2 does not support constraint="),
         ({"extra_length": 2000}, "extra_length must be .* 2048 tokens .*: found 2000"),
         ({"beam_size": 0}, "beam_size must be in"),
@@ -272,17 +271,12 @@ def test_options_without_an_equivalent_are_refused_in_one_line(options, message,
         CTranslate2Translator(path, **options)
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=f"^{message}"):
-        translator.with_options(SearchOptions(**{**CTRANSLATE2_SEARCH, **options}))
+        translator.with_options(SearchOptions(**options))
 
 
 def test_a_source_that_is_longer_than_its_positions_is_refused(path):
     with pytest.raises(UserError, match=r"^max_source_length must be at most 2048 .*: found 4096$"):
         CTranslate2Translator(path, **LIMITED, max_source_length=4096)
-
-
-def test_the_length_penalty_may_have_any_formula_without_an_exponent(translator):
-    options = SearchOptions(alpha=0.0, patience=1.0)
-    assert translator.with_options(options).options == options
 
 
 @pytest.mark.parametrize("precision", ["float16", "int4"])
@@ -478,7 +472,7 @@ def test_checkpoints_that_are_written_during_the_conversion_are_converted(
     assert len(conversions) == 1
     assert kept(own_path) == [ConvertedModel(own_path).path.name]
     trained = lively_model(7, model.config.vocab_size)
-    expected = Translator(trained, found.tokenizer, **CTRANSLATE2_SEARCH)
+    expected = Translator(trained, found.tokenizer)
     assert found(["A horse!"]) == expected(["A horse!"])
 
 
@@ -499,7 +493,6 @@ def test_a_training_that_never_waits_is_reported(own_path, model, monkeypatch):
 
 
 ENGINE = {"engine": "ctranslate2"}
-SAME_SEARCH = {"plain_length_penalty": True, "patience": 1}
 STDIN = b"The girls sleep.\n\nA horse!\nA\n"
 
 
@@ -517,13 +510,13 @@ def translate(path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_translate_writes_what_our_search_finds_by_the_same_rules(translate):
+def test_translate_writes_what_our_search_finds(translate):
     options = {"n_best": 2, "max_length": 9, "lines_at_once": 3}
-    assert translate(**ENGINE, **options) == translate(**SAME_SEARCH, **options)
+    assert translate(**ENGINE, **options) == translate(**options)
 
 
 def test_translate_searches_by_its_flags(translate, path):
-    options = {"beam_size": 3, "alpha": 1.0, "plain_length_penalty": True, "max_length": 9}
+    options = {"beam_size": 3, "alpha": 1.0, "length_penalty": "power", "max_length": 9}
     options |= {"patience": 2.0, "n_best": 3}
     found = translate(**ENGINE, **options, workers=2, tokens_per_batch=9, precision="int8")
     expected = CTranslate2Translator(ConvertedModel(path, precision="int8"), **options)
@@ -536,7 +529,7 @@ def test_translate_searches_by_its_flags(translate, path):
 
 def test_translate_scores_given_translations(translate, tmp_path):
     (tmp_path / "given").write_text("Ja.\n\nNein.\nEin Pferd!\n")
-    given = {"score": tmp_path / "given", "plain_length_penalty": True}
+    given = {"score": tmp_path / "given"}
     assert translate(**ENGINE, **given) == translate(**given)
 
 
@@ -550,14 +543,18 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
         run("evaluate", model_dir=path, max_length=9, json=tmp_path / "json", **files, **options)
         return json.loads((tmp_path / "json").read_text())
 
-    found, expected = figures(**ENGINE), figures(**SAME_SEARCH)
+    found, expected = figures(**ENGINE), figures()
     assert found == {**expected, **ENGINE}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0.6}, "alpha must be 0 or come with plain_length_penalty with CTranslate2"),
+        (
+            {"length_penalty": "gnmt"},
+            "CTranslate2 does not support length_penalty=gnmt, only power",
+        ),
+        ({"patience": "none"}, "patience must be a number, such as 1, with CTranslate2, which"),
         ({"jit_compile": True}, "CTranslate2 does not support --jit_compile: leave it out, or use"),
         ({"prefix": "file"}, "CTranslate2 does not support --prefix: leave it out, or use"),
         ({"alignment": True}, "CTranslate2 does not support --alignment: leave it out, or use"),

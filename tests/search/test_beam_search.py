@@ -114,7 +114,7 @@ def chain(transitions, vocab_size, calls=None):
 
 
 def score(log_prob, length, alpha):
-    return log_prob / ((5 + length) / 6) ** alpha
+    return log_prob / length**alpha
 
 
 def symbols_of(row):
@@ -287,8 +287,8 @@ def test_hypotheses_that_the_limit_cuts_end_there_with_the_probability_of_the_en
     expected = [
         ([4, END, 0], 2, 0.2 * 0.8),
         ([3, 3, END], 3, 0.7 * 0.9 * 0.1),
+        ([4, 4, END], 3, 0.2 * 0.2 * 0.8),
         ([3, END, 0], 2, 0.7 * 0.1),
-        ([END, 0, 0], 1, 0.1),
     ]
     np.testing.assert_array_equal(result.ids[0], [ids for ids, _, _ in expected])
     scores = [score(np.log(probability), length, 1.0) for _, length, probability in expected]
