@@ -33,6 +33,7 @@ from keras_transformer.cli.translator_flags import (
     define_model_flags,
     define_search_flags,
     load_translator,
+    say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
 )
@@ -88,6 +89,7 @@ def main():
         refuse(sorted(of_search), "with --score, which does not search")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
+    say_engine("Translating")
     translator = load_translator("translation")
     number = 0
     with CutLines(sentences="the input", translations=FLAGS.score or "the output") as cut_lines:
@@ -139,5 +141,8 @@ def alignment(links):
 
 
 COMMAND = Command(
-    main, __doc__, parse=cluster.parse_flags, needs_tensorflow=lambda: not uses_ctranslate2()
+    main,
+    __doc__,
+    parse=cluster.parse_flags,
+    needs_tensorflow=lambda: FLAGS.runner is not None or not uses_ctranslate2(),
 )

@@ -39,6 +39,11 @@ _FORMAT = 2  # of converted models; raised when the same model is converted diff
 _ATTEMPTS = 3  # to convert checkpoints while a training replaces them
 
 
+def precisions() -> set[str]:
+    """The precisions that CTranslate2 computes in on this processor."""
+    return ctranslate2.get_supported_compute_types("cpu")
+
+
 class ConvertedModel:
     """The model of a model_dir in CTranslate2's format, converted on first use.
 
@@ -74,11 +79,10 @@ class ConvertedModel:
         weights: str = "auto",
         precision: str = "float32",
     ):
-        known = ctranslate2.get_supported_compute_types("cpu")
-        if precision not in known:
+        if precision not in precisions():
             raise UserError(
-                f"precision must be one of {', '.join(sorted(known))}, which CTranslate2 computes "
-                f"in on this processor: found {precision!r}"
+                f"precision must be one of {', '.join(sorted(precisions()))}, which CTranslate2 "
+                f"computes in on this processor: found {precision!r}"
             )
         self.model_dir = ModelDir(model_dir)
         check_model(self.model_dir)
