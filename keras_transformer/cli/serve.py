@@ -8,6 +8,8 @@
 serve several models, each under its name.
 """
 
+import functools
+
 from absl import flags
 
 from keras_transformer import machine
@@ -28,6 +30,7 @@ from keras_transformer.cli.translator_flags import (
     define_search_flags,
     expect_only_flags,
     load_translator,
+    say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
 )
@@ -102,8 +105,14 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or (machine.number_of_cores() if uses_ctranslate2() else 1),
+        workers=FLAGS.workers or default_workers(sources, served),
     )
+
+
+def default_workers(sources, served):
+    """The number of batches to compute at once: CTranslate2 computes one on each core."""
+    paths = [paths for _, paths in served if not sources.has_saved_models(paths[0])]
+    return machine.number_of_cores() if any(map(uses_ctranslate2, paths)) else 1
 
 
 def named_paths(sources):
@@ -118,7 +127,12 @@ def named_paths(sources):
 def open_model(sources, name, paths):
     """The model at these paths, to be loaded later."""
     if not any(sources.has_saved_models(path) for path in paths):
-        return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
+        say_engine(f"Serving {name}", paths)
+        load_tensorflow = None
+        if FLAGS.engine == "auto" and uses_ctranslate2(paths):
+            load_tensorflow = functools.partial(load_translator, None, paths, 1, "tensorflow")
+        load = functools.partial(load_translator, None, workers=1)
+        return sources.trained_model(name, paths, load, load_tensorflow)
     if len(paths) > 1:
         raise UserError(f"model {name}: only model_dirs form an ensemble, not SavedModels")
     advice = "leave it out, or serve a model_dir"

@@ -160,8 +160,8 @@ def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
     reason = engines.why_tensorflow(paths, FLAGS.precision, given_fields(SearchOptions))
     # "sample=True" is a flag, "positions=rotary" is the model's.
     found = re.search(r" (\w+)=(\S+)", reason or "")
-    if found and found[1] in FLAGS and FLAGS[found[1]].present:
-        flag = found[1] if found[2] == "True" else f"{found[1]}={found[2]}"
+    if reason and found and found[1] in FLAGS and FLAGS[found[1]].present:
+        flag = found[1] if found[2] == "True" else f"{found[1]}={found[2].lower()}"
         return reason.replace(found[0], f" --{flag}")
     return reason
 
@@ -254,7 +254,10 @@ def expect_task(tokenizer: "text.Tokenizer", task: str, path: str | os.PathLike)
 
 
 def load_translator(
-    task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
+    task: str | None,
+    paths: Sequence[str] | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
@@ -262,6 +265,7 @@ def load_translator(
         task: "translation" or "parsing", or None for either.
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
         workers: batches that a `Translator` computes in parallel; default: `--workers`.
+        engine: "tensorflow" or "ctranslate2"; default: as `uses_ctranslate2` says.
 
     Raises:
         UserError: the model is for another task, or the flags do not fit it.
@@ -269,7 +273,7 @@ def load_translator(
     paths = FLAGS.model_dir if paths is None else paths
     expect_named("model_dir", paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
-    engine = "ctranslate2" if uses_ctranslate2(paths) else "tensorflow"
+    engine = engine or ("ctranslate2" if uses_ctranslate2(paths) else "tensorflow")
     if engine == "tensorflow":
         if FLAGS.precision == "int8" and not FLAGS.jit_compile:
             raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")

@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError, expect_tensorflow
+from keras_transformer.ctranslate2.converted import ConvertedModel
+from keras_transformer.errors import Unsupported, UserError, expect_tensorflow
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.machine.memory import keep_freed_memory
 from keras_transformer.model import Transformer
@@ -300,7 +301,18 @@ def finish(run: Run, judge: judging.Judge | None, last: Mapping[int, float]) -> 
     if (judged := job.test or job.valid) is not None:
         run.log.say(f"\nThe {described(model_dir, weights)} on {judged.description}:")
         judging.report(model, prepared.tokenizer, judged, job.target_lang, options, run.log)
+    convert(model_dir, run.log)
     return model
+
+
+def convert(model_dir: ModelDir, log: TrainingLog) -> None:
+    """Converts the weights that commands use for CTranslate2, if it supports the model."""
+    try:
+        ConvertedModel(model_dir.path).convert()
+    except Unsupported:
+        pass  # commands use TensorFlow
+    except (OSError, UserError) as error:  # the first command tries again
+        log.say(f"The model is not converted for CTranslate2: {error}")
 
 
 def chosen_weights(run: Run, judge: judging.Judge, last: Mapping[int, float]) -> Choice | None:

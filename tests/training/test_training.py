@@ -17,6 +17,8 @@ from helpers import run_python, small_model
 from quick_run import CONFIG, OPTIONS
 from tensorflow.core.util import event_pb2
 
+import keras_transformer as kt
+from keras_transformer.ctranslate2 import ConvertedModel
 from keras_transformer.data import (
     Batches,
     Block,
@@ -81,6 +83,17 @@ def corpus_of(model_dir, pairs=TRAIN):
 
 def counts_of(model_dir):
     return corpus_of(model_dir).counts
+
+
+@pytest.mark.slow
+def test_the_end_of_a_training_converts_the_model_for_ctranslate2(trained, capfd):
+    model_dir, _, _ = trained
+    [folder] = model_dir.path.glob("ctranslate2/[!.]*")
+    assert folder == ConvertedModel(model_dir.path).path
+    written = folder.stat().st_mtime_ns
+    assert kt.load(model_dir.path)(["A horse."]) is not None
+    assert [*model_dir.path.glob("ctranslate2/[!.]*")] == [folder]
+    assert folder.stat().st_mtime_ns == written
 
 
 @pytest.mark.slow
@@ -709,7 +722,7 @@ def test_validations_score_chinese_by_character(tmp_path, monkeypatch):
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     model = small_model(vocab_size=tokenizer.vocab_size, **layers)
     corpus = Corpus.build(pairs, tokenizer, OPTIONS.max_length)
-    monkeypatch.setattr(judging, "Translator", lambda *_, **__: lambda sources: hypotheses)
+    monkeypatch.setattr(judging, "translation_by", lambda *_: lambda sources: hypotheses)
     figures, _ = judging.judge_of(model, tokenizer, OPTIONS, pairs, corpus, "zh")()
     expected = translation_scores(hypotheses, references, "zh")["bleu"].value
     assert figures["BLEU"] == expected > 30
