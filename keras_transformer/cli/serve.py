@@ -9,6 +9,7 @@ serve several models, each under its name.
 """
 
 import functools
+import logging
 
 from absl import flags
 
@@ -30,12 +31,14 @@ from keras_transformer.cli.translator_flags import (
     define_search_flags,
     expect_only_flags,
     load_translator,
-    say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
+    why_tensorflow,
 )
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.options import ServingOptions
+
+_LOG = logging.getLogger("keras_transformer.serving")
 
 # The flags of the model, its search and its speed that a SavedModel supports: its export fixed the
 # others.
@@ -98,6 +101,9 @@ def main():
         models[name] = open_model(sources, name, paths)
     keys = middleware.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
     logs.log_to_stderr(FLAGS.access_log)
+    trained = [(name, paths) for name, paths in served if not sources.has_saved_models(paths[0])]
+    for name, paths in trained:
+        log_engine(name, paths)
     run.serve(
         models.values(),
         options,
@@ -105,14 +111,24 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or default_workers(sources, served),
+        workers=FLAGS.workers or default_workers(trained),
     )
 
 
-def default_workers(sources, served):
+def log_engine(name, paths):
+    """Logs which engine `--engine=auto` has chosen for a model, and why if it is TensorFlow."""
+    if FLAGS.engine == "auto":
+        reason = why_tensorflow(paths)
+        about = {"model": name, "engine": "ctranslate2"}
+        if reason is not None:
+            about |= {"engine": "tensorflow", "reason": reason}
+        _LOG.info("engine", extra={"fields": about})
+
+
+def default_workers(trained):
     """The number of batches to compute at once: CTranslate2 computes one on each core."""
-    paths = [paths for _, paths in served if not sources.has_saved_models(paths[0])]
-    return machine.number_of_cores() if any(map(uses_ctranslate2, paths)) else 1
+    has_ctranslate2 = any(uses_ctranslate2(paths) for _, paths in trained)
+    return machine.number_of_cores() if has_ctranslate2 else 1
 
 
 def named_paths(sources):
@@ -127,7 +143,6 @@ def named_paths(sources):
 def open_model(sources, name, paths):
     """The model at these paths, to be loaded later."""
     if not any(sources.has_saved_models(path) for path in paths):
-        say_engine(f"Serving {name}", paths)
         load_tensorflow = None
         if FLAGS.engine == "auto" and uses_ctranslate2(paths):
             load_tensorflow = functools.partial(load_translator, None, paths, 1, "tensorflow")

@@ -121,7 +121,12 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         assert answer.wait(SOON)
         reader.join(SOON)
     lines = [json.loads(line) for line in log]
-    assert {line["event"] for line in lines} == {"request"}
+    engines = [line for line in lines if line["event"] == "engine"]
+    assert [(line["model"], line["engine"], line.get("reason")) for line in engines] == [
+        ("en-de", "ctranslate2", None),
+        ("trees", "tensorflow", "CTranslate2 does not support models for parsing"),
+    ]
+    assert {line["event"] for line in lines} == {"engine", "request"}
     asked = [line["path"] for line in lines if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
 
