@@ -380,7 +380,7 @@ def main(_):
                 if name.startswith("CTranslate2"):
                     runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
                     continue
-                # With CTranslate2's rule for ending a search, and with ours.
+                # With CTranslate2's rule for ending a search, and with the paper's.
                 for patience in (1.0, None):
                     title = f"{name}, patience: {patience}"
                     runs[title] = {"function": "ours_on_text", "patience": patience, **how}

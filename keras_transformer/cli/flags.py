@@ -35,14 +35,14 @@ def group(heading: str) -> Iterator[None]:
     GROUPS.setdefault(heading, []).extend(name for name in FLAGS if name not in before)
 
 
-class NumberOrNone(flags.FloatParser):
+class NumberOrNone(flags.ArgumentParser):
     """Reads a number, or `none` as None."""
 
-    def parse(self, argument: str | float | None) -> float | None:
+    def parse(self, argument: str) -> float | None:
         if argument == "none":
             return None
         try:
-            return super().parse(argument)
+            return float(argument)
         except ValueError:
             raise ValueError("neither a number nor none") from None
 

@@ -100,6 +100,11 @@ def assert_same(found, expected):
 # The same search.
 
 
+def test_both_engines_search_by_the_same_options_unless_told_otherwise(path, model, tokenizer):
+    both = CTranslate2Translator(path), Translator(model, tokenizer)
+    assert [translator.options for translator in both] == [SearchOptions()] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

@@ -190,6 +190,21 @@ def test_agrees_with_a_plain_search(seed):
         assert np.all(ids[len(expected) :] == PAD)
 
 
+@pytest.mark.parametrize("patience", [None, 0.3, 0.5, 1.0, 1.5])
+def test_the_best_alone_is_the_first_of_the_n_best(patience):
+    model, options = (
+        ToyModel(3, vocab_size=6, end_bias=-1.0),
+        {"beam_size": 4, "patience": patience},
+    )
+    alone = SearchOptions(n_best=3, **options).best_only().n_best
+    best, all_ = (
+        model.search(range(60), n_best=n_best, alpha=0.6, max_lengths=[9] * 60, **options)
+        for n_best in (alone, 3)
+    )
+    np.testing.assert_array_equal(best.ids[:, 0], all_.ids[:, 0])
+    np.testing.assert_allclose(best.scores[:, 0], all_.scores[:, 0], rtol=1e-6)
+
+
 # A search folds many logits into a table of 20 rows: here 9 columns, or 11 with some padding.
 @pytest.mark.parametrize(("vocab_size", "level"), [(180, 0), (211, 0), (211, -100)])
 def test_a_large_vocabulary_is_searched_like_a_small_one(vocab_size, level):
