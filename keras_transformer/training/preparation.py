@@ -81,6 +81,7 @@ def prepare(
     with failing_together(strategy):
         if model_dir.exists():
             job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+            model_dir.resolved_weights()  # fails now if its file is damaged, not after the training
         _check_judged(job)
         replicas = strategy.num_replicas_in_sync
         parts = parallel_parts(model_dir.path, job.config, job.options, replicas)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_transformer.training.checkpoints import read_weights
 from keras_transformer.training.model_dir import CHOICES, ModelDir
@@ -48,7 +48,7 @@ def choose_weights(
         UserError: a checkpoint is damaged.
     """
     # By the step of a checkpoint, or by the name of weights that are no checkpoint's.
-    validated: dict[int | str, float] = {**known}
+    validated: dict[Any, float] = {**known}
     figures = {}
     for weights in _available(model_dir):
         checkpoints, steps = model_dir.chosen_checkpoints(weights=weights)

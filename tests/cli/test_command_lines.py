@@ -127,6 +127,7 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         assert f"{figures[name]['value']:6.2f}  {figures[name]['label']}" in printed
         assert figures[name]["signature"] in printed
     assert f"{figures['perplexity']:6.2f}  perplexity" in printed
+    assert figures["weights"] == ModelDir(trained[0]).resolved_weights() != "auto"
     assert 1 < figures["perplexity"] < 10_000
     assert figures["loss"] > 0
 

@@ -352,6 +352,13 @@ def test_weights_averaging_and_precision_are_kept_side_by_side(own_path, model, 
     assert len(conversions) == len(kept(own_path)) == len(choices)
 
 
+def test_the_weights_that_training_chose_are_converted_and_named(own_path, model):
+    ModelDir(own_path).best.save_weights(model, step=3)
+    ModelDir(own_path).save_choice("best", "BLEU", {})
+    assert ConvertedModel(own_path).path == ConvertedModel(own_path, weights="best").path
+    assert ConvertedModel(own_path).path.name.startswith("best-float32-")
+
+
 @pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "checkpoints/*/manifest.json"])
 def test_what_determines_a_model_is_in_the_name_of_its_folder(name, own_path):
     def folder():
