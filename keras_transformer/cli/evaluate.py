@@ -102,8 +102,8 @@ def evaluate_translator():
     if not rows:
         raise UserError(f"{FLAGS.source} has no sentences to translate")
     sentences, references = map(list, zip(*rows, strict=True))
-    say_engine("Translating")
     translator = load_translator("translation")
+    say_engine("Translating")
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
@@ -136,8 +136,8 @@ def evaluate_parser():
     references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source} has no trees")
-    say_engine("Parsing")
     parser = parsing.Parser(load_translator("parsing"))
+    say_engine("Parsing")
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(references) + 1)
         parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])

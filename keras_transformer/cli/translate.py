@@ -76,10 +76,10 @@ def main():
         return cluster.main()
     cluster.refuse_flags_for_files()
     check_engine()
+    read, write = standard_streams()
     if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
-    read, write = standard_streams()
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
@@ -89,8 +89,8 @@ def main():
         refuse(sorted(of_search), "with --score, which does not search")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
-    say_engine("Translating")
     translator = load_translator("translation")
+    say_engine("Translating")
     number = 0
     with CutLines(sentences="the input", translations=FLAGS.score or "the output") as cut_lines:
         while lines := list(itertools.islice(read, FLAGS.lines_at_once)):

@@ -237,11 +237,12 @@ class ModelInMemory:
 
     def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
         """Converts the model to a temporary folder, and loads it, as `ConvertedModel.load`."""
-        from keras_transformer.ctranslate2.export import export_ctranslate2
+        from keras_transformer.ctranslate2.export import write_model
+        from keras_transformer.ctranslate2.weights import model_weights
 
         with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "model"
-            export_ctranslate2(self._model, self._tokenizer, folder)
+            folder = Path(temporary)
+            write_model(self.config, model_weights(self._model), self._tokenizer, folder)
             return _loaded(folder, "float32", workers)
 
     def load_tokenizer(self) -> "Tokenizer":
