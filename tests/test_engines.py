@@ -76,6 +76,10 @@ def test_ctranslate2_translates_if_nothing_else_is_asked(path):
         ({"constraint": print}, f"constraint={print}"),
         ({"extra_length": 2000}, "translations of more than 2,048 tokens, as extra_length=2000 a"),
         ({"max_source_length": 2040}, "translations of more than 2,048 tokens, as extra_length=50"),
+        (
+            {"max_source_length": 4096, "max_length": 9},
+            "sentences of more than 2,048 tokens, as max",
+        ),
         ({"jit_compile": True}, "jit_compile"),
     ],
     ids=str,

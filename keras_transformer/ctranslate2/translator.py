@@ -50,6 +50,13 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
     options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", _ADVICE, CTRANSLATE2_SEARCH_CHOICES)
     if options.patience is None:  # it has no other rule to end a search
         raise Unsupported("CTranslate2", "patience=None", "use a number, such as 1")
+    if max_source_length > POSITIONS:
+        raise Unsupported(
+            "CTranslate2",
+            f"sentences of more than {POSITIONS:,} tokens, as "
+            f"max_source_length={max_source_length} allows",
+            "use a smaller one, or --engine=tensorflow",
+        )
     if options.longest(max_source_length) > POSITIONS:
         name = "extra_length" if options.max_length is None else "max_length"
         raise Unsupported(
@@ -107,11 +114,6 @@ class CTranslate2Translator:
         config = self.model.config
         if config.positions == "learned":
             max_source_length = min(max_source_length, config.max_positions)
-        if max_source_length > POSITIONS:
-            raise UserError(
-                f"max_source_length must be at most {POSITIONS} with CTranslate2, "
-                f"which ends there: found {max_source_length}"
-            )
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
         self.options = dataclasses.replace(options, **search_options)
