@@ -49,7 +49,7 @@ class CTranslate2Translator:
 
     Args:
         model: folder of a trained model for translation; or a `ConvertedModel`, for other weights
-            than the mean of the last checkpoints or another precision than float32.
+            than those that `train` chose or another precision than float32.
         options: options of the search.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
