@@ -427,8 +427,8 @@ class ModelDir:
         choice = parse_json(self._read(self._choice), self._choice)
         if not isinstance(choice, dict) or choice.get("weights") not in CHOICES:
             raise UserError(
-                f'{self._choice}: "weights" must be one of {", ".join(CHOICES)}: remove the file '
-                "to use the mean of the last checkpoints, or run `train` again to choose"
+                f'{self._choice}: "weights" must be one of {", ".join(CHOICES)}: remove the file, '
+                "and run `train` again to choose, or use the mean of the last checkpoints"
             )
         chosen = self.best if choice["weights"] == "best" else self.checkpoints
         found = self.checkpoints.steps()[-1:], chosen.steps()[-1:]

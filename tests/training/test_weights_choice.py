@@ -154,7 +154,7 @@ def test_a_choice_of_the_best_is_void_once_there_is_a_better_one_or_none(model_d
 def test_a_damaged_choice_is_named_with_what_to_do(model_dir, content):
     path = model_dir.path / "weights.json"
     path.write_text(content)
-    message = f'{path}: "weights" must be one of mean, ema, best, last: remove the file to use the'
+    message = f'{path}: "weights" must be one of mean, ema, best, last: remove the file, and run'
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
         model_dir.load_model()
     assert value_of(model_dir.load_model(weights="last")) == 6.0
