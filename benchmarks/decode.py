@@ -179,7 +179,7 @@ def ctranslate2_on_text(precision, workers, threads, folder):
             beam_size=5,
             max_batch_size=FLAGS.tokens_per_batch,
             batch_type="tokens",
-            length_penalty=0.6,
+            length_penalty=1,
             return_end_token=True,  # so that it counts as in our |Y|
         )
         return [pieces.decode(result.hypotheses[0]) for result in results]
@@ -213,7 +213,7 @@ results = translator.translate_batch(
     beam_size=5,
     max_batch_size=int(tokens),
     batch_type="tokens",
-    length_penalty=0.6,
+    length_penalty=1,
     return_end_token=True,
 )
 for result in results:

@@ -53,7 +53,7 @@ class Translator:
             backend is not TensorFlow.
 
     Example:
-        >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
+        >>> translator = Translator(model, tokenizer, beam_size=4, alpha=1.0)
         >>> [german] = translator(["A man rides a horse."])  # such as "Ein Mann reitet ein Pferd."
     """
 

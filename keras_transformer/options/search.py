@@ -18,8 +18,8 @@ MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
 class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
-    The defaults are those of CTranslate2 and fairseq, but for `alpha`. The paper's search has
-    `length_penalty="gnmt"` and `patience=None`.
+    The defaults are those of CTranslate2 and fairseq, but for the number of beams. The paper's
+    search has `alpha=0.6`, `length_penalty="gnmt"` and `patience=None`.
 
     Every field but the last is a flag of `translate` and `evaluate`. Lengths are in tokens,
     including the end symbol, and not those of a prefix. A translation ends at its limit: the last
@@ -30,13 +30,13 @@ class SearchOptions(Record):
         UserError: a value has the wrong type or is out of range, or two values exclude each other.
 
     Example:
-        >>> SearchOptions(beam_size=5, alpha=1.0).n_best
+        >>> SearchOptions(beam_size=5, alpha=0.6).n_best
         1
     """
 
     beam_size: int = field(4, "number of live beams for each sentence; 1 is greedy decoding")
     alpha: float = field(
-        0.6, "exponent of the length penalty; 0 ranks hypotheses by probability alone"
+        1.0, "exponent of the length penalty; 0 ranks hypotheses by probability alone"
     )
     length_penalty: str = field(
         "power",

@@ -111,7 +111,7 @@ def test_both_engines_search_by_the_same_options_unless_told_otherwise(path, mod
     [
         {"beam_size": 1},
         {"beam_size": 4, "extra_length": 0},
-        {"beam_size": 5, "n_best": 5, "alpha": 1.0},
+        {"beam_size": 5, "n_best": 5, "alpha": 0.6},
         {"beam_size": 4, "alpha": 0.0, "patience": 0.25},
         {"beam_size": 4, "patience": 2.5, "extra_length": 20},
         {"beam_size": 21, "n_best": 10, "max_length": 7},
@@ -169,6 +169,7 @@ def test_translations_are_those_of_a_loop_over_an_exported_folder(
     processor = tokenizer._sentencepiece.processor
     ended = []
     sentences = ["The girls sleep.", "A horse!", "A", "horse " * 50]
+    translator = translator.with_options(SearchOptions(alpha=0.6, **LIMITED))
     for sentence, found in zip(sentences, translator(sentences), strict=True):
         subwords = processor.encode(sentence, out_type=str)[: LONGEST - 1]
         limit = len(subwords) + 1 + LIMITED["extra_length"]
@@ -188,7 +189,7 @@ def test_translations_are_those_of_a_loop_over_an_exported_folder(
 
 
 def test_scores_of_given_translations_are_ours(translator, ours):
-    options = SearchOptions(**{**LIMITED, "alpha": 1.0})
+    options = SearchOptions(**{**LIMITED, "alpha": 0.6})
     targets = ["Ja.", "", "Ein Pferd!", "", "</s>", "Nein", "\ud800", "Ein Hund.", "Pferd " * 50]
     found = translator.with_options(options).score(SENTENCES, targets)
     expected = ours.with_options(options).score(SENTENCES, targets)
@@ -533,7 +534,7 @@ def test_translate_writes_what_our_search_finds(translate):
 
 
 def test_translate_searches_by_its_flags(translate, path):
-    options = {"beam_size": 3, "alpha": 1.0, "length_penalty": "power", "max_length": 9}
+    options = {"beam_size": 3, "alpha": 0.6, "length_penalty": "power", "max_length": 9}
     options |= {"patience": 2.0, "n_best": 3}
     found = translate(**ENGINE, **options, workers=2, tokens_per_batch=9, precision="int8")
     expected = CTranslate2Translator(ConvertedModel(path, precision="int8"), **options)

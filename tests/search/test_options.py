@@ -153,10 +153,10 @@ def assert_hypotheses(ids, scores, expected, atol=1e-4):
 
 PREFIXES = [[3, 4, 3], [], [4]]
 CASES = {
-    "power of the length": ({"alpha": 1.0}, None),
-    "GNMT's penalty": ({"length_penalty": "gnmt"}, None),
+    "power of the length": ({"alpha": 0.6}, None),
+    "GNMT's penalty": ({"alpha": 0.6, "length_penalty": "gnmt"}, None),
     "no end before no live beam can improve the result": ({"patience": None}, None),
-    "the paper's search": ({"length_penalty": "gnmt", "patience": None}, None),
+    "the paper's search": ({"alpha": 0.6, "length_penalty": "gnmt", "patience": None}, None),
     "half the patience": ({"patience": 0.5, "n_best": 1}, None),
     "minimum length": ({"min_length": 6}, None),
     "no symbol twice": ({"no_repeat_ngram": 1}, None),

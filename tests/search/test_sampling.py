@@ -158,7 +158,7 @@ def without_padding(logits):
     return np.where(np.arange(8) == PAD, -1e9, logits)
 
 
-def log_prob(logits, symbols, alpha=0.6):
+def log_prob(logits, symbols, alpha=1.0):
     """The log-probability of symbols, of temperature 1 and all of the vocabulary; its penalty."""
     before = [START, *symbols[:-1]]
     total = sum(

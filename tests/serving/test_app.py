@@ -559,8 +559,8 @@ def test_a_request_may_change_the_search_within_bounds(translator):
     server = Server([])
     servable = TranslatorServable(translator)
     assert server.search_options(servable, {}) is servable.options
-    changed = server.search_options(servable, {"beam_size": 5, "alpha": 1, "max_length": 9})
-    assert changed == SearchOptions(beam_size=5, alpha=1.0, max_length=9, n_best=3, extra_length=5)
+    changed = server.search_options(servable, {"beam_size": 5, "alpha": 2, "max_length": 9})
+    assert changed == SearchOptions(beam_size=5, alpha=2.0, max_length=9, n_best=3, extra_length=5)
     paper = {"length_penalty": "gnmt", "patience": None}
     changed = server.search_options(servable, paper)
     assert changed == SearchOptions(**paper, n_best=3, extra_length=5)

@@ -103,7 +103,7 @@ def test_the_models_are_described(client):
         "options": {
             "beam_size": 4,
             "n_best": 1,
-            "alpha": 0.6,
+            "alpha": 1.0,
             "min_length": 1,
             "max_length": None,
             "extra_length": 5,
