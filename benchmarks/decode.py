@@ -179,7 +179,7 @@ def ctranslate2_on_text(precision, workers, threads, folder):
             beam_size=5,
             max_batch_size=FLAGS.tokens_per_batch,
             batch_type="tokens",
-            length_penalty=0.6,
+            length_penalty=1,
             return_end_token=True,  # so that it counts as in our |Y|
         )
         return [pieces.decode(result.hypotheses[0]) for result in results]
@@ -213,7 +213,7 @@ results = translator.translate_batch(
     beam_size=5,
     max_batch_size=int(tokens),
     batch_type="tokens",
-    length_penalty=0.6,
+    length_penalty=1,
     return_end_token=True,
 )
 for result in results:
@@ -380,7 +380,7 @@ def main(_):
                 if name.startswith("CTranslate2"):
                     runs[name] = {"function": "ctranslate2_on_text", "folder": folder, **how}
                     continue
-                # With CTranslate2's rule for ending a search, and with ours.
+                # With CTranslate2's rule for ending a search, and with the paper's.
                 for patience in (1.0, None):
                     title = f"{name}, patience: {patience}"
                     runs[title] = {"function": "ours_on_text", "patience": patience, **how}

@@ -34,8 +34,11 @@ flags.DEFINE_bool("wrk", False, "measure with wrk")
 flags.DEFINE_multi_string("flag", [], "flag for each server and for translate, such as --workers=2")
 
 SERVERS = {
-    "batching": [],
-    "one at a time": ["--tokens_per_batch=1"],  # requests have one sentence each
+    "batching": ["--engine=tensorflow"],
+    "one at a time": [
+        "--engine=tensorflow",
+        "--tokens_per_batch=1",
+    ],  # requests have one sentence each
     "CTranslate2": ["--engine=ctranslate2"],
 }
 

@@ -169,7 +169,7 @@ def settings(row, seed):
 
 
 def trained(row, seed):
-    """Trains a row or resumes it; returns validation figures with beam size 4 and alpha 0.6."""
+    """Trains a row or resumes it; returns validation figures with the paper's search."""
     began = time.monotonic()
     name, options = f"{row}-{seed}", training_options(row, seed)
     model_dir = ModelDir(Path(FLAGS.output) / name)
@@ -188,7 +188,8 @@ def trained(row, seed):
     tokenizer = model_dir.load_tokenizer()
     corpus = Corpus.build(valid_pairs, tokenizer, options.max_length)
     batches = Batches(corpus, options.tokens_per_batch, shuffle=False).epoch()
-    translations = Translator(model, tokenizer)(list(read_lines(FLAGS.valid_source)))
+    translator = Translator(model, tokenizer, alpha=0.6, length_penalty="gnmt", patience=None)
+    translations = translator(list(read_lines(FLAGS.valid_source)))
     references = list(read_lines(FLAGS.valid_target))
     result = {
         "perplexity": ReferenceLoss(model, batches)()["perplexity"],

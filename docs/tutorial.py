@@ -24,6 +24,7 @@
 # which needs the package alone: `python docs/tutorial.py`.
 
 # %%
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -429,7 +430,8 @@ plt.show()
 # section 6.1, and detokenises. The test sentences are new to the model.
 
 # %%
-translator = kt.Translator(model, tokenizer, beam_size=4, alpha=0.6)
+paper = kt.search.SearchOptions(beam_size=4, alpha=0.6, length_penalty="gnmt", patience=None)
+translator = kt.Translator(model, tokenizer, paper)
 test = [
     (english, german)
     for english, german in kt.data.BuiltinPairs("test", 1600)
@@ -543,7 +545,7 @@ for ids, score in sorted(finished, key=lambda hypothesis: -hypothesis[1]):
 # positions instead of computing them again, and it searches many sentences at the same time.
 
 # %%
-options = kt.search.SearchOptions(beam_size=BEAM, alpha=ALPHA, extra_length=EXTRA)
+options = dataclasses.replace(paper, beam_size=BEAM, alpha=ALPHA, extra_length=EXTRA)
 found = kt.search.search(model, source_ids, options)
 
 best_ids, best_score = best
@@ -564,6 +566,7 @@ tokenizer.save(folder / "vocabulary.model")
 loaded = kt.Translator(
     keras.saving.load_model(folder / "model.keras"),
     kt.SubwordTokenizer.load(folder / "vocabulary.model"),
+    paper,
 )
 assert loaded(sources[:8]) == translations[:8]
 

@@ -15,6 +15,7 @@ from . import (
 from .attention_maps import AttentionMaps, attention_maps
 from .config import TransformerConfig
 from .ctranslate2.translator import CTranslate2Translator
+from .engines import load
 from .errors import UserError
 from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
@@ -55,6 +56,7 @@ __all__ = [
     "import_marian",
     "importers",
     "layers",
+    "load",
     "machine",
     "parsing",
     "report",

@@ -1,7 +1,6 @@
 """Alignment: the source subword that each target subword comes from, by the model's attention."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from keras import ops
@@ -9,25 +8,11 @@ from keras import ops
 from keras_transformer.attention_maps import attention_maps
 from keras_transformer.model import Transformer
 from keras_transformer.text.ragged import padded
-from keras_transformer.translation import by_length
+from keras_transformer.translation import Alignment, by_length
 
 # Maximum size of the attention maps of sentences that are aligned together, for one head. All
 # layers' maps are in memory at once.
 _WEIGHTS_AT_ONCE = 1 << 18
-
-
-class Alignment(NamedTuple):
-    """An alignment: the source subword that each target subword comes from.
-
-    Attributes:
-        source: subwords of the sentence.
-        target: subwords of the translation.
-        links: (source index, target index), one for each target subword.
-    """
-
-    source: list[str]
-    target: list[str]
-    links: list[tuple[int, int]]
 
 
 def align(

@@ -15,6 +15,20 @@ class UserError(ValueError):
     """
 
 
+class Unsupported(UserError):
+    """An engine, an exporter or a search lacks what was asked of it.
+
+    Args:
+        by: what lacks it, such as "CTranslate2".
+        what: what it lacks, such as "sample=True".
+        advice: what to do about it, such as "leave it out".
+    """
+
+    def __init__(self, by: str, what: str, advice: str):
+        self.by, self.what = by, what
+        super().__init__(f"{by} does not support {what}: {advice}")
+
+
 def not_installed(library: str, extra: str, error: ImportError) -> UserError:
     """The error of a library that comes with an extra of this package, which is on no registry."""
     install = f"pip install '.[{extra}]' in a checkout of keras-transformer"

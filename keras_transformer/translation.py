@@ -19,6 +19,20 @@ class Translation(NamedTuple):
     score: float
 
 
+class Alignment(NamedTuple):
+    """An alignment: the source subword that each target subword comes from.
+
+    Attributes:
+        source: subwords of the sentence.
+        target: subwords of the translation.
+        links: (source index, target index), one for each target subword.
+    """
+
+    source: list[str]
+    target: list[str]
+    links: list[tuple[int, int]]
+
+
 def one_line(text: str) -> str:
     """Makes one line of text of what a model said, possibly in bytes.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.alignment import Alignment, align
+from keras_transformer.alignment import align
 from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
 from keras_transformer.model import Transformer
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
@@ -23,7 +23,7 @@ from keras_transformer.search.slot_batches import SlotBatches
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.ragged import padded
 from keras_transformer.text.sentences import as_list, one_for_each, utf_8
-from keras_transformer.translation import Translation, as_translations, cut
+from keras_transformer.translation import Alignment, Translation, as_translations, cut
 
 
 class Translator:
@@ -53,7 +53,7 @@ class Translator:
             backend is not TensorFlow.
 
     Example:
-        >>> translator = Translator(model, tokenizer, beam_size=4, alpha=0.6)
+        >>> translator = Translator(model, tokenizer, beam_size=4, alpha=1.0)
         >>> [german] = translator(["A man rides a horse."])  # such as "Ein Mann reitet ein Pferd."
     """
 

@@ -31,6 +31,7 @@ from keras_transformer.cli.translator_flags import (
     load_translator,
     parser_defaults,
     refuse_n_best,
+    say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
 )
@@ -102,6 +103,7 @@ def evaluate_translator():
         raise UserError(f"{FLAGS.source} has no sentences to translate")
     sentences, references = map(list, zip(*rows, strict=True))
     translator = load_translator("translation")
+    say_engine("Translating")
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
@@ -128,13 +130,14 @@ def evaluate_translator():
 def evaluate_parser():
     asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
-    refuse(asked + ["engine=ctranslate2"] * uses_ctranslate2(), "with --task=parsing")
+    refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files)
     references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source} has no trees")
     parser = parsing.Parser(load_translator("parsing"))
+    say_engine("Parsing")
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(references) + 1)
         parsed = parser.parse([" ".join(parsing.words(tree)) for tree in references])
@@ -154,12 +157,13 @@ def write_output(lines):
 def write_json(translator, figures):
     """Writes all figures, and the options they were computed with, to `--json`."""
     if FLAGS.json:
-        how = {
-            name: FLAGS[name].value
-            for name in ("model_dir", "average", "weights", "precision", "engine")
-        }
-        if FLAGS.weights == "mean":
-            how["average"] = training.ModelDir(FLAGS.model_dir[0]).number_averaged(FLAGS.average)
+        how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        how["engine"] = "ctranslate2" if uses_ctranslate2() else "tensorflow"
+        model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
+        names = [m.resolved_weights(FLAGS.weights, FLAGS.average) for m in model_dirs]
+        how["weights"] = ",".join(names)
+        if names[0] == "mean":
+            how["average"] = model_dirs[0].number_averaged(FLAGS.average)
         options = dataclasses.asdict(translator.options)
         del options["constraint"]  # a function, which no flag gives
         record = {**figures, **how, **options}
@@ -185,7 +189,7 @@ def reference_corpus(translator, pairs):
 def model_of(translator):
     """The model whose perplexity is reported: for CTranslate2 its Keras original, in float32."""
     if uses_ctranslate2():
-        return translator.model_dir.load_model(FLAGS.average, FLAGS.weights)
+        return training.ModelDir(FLAGS.model_dir[0]).load_model(FLAGS.average, FLAGS.weights)
     return translator.models[0]
 
 

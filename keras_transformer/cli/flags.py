@@ -35,6 +35,18 @@ def group(heading: str) -> Iterator[None]:
     GROUPS.setdefault(heading, []).extend(name for name in FLAGS if name not in before)
 
 
+class NumberOrNone(flags.ArgumentParser):
+    """Reads a number, or `none` as None."""
+
+    def parse(self, argument: str) -> float | None:
+        if argument == "none":
+            return None
+        try:
+            return float(argument)
+        except ValueError:
+            raise ValueError("neither a number nor none") from None
+
+
 def define_record_flags(
     record: type,
     leave_out: Iterable[str] = (),
@@ -44,7 +56,8 @@ def define_record_flags(
 ) -> None:
     """Defines a flag for each field of a dataclass that has a `help` in its metadata.
 
-    A flag that is not given is None, so that a choice differs from a preset or a default.
+    A flag that is not given is None, so that a choice differs from a preset or a default. If a
+    field may be None but has another default, its flag takes `none`.
 
     Args:
         record: a dataclass; `records.field` makes the fields that are flags.
@@ -59,13 +72,16 @@ def define_record_flags(
         field = fields[name]
         if name in leave_out or "help" not in field.metadata:
             continue
-        kind = (get_args(kinds[name]) or (kinds[name],))[0]  # int of int | None
+        kind, *or_none = get_args(kinds[name]) or (kinds[name],)  # int, NoneType of int | None
         value = str(field.default).lower() if kind is bool else field.default
         value = (defaults or {}).get(name, value)
         default = "" if field.default is None else f" (default: {value}{or_else})"
         help_ = field.metadata["help"] + default
         if kind is str:
             flags.DEFINE_enum(name, None, field.metadata["choices"], help_)
+            continue
+        if kind is float and or_none and field.default is not None:
+            flags.DEFINE(NumberOrNone(), name, None, help_, serializer=flags.ArgumentSerializer())
             continue
         define: Any = {
             bool: flags.DEFINE_bool,
@@ -78,8 +94,7 @@ def define_record_flags(
 def given_fields(record: type) -> dict[str, Any]:
     """The fields of `record` whose flags were given."""
     names = [field.name for field in dataclasses.fields(record) if field.name in FLAGS]
-    values = {name: FLAGS[name].value for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: FLAGS[name].value for name in present(names)}
 
 
 class _ModelDirs(flags.ListParser):

@@ -5,10 +5,11 @@ import textwrap
 
 from absl import flags
 
-from keras_transformer.cli.flags import FLAGS, GROUPS
+from keras_transformer.cli.flags import FLAGS, GROUPS, NumberOrNone
 
 _PLACEHOLDERS = {
     flags.IntegerParser: "N",
+    NumberOrNone: "X|none",
     flags.FloatParser: "X",
     flags.ListParser: "A,B",
 }

@@ -46,6 +46,7 @@ _HELP_FULL = ("-helpfull", "--helpfull")
 _WRONG_VALUES = {
     "invalid literal for int()": "an integer",
     "could not convert string to float": "a number",
+    "neither a number nor none": "a number or none",
     "Non-boolean argument to boolean flag": "true or false",
 }
 

@@ -5,15 +5,12 @@ On a machine without a GPU, its C++ code would first print lines of spurious err
 
 import contextlib
 import gc
-import glob
 import os
 import sys
 from collections.abc import Iterator
 
 from keras_transformer.errors import UserError
-
-_GPU_FILES = "/dev/nvidia[0-9]*"  # which the driver of NVIDIA makes, one a GPU
-_NO_GPU = ("", "-1")  # values of CUDA_VISIBLE_DEVICES
+from keras_transformer.machine.gpu import has_gpu
 
 
 @contextlib.contextmanager
@@ -68,7 +65,7 @@ def import_tensorflow() -> None:
         import tensorflow_text  # noqa: F401 (registers operations)
 
         gpus = tf.config.list_physical_devices("GPU")  # fixes no setting, but reports a missing one
-    if not gpus and glob.glob(_GPU_FILES) and os.environ.get("CUDA_VISIBLE_DEVICES") not in _NO_GPU:
+    if not gpus and has_gpu():
         print(
             "this machine has an NVIDIA GPU that TensorFlow does not see, so the CPU is used; "
             f"its libraries come with pip install 'tensorflow[and-cuda]=={tf.__version__}'",

@@ -8,6 +8,9 @@
 serve several models, each under its name.
 """
 
+import functools
+import logging
+
 from absl import flags
 
 from keras_transformer import machine
@@ -30,9 +33,12 @@ from keras_transformer.cli.translator_flags import (
     load_translator,
     share_cores_among_workers,
     uses_ctranslate2,
+    why_tensorflow,
 )
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.options import ServingOptions
+
+_LOG = logging.getLogger("keras_transformer.serving")
 
 # The flags of the model, its search and its speed that a SavedModel supports: its export fixed the
 # others.
@@ -95,6 +101,9 @@ def main():
         models[name] = open_model(sources, name, paths)
     keys = middleware.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
     logs.log_to_stderr(FLAGS.access_log)
+    trained = [(name, paths) for name, paths in served if not sources.has_saved_models(paths[0])]
+    for name, paths in trained:
+        log_engine(name, paths)
     run.serve(
         models.values(),
         options,
@@ -102,8 +111,24 @@ def main():
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,
-        workers=FLAGS.workers or (machine.number_of_cores() if uses_ctranslate2() else 1),
+        workers=FLAGS.workers or default_workers(trained),
     )
+
+
+def log_engine(name, paths):
+    """Logs which engine `--engine=auto` has chosen for a model, and why if it is TensorFlow."""
+    if FLAGS.engine == "auto":
+        reason = why_tensorflow(paths)
+        about = {"model": name, "engine": "ctranslate2"}
+        if reason is not None:
+            about |= {"engine": "tensorflow", "reason": reason}
+        _LOG.info("engine", extra={"fields": about})
+
+
+def default_workers(trained):
+    """The number of batches to compute at once: CTranslate2 computes one on each core."""
+    has_ctranslate2 = any(uses_ctranslate2(paths) for _, paths in trained)
+    return machine.number_of_cores() if has_ctranslate2 else 1
 
 
 def named_paths(sources):
@@ -118,7 +143,11 @@ def named_paths(sources):
 def open_model(sources, name, paths):
     """The model at these paths, to be loaded later."""
     if not any(sources.has_saved_models(path) for path in paths):
-        return sources.trained_model(name, paths, lambda paths: load_translator(None, paths, 1))
+        load_tensorflow = None
+        if FLAGS.engine == "auto" and uses_ctranslate2(paths):
+            load_tensorflow = functools.partial(load_translator, None, paths, 1, "tensorflow")
+        load = functools.partial(load_translator, None, workers=1)
+        return sources.trained_model(name, paths, load, load_tensorflow)
     if len(paths) > 1:
         raise UserError(f"model {name}: only model_dirs form an ensemble, not SavedModels")
     advice = "leave it out, or serve a model_dir"

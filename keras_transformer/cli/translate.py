@@ -33,6 +33,7 @@ from keras_transformer.cli.translator_flags import (
     define_model_flags,
     define_search_flags,
     load_translator,
+    say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
 )
@@ -75,12 +76,12 @@ def main():
         return cluster.main()
     cluster.refuse_flags_for_files()
     check_engine()
+    read, write = standard_streams()
     if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
-    read, write = standard_streams()
     if FLAGS.score is not None:
-        of_search = {*given_fields(SearchOptions)} - {"alpha", "plain_length_penalty"}
+        of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
         of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
@@ -89,6 +90,7 @@ def main():
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     translator = load_translator("translation")
+    say_engine("Translating")
     number = 0
     with CutLines(sentences="the input", translations=FLAGS.score or "the output") as cut_lines:
         while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
@@ -139,5 +141,8 @@ def alignment(links):
 
 
 COMMAND = Command(
-    main, __doc__, parse=cluster.parse_flags, needs_tensorflow=lambda: not uses_ctranslate2()
+    main,
+    __doc__,
+    parse=cluster.parse_flags,
+    needs_tensorflow=lambda: FLAGS.runner is not None or not uses_ctranslate2(),
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -9,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from keras_transformer import machine, parsing, text, training
-from keras_transformer.cli import quiet
+from keras_transformer import engines, machine, text, training
 from keras_transformer.cli.flags import (
     FLAGS,
     GROUPS,
@@ -20,12 +20,11 @@ from keras_transformer.cli.flags import (
     group,
     present,
 )
-from keras_transformer.errors import UserError, expect_named
+from keras_transformer.errors import Unsupported, UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
-from keras_transformer.options.search import CTRANSLATE2_SEARCH
-from keras_transformer.precision import PRECISIONS, in_precision
+from keras_transformer.precision import PRECISIONS
 from keras_transformer.translation import CutWarning, first_few
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ _CTRANSLATE2_FLAGS = (
     "average",
     "scores",
     "score",
+    "alignment",
     "lines_at_once",
     *(field.name for field in dataclasses.fields(SearchOptions)),
     "precision",
@@ -60,14 +60,16 @@ def define_weights_flags() -> None:
     """Defines the flags that choose the weights of a model_dir."""
     flags.DEFINE_string(
         "weights",
-        "mean",
-        "weights to use: mean, the mean of the last checkpoints; ema, the moving average; best, "
-        "the weights of the best validation; or the step of one checkpoint",
+        "auto",
+        "weights to use: auto, those that `train` chose by the validation set, else mean; mean, "
+        "that of the last checkpoints; ema, the moving average; best, the weights of the best "
+        "validation; last, the last checkpoint; or the step of one checkpoint",
     )
     flags.DEFINE_integer(
         "average",
         None,
-        "number of last checkpoints to average; default: --average_checkpoints of the training",
+        "number of last checkpoints in the mean, which it implies; default: --average_checkpoints "
+        "of the training",
     )
 
 
@@ -105,8 +107,8 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
         flags.DEFINE_integer(
             "workers",
             None,
-            "number of batches to translate in parallel; default: 1, with CTranslate2 one for each "
-            "core",
+            "number of batches to translate in parallel; default: one for each core, with "
+            "TensorFlow 1",
             lower_bound=1,
             upper_bound=1024,
         )
@@ -124,16 +126,57 @@ def define_engine_flag() -> None:
     with group("Speed"):
         flags.DEFINE_enum(
             "engine",
-            "tensorflow",
-            ["tensorflow", "ctranslate2"],
-            "engine that translates: TensorFlow; or CTranslate2, for CPUs, which by default "
-            "searches with --plain_length_penalty --patience=1",
+            "auto",
+            engines.ENGINES,
+            "engine that translates: auto, CTranslate2 on a CPU where it supports the model and "
+            "all flags, else TensorFlow; or one of the two",
         )
 
 
-def uses_ctranslate2() -> bool:
-    """Whether the command has the flag `--engine`, and it is ctranslate2."""
-    return "engine" in FLAGS and FLAGS.engine == "ctranslate2"
+def uses_ctranslate2(paths: Sequence[str] | None = None) -> bool:
+    """Whether CTranslate2 translates: as `--engine` says, or where it can do what the flags ask.
+
+    Args:
+        paths: model_dirs; default: those of `--model_dir`.
+
+    Raises:
+        UserError: `--engine` is auto, and a folder holds no model or a flag is out of range.
+    """
+    return "engine" in FLAGS and why_tensorflow(paths) is None
+
+
+def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
+    """Says why TensorFlow translates, for `--engine`; None if CTranslate2 does.
+
+    Arguments and errors are those of `uses_ctranslate2`.
+    """
+    if FLAGS.engine != "auto":
+        return None if FLAGS.engine == "ctranslate2" else "--engine=tensorflow"
+    for name in _given_flags():
+        if name not in _CTRANSLATE2_FLAGS and FLAGS[name].value != FLAGS[name].default:
+            return f"CTranslate2 does not support --{name}"
+    paths = FLAGS.model_dir if paths is None else paths
+    expect_named("model_dir", paths)
+    reason = engines.why_tensorflow(paths, FLAGS.precision, given_fields(SearchOptions))
+    # "sample=True" is a flag, "positions=rotary" is the model's.
+    found = re.search(r" (\w+)=(\S+)", reason or "")
+    if reason and found and found[1] in FLAGS and FLAGS[found[1]].present:
+        flag = found[1] if found[2] == "True" else f"{found[1]}={found[2].lower()}"
+        return reason.replace(found[0], f" --{flag}")
+    return reason
+
+
+def say_engine(doing: str, paths: Sequence[str] | None = None) -> None:
+    """Prints one line on standard error with the engine that `--engine=auto` has chosen, and why.
+
+    Args:
+        doing: beginning of the line, such as "Translating".
+        paths: model_dirs; default: those of `--model_dir`.
+    """
+    if "engine" in FLAGS and FLAGS.engine == "auto":
+        reason = why_tensorflow(paths)
+        engine = "CTranslate2" if reason is None else f"TensorFlow: {reason}"
+        print(f"{doing} with {engine}", file=sys.stderr)
 
 
 def expect_only_flags(supported: Collection[str], by: str, advice: str) -> None:
@@ -147,10 +190,13 @@ def expect_only_flags(supported: Collection[str], by: str, advice: str) -> None:
     Raises:
         UserError: another flag is given.
     """
-    names = [name for heading in _HEADINGS for name in GROUPS.get(heading, ())]
-    for name in present(names):
+    for name in _given_flags():
         if name not in supported:
-            raise UserError(f"{by} does not support --{name}: {advice}")
+            raise Unsupported(by, f"--{name}", advice)
+
+
+def _given_flags():
+    return present([name for heading in _HEADINGS for name in GROUPS.get(heading, ())])
 
 
 def check_engine() -> None:
@@ -159,7 +205,7 @@ def check_engine() -> None:
     Raises:
         UserError: one of them is given.
     """
-    if uses_ctranslate2():
+    if FLAGS.engine == "ctranslate2":
         advice = "leave it out, or use --engine=tensorflow"
         expect_only_flags(_CTRANSLATE2_FLAGS, "CTranslate2", advice)
 
@@ -167,9 +213,10 @@ def check_engine() -> None:
 def parser_defaults() -> dict[str, str]:
     """The search defaults of parsers, as help shows them."""
     brackets, words = PARSER_SEARCH["brackets"], PARSER_SEARCH["words"]
+    shown = {name: "none" if value is None else str(value) for name, value in brackets.items()}
     return {
-        name: str(value) if value == words[name] else f"{value}, or {words[name]} for words"
-        for name, value in brackets.items()
+        name: text if brackets[name] == words[name] else f"{text}, or {words[name]} for words"
+        for name, text in shown.items()
     }
 
 
@@ -207,7 +254,10 @@ def expect_task(tokenizer: "text.Tokenizer", task: str, path: str | os.PathLike)
 
 
 def load_translator(
-    task: str | None, paths: Sequence[str] | None = None, workers: int | None = None
+    task: str | None,
+    paths: Sequence[str] | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
@@ -215,65 +265,34 @@ def load_translator(
         task: "translation" or "parsing", or None for either.
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
         workers: batches that a `Translator` computes in parallel; default: `--workers`.
+        engine: "tensorflow" or "ctranslate2"; default: as `uses_ctranslate2` says.
 
     Raises:
         UserError: the model is for another task, or the flags do not fit it.
     """
     paths = FLAGS.model_dir if paths is None else paths
-    if uses_ctranslate2():
-        return _load_ctranslate2_translator(paths)
-    if FLAGS.precision == "int8" and not FLAGS.jit_compile:
-        raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
     expect_named("model_dir", paths)
-    first, *others = model_dirs = [training.ModelDir(path) for path in paths]
-    first.load_config()  # fails if the folder holds no model
-    tokenizer = first.load_tokenizer()
-    if task is not None:
-        expect_task(tokenizer, task, first.path)
-    defaults = parsing.search_defaults(tokenizer)
-    options = SearchOptions(**{**defaults, **given_fields(SearchOptions)})
-    for other in others:
-        if other.load_tokenizer().to_bytes() != tokenizer.to_bytes():
-            raise UserError(f"{other.path} must have the vocabulary of {first.path}: found another")
-    from keras_transformer.translator import Translator  # here, since it imports TensorFlow
-
-    chosen = FLAGS.average, FLAGS.weights
-    models = [
-        in_precision(model_dir.load_model(*chosen), FLAGS.precision) for model_dir in model_dirs
-    ]
-    return Translator(
-        models,
-        tokenizer,
-        options,
-        jit_compile=FLAGS.jit_compile,
-        workers=workers or FLAGS.workers or 1,
-        tokens_per_batch=FLAGS.tokens_per_batch,
-    )
-
-
-def _load_ctranslate2_translator(paths):
-    if len(paths) != 1:
-        raise UserError(
-            f"CTranslate2 does not support ensembles: found {len(paths)} folders; use one, or "
-            "--engine=tensorflow"
-        )
-    given, defaults = given_fields(SearchOptions), dict(CTRANSLATE2_SEARCH)
-    if given.get("alpha"):  # whoever chooses the exponent must also choose the formula
-        del defaults["plain_length_penalty"]
-    if given.get("sample"):  # so that the error names --sample
-        del defaults["patience"]
-    # Imported here: CTranslate2 is an extra.
-    from keras_transformer.ctranslate2.converted import ConvertedModel
-    from keras_transformer.ctranslate2.translator import CTranslate2Translator
-
-    model = ConvertedModel(paths[0], FLAGS.average, FLAGS.weights, FLAGS.precision)
-    if not model.exists():
-        quiet.import_tensorflow()
-    return CTranslate2Translator(
-        model,
-        SearchOptions(**{**defaults, **given}),
-        workers=FLAGS.workers,
-        tokens_per_batch=FLAGS.tokens_per_batch,
+    options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
+    engine = engine or ("ctranslate2" if uses_ctranslate2(paths) else "tensorflow")
+    if engine == "tensorflow":
+        if FLAGS.precision == "int8" and not FLAGS.jit_compile:
+            raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
+        if task is not None:
+            first = training.ModelDir(paths[0])
+            first.load_config()  # fails if the folder holds no model
+            expect_task(first.load_tokenizer(), task, first.path)
+        options["jit_compile"] = FLAGS.jit_compile
+    else:
+        workers = None  # one engine computes several batches
+    if workers := workers or FLAGS.workers:
+        options["workers"] = workers
+    return engines.load(
+        paths,
+        weights=FLAGS.weights,
+        average=FLAGS.average,
+        engine=engine,
+        precision=FLAGS.precision,
+        **options,
     )
 
 

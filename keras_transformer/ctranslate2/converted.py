@@ -9,30 +9,39 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ctranslate2
 
 from keras_transformer import __version__
 from keras_transformer.ctranslate2.subwords import Subwords
-from keras_transformer.errors import UserError, not_installed
+from keras_transformer.ctranslate2.support import check_config, check_model, check_tokenizer
+from keras_transformer.errors import UserError
 from keras_transformer.files import (
     checksum,
     open_lock,
     open_regular,
     recover_folder,
     remove_folder,
-    whole_file,
+    whole_folder,
 )
 from keras_transformer.json_files import read_json
 from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.training.checkpoints import read_while_trained
 from keras_transformer.training.model_dir import ModelDir
 
-try:
-    import ctranslate2
-except ImportError as error:
-    raise not_installed("CTranslate2", "ctranslate2", error) from error
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.text import Tokenizer
 
 _MANIFEST = "manifest.json"
+_FORMAT = 2  # of converted models; raised when the same model is converted differently
 _ATTEMPTS = 3  # to convert checkpoints while a training replaces them
+
+
+def precisions() -> set[str]:
+    """The precisions that CTranslate2 computes in on this processor."""
+    return ctranslate2.get_supported_compute_types("cpu")
 
 
 class ConvertedModel:
@@ -53,10 +62,12 @@ class ConvertedModel:
 
     Attributes:
         model_dir: the `ModelDir`.
+        config: the model's configuration.
         path: the folder of the converted model, whether or not it exists; that of later checkpoints
             if a training replaces them during the conversion.
 
     Raises:
+        Unsupported: CTranslate2 does not support the model.
         UserError: the model or the weights do not exist, or CTranslate2 does not support this
             precision on this processor.
     """
@@ -65,24 +76,22 @@ class ConvertedModel:
         self,
         model_dir: str | os.PathLike,
         average: int | None = None,
-        weights: str = "mean",
+        weights: str = "auto",
         precision: str = "float32",
     ):
-        known = ctranslate2.get_supported_compute_types("cpu")
-        if precision not in known:
+        if precision not in precisions():
             raise UserError(
-                f"precision must be one of {', '.join(sorted(known))}, which CTranslate2 computes "
-                f"in on this processor: found {precision!r}"
+                f"precision must be one of {', '.join(sorted(precisions()))}, which CTranslate2 "
+                f"computes in on this processor: found {precision!r}"
             )
         self.model_dir = ModelDir(model_dir)
-        self._average, self._weights = average, weights
+        check_model(self.model_dir)
+        self.config = self.model_dir.load_config()
+        self._average = average
+        self._weights = self.model_dir.resolved_weights(weights, average)
         self._precision = precision
         self._quantization = "int8" if precision == "int8" else "float32"
         self.path = self._path()
-
-    def exists(self) -> bool:
-        """Whether the converted model exists, with files of the right size; reads no weights."""
-        return _damage(self.path, has_sums=False) is None
 
     def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
         """Loads the model and its vocabulary; converts the model first if needed.
@@ -99,17 +108,16 @@ class ConvertedModel:
             UserError: the model cannot be converted, or CTranslate2 cannot load it.
         """
         with self._folder() as folder:
-            try:
-                engine = ctranslate2.Translator(
-                    str(folder),
-                    compute_type=self._precision,
-                    inter_threads=workers,
-                    intra_threads=max(1, number_of_cores() // workers),
-                )
-                return engine, Subwords(folder)
-            except (OSError, RuntimeError, ValueError) as error:
-                reason = " ".join(str(error).split())
-                raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
+            return _loaded(folder, self._precision, workers)
+
+    def convert(self) -> None:
+        """Converts the model unless that is done; the errors are those of `load`."""
+        with self._folder():
+            pass
+
+    def load_tokenizer(self) -> "Tokenizer":
+        """The vocabulary as TensorFlow operations."""
+        return self.model_dir.load_tokenizer()
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -147,38 +155,37 @@ class ConvertedModel:
                 return self.path
             if self.path.exists():
                 print(f"{self.path}: converting the model again: {damage}", file=sys.stderr)
-            tokenizer, model = self._load()
+            weights = self._weights_now()
             if self._path() == self.path:
                 folder = parent / self.path.name
                 if folder.exists():
                     remove_folder(folder)
-                return self._convert(model, tokenizer, folder)
+                return self._convert(weights, folder)
             self.path = self._path()
         raise UserError(
             f"{self.model_dir.path}: the checkpoints changed while they were read, {_ATTEMPTS} "
             "times: try again"
         )
 
-    def _load(self):
-        # TensorFlow is imported here: a model that is already converted does not need it.
-        tokenizer = self.model_dir.load_tokenizer()
-        if tokenizer.task != "translation":
-            raise UserError(
-                f"{self.model_dir.path} is a model for {tokenizer.task}: CTranslate2 takes only "
-                "models for translation"
-            )
-        return tokenizer, self.model_dir.load_model(self._average, self._weights)
+    # NumPy is imported here: a model that is already converted does not need it.
 
-    def _convert(self, model, tokenizer, folder):
-        from keras_transformer.ctranslate2.export import export_ctranslate2
+    def _weights_now(self):
+        from keras_transformer.ctranslate2.weights import weight_shapes
 
-        export_ctranslate2(model, tokenizer, folder, self._quantization)
-        sums = {
-            path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
-            for path in sorted(folder.iterdir())
-        }
-        with whole_file(folder / _MANIFEST) as partial:  # a folder without it counts as damaged
-            partial.write_text(json.dumps(sums, indent=2) + "\n")
+        shapes = weight_shapes(self.config)
+        return self.model_dir.load_weights(shapes, self._average, self._weights)
+
+    def _convert(self, weights, folder):
+        from keras_transformer.ctranslate2.export import write_model
+
+        vocabulary = self.model_dir.load_vocabulary()
+        with whole_folder(folder) as partial:
+            write_model(self.config, weights, vocabulary, partial, self._quantization)
+            sums = {
+                path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
+                for path in sorted(partial.iterdir())
+            }
+            (partial / _MANIFEST).write_text(json.dumps(sums, indent=2) + "\n")
         return folder
 
     def _remove_older(self):
@@ -190,9 +197,10 @@ class ConvertedModel:
     def _path(self):
         model_dir = self.model_dir
         content = (
+            _FORMAT,
             __version__,
             ctranslate2.__version__,
-            model_dir.load_config().to_json(),
+            self.config.to_json(),
             model_dir.vocabularies(),
             read_while_trained(
                 lambda: model_dir.chosen_checkpoints(self._average, self._weights),
@@ -205,13 +213,61 @@ class ConvertedModel:
         return model_dir.path / "ctranslate2" / name
 
 
-def _damage(folder: Path, has_sums: bool = True) -> str | None:
-    """Describes the damage to a converted model, or its absence; None if it is whole.
+class ModelInMemory:
+    """A Keras model for CTranslate2, which gets its current weights each time it is loaded.
 
     Args:
-        folder: the converted model.
-        has_sums: whether to check the checksums too, not only the sizes.
+        model: a built `Transformer`.
+        tokenizer: its vocabulary.
+
+    Attributes:
+        config: the model's configuration.
+
+    Raises:
+        Unsupported: CTranslate2 does not support the model.
+
+    Example:
+        >>> translator = CTranslate2Translator(ModelInMemory(model, tokenizer))
     """
+
+    def __init__(self, model: "Transformer", tokenizer: "Tokenizer"):
+        check_tokenizer(tokenizer)
+        check_config(model.config)
+        self._model, self._tokenizer, self.config = model, tokenizer, model.config
+
+    def load(self, workers: int) -> "tuple[ctranslate2.Translator, Subwords]":
+        """Converts the model to a temporary folder, and loads it, as `ConvertedModel.load`."""
+        from keras_transformer.ctranslate2.export import write_model
+        from keras_transformer.ctranslate2.weights import model_weights
+
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            write_model(self.config, model_weights(self._model), self._tokenizer, folder)
+            return _loaded(folder, "float32", workers)
+
+    def load_tokenizer(self) -> "Tokenizer":
+        """The vocabulary as TensorFlow operations."""
+        return self._tokenizer
+
+
+def _loaded(
+    folder: Path, precision: str, workers: int
+) -> "tuple[ctranslate2.Translator, Subwords]":
+    try:
+        engine = ctranslate2.Translator(
+            str(folder),
+            compute_type=precision,
+            inter_threads=workers,
+            intra_threads=max(1, number_of_cores() // workers),
+        )
+        return engine, Subwords(folder)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder}: CTranslate2 cannot load it: {reason}") from error
+
+
+def _damage(folder: Path) -> str | None:
+    """Describes the damage to a converted model, or its absence; None if it is whole."""
     try:
         sums = read_json(folder / _MANIFEST)
         names = {path.name for path in folder.glob("[!.]*")} - {_MANIFEST}
@@ -220,7 +276,7 @@ def _damage(folder: Path, has_sums: bool = True) -> str | None:
         for name, recorded in sums.items():
             with open_regular(folder / name, recorded["bytes"]) as file:
                 has_size = os.fstat(file.fileno()).st_size == recorded["bytes"]
-            if not has_size or (has_sums and checksum(folder / name) != recorded["sha256"]):
+            if not has_size or checksum(folder / name) != recorded["sha256"]:
                 return f"{name} is damaged"
         return None
     except UserError as error:

@@ -1,73 +1,31 @@
-"""Export to CTranslate2, a C++ engine that translates without TensorFlow (an optional extra)."""
+"""Export to CTranslate2, a C++ engine that translates without TensorFlow."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from keras import ops
+from ctranslate2.converters.utils import fuse_linear
+from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.common_spec import Activation, LinearSpec
+from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 
-from keras_transformer.errors import UserError, not_installed
+from keras_transformer.config import TransformerConfig
+from keras_transformer.ctranslate2.support import ACTIVATIONS, POSITIONS, check_config
+from keras_transformer.ctranslate2.weights import model_weights, target_embedding
+from keras_transformer.errors import UserError
 from keras_transformer.files import whole_folder
-from keras_transformer.model import Transformer
-from keras_transformer.text import Tokenizer
+from keras_transformer.text.vocabulary import Vocabulary, expect_fits
 
-try:
-    from ctranslate2.converters.utils import fuse_linear
-    from ctranslate2.specs import TransformerSpec
-    from ctranslate2.specs.common_spec import Activation, LinearSpec
-    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
-except ImportError as error:
-    raise not_installed("CTranslate2", "ctranslate2", error) from error
-
-_ACTIVATIONS = {
-    "relu": Activation.RELU,
-    "gelu": Activation.GELU,
-    "swish": Activation.SWISH,
-}
-CTRANSLATE2_CONFIG = (
-    "vocab_size",
-    "target_vocab_size",
-    "pad_id",
-    "start_id",
-    "end_id",
-    "num_encoder_layers",
-    "num_decoder_layers",
-    "d_model",
-    "d_ff",
-    "num_heads",
-    "d_k",
-    "d_v",
-    "attention_bias",
-    "pre_norm",
-    "layer_norm_epsilon",
-    "max_positions",
-    "share_embeddings",
-    "scale_embeddings",
-    "tie_output",
-    "output_bias",
-    # These matter in training only.
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "label_smoothing",
-)
-"""The fields of `TransformerConfig` of which CTranslate2 supports every value."""
-CTRANSLATE2_CHOICES = {
-    "activation": tuple(_ACTIVATIONS),
-    "layer_type": ("attention",),
-    # Positions that a layer adds to embeddings. CTranslate2 gets a table of what it adds.
-    "positions": ("sinusoidal", "sinusoidal_split", "learned"),
-}
-"""The values that CTranslate2 supports of other fields."""
-
-# CTranslate2 fails beyond its table of positions. By default it reads 1,024 tokens and an end
-# symbol; the length of its output is an option.
-_POSITIONS = 2048
+if TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.text import Tokenizer
 
 
 def export_ctranslate2(
-    model: Transformer,
-    tokenizer: Tokenizer,
+    model: "Transformer",
+    tokenizer: "Tokenizer",
     output: str | os.PathLike,
     quantization: str | None = None,
 ) -> None:
@@ -103,43 +61,70 @@ def export_ctranslate2(
         >>> [result] = translator.translate_batch(pieces.encode(["A man."], out_type=str))
         >>> german = pieces.decode(result.hypotheses[0])  # such as "Ein Mann."
     """
+    check_config(model.config)
+    tokenizer.check_fits(model.config)
+    with whole_folder(output) as partial:
+        write_model(model.config, model_weights(model), tokenizer, partial, quantization)
+
+
+def write_model(
+    config: TransformerConfig,
+    weights: Mapping[str, np.ndarray],
+    vocabulary: "Vocabulary | Tokenizer",
+    folder: Path,
+    quantization: str | None = None,
+) -> None:
+    """Writes the files of `export_ctranslate2`, given the weights of a model by their paths.
+
+    Args:
+        config: the model's configuration.
+        weights: arrays of the shapes of `weight_shapes`; they are not changed.
+        vocabulary: the model's vocabulary.
+        folder: an empty folder.
+        quantization: type of the stored weights.
+
+    Raises:
+        UserError: as for `export_ctranslate2`.
+    """
     # NumPy has no bfloat16; CTranslate2 would need PyTorch for it.
     known = [name for name in ACCEPTED_MODEL_TYPES if "bfloat16" not in name]
     if quantization is not None and quantization not in known:
         raise UserError(f"quantization must be one of {', '.join(known)}: found {quantization!r}")
-    tokenizer.check_fits(model.config)
-    with whole_folder(output) as partial:
-        spec = model_spec(model, tokenizer.pieces, tokenizer.unknown_id)
-        spec.validate()
-        spec.optimize(quantization)
-        spec.save(partial)
-        for name, content in tokenizer.sentencepiece_models.items():
-            (partial / name).write_bytes(content)
+    expect_fits(vocabulary, config)
+    spec = model_spec(config, weights, vocabulary.pieces, vocabulary.unknown_id)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(folder)
+    for name, content in vocabulary.sentencepiece_models.items():
+        (folder / name).write_bytes(content)
 
 
-def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> TransformerSpec:
+def model_spec(
+    config: TransformerConfig,
+    weights: Mapping[str, np.ndarray],
+    pieces: Sequence[str],
+    unknown_id: int,
+) -> TransformerSpec:
     """The model as a specification that CTranslate2 can write.
 
     Args:
-        model: a built `Transformer`.
+        config: the model's configuration.
+        weights: arrays of the shapes of `weight_shapes`; they are not changed.
         pieces: the subword of each id.
         unknown_id: the id of unknown subwords.
 
     Raises:
         UserError: CTranslate2 does not support the model's configuration.
     """
-    config = model.config
-    config.expect_only(
-        CTRANSLATE2_CONFIG,
-        "CTranslate2",
-        "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)",
-        CTRANSLATE2_CHOICES,
-    )
+    check_config(config)
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.pre_norm,
-        activation=_ACTIVATIONS[config.activation],
+        activation=getattr(Activation, ACTIVATIONS[config.activation]),
+        # The attention that `alignment.align` reads: the mean over all heads of this layer.
+        alignment_layer=max(0, config.num_decoder_layers - 2),
+        alignment_heads=config.num_heads,
     )
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces)[: config.output_vocab_size])
@@ -149,92 +134,110 @@ def model_spec(model: Transformer, pieces: Sequence[str], unknown_id: int) -> Tr
     spec.config.eos_token = pieces[config.end_id]
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
-    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
-    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
-    _set_positions(spec.encoder, model.source_positions, config)
-    _set_positions(spec.decoder, model.target_positions, config)
-    _set_stack(spec.encoder, model.encoder)
-    _set_stack(spec.decoder, model.decoder)
-    if model.output_projection is None:
-        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
-        if config.output_bias:
-            spec.decoder.projection.bias = _array(model.target_embedding.bias)
+    filling = _Filling(config, weights)
+    filling.embeddings(spec.encoder.embeddings[0], "source_embedding")
+    filling.embeddings(spec.decoder.embeddings, target_embedding(config))
+    filling.positions(spec.encoder, "source_positions")
+    filling.positions(spec.decoder, "target_positions")
+    filling.stack(spec.encoder, "encoder")
+    filling.stack(spec.decoder, "decoder")
+    if config.tie_output:
+        filling.embeddings(spec.decoder.projection, target_embedding(config))
     else:
-        _set_dense(spec.decoder.projection, model.output_projection)
+        filling.dense(spec.decoder.projection, "output_projection")
     return spec
 
 
-def _set_positions(spec, positions, config):
-    length = max(_POSITIONS, config.max_positions)
-    [table] = _array(positions(ops.zeros((1, length, config.d_model))))
-    spec.position_encodings.encodings = table
+class _Filling:
+    """Fills the parts of a specification with the weights at a path."""
 
+    def __init__(self, config, weights):
+        self.config, self.weights = config, weights
 
-def _set_stack(spec, stack):
-    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _set_attention(layer_spec.self_attention, layer.self_attention, layer.self_attention_norm)
-        if hasattr(layer, "memory_attention"):
-            _set_attention(
-                layer_spec.attention, layer.memory_attention, layer.memory_attention_norm
-            )
-        _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.hidden)
-        _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.output_projection)
-        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
-    if stack.norm:
-        _set_norm(spec.layer_norm, stack.norm)
+    def array(self, path):
+        return self.weights[path].copy()  # CTranslate2 quantizes arrays in place
 
+    def embeddings(self, spec, path):
+        spec.weight = self.array(f"{path}/embeddings")
+        if hasattr(spec, "bias") and self.config.output_bias:
+            spec.bias = self.array(f"{path}/bias")
 
-def _set_attention(spec, attention, norm):
-    # CTranslate2 has one width for all heads: queries and keys, or values, are padded with zeros,
-    # which change neither their products nor the output.
-    width = max(attention.d_k, attention.d_v)
+    def positions(self, spec, path):
+        """Sets the table of what the layer of positions adds: float32 (length, d_model)."""
+        config = self.config
+        length = max(POSITIONS, config.max_positions)
+        match config.positions:
+            case "learned":  # positions after the last one use its vector
+                rows = np.minimum(np.arange(length), config.max_positions - 1)
+                table = self.array(f"{path}/table")[rows]
+            case "sinusoidal":
+                table = sinusoids(length, config.d_model, interleave=True)
+            case "sinusoidal_split":
+                table = sinusoids(length, config.d_model, interleave=False)
+        spec.position_encodings.encodings = table
 
-    def fill(heads):
-        heads = heads.reshape(*heads.shape[:-1], attention.num_heads, -1)
+    def stack(self, spec, path):
+        for number, layer_spec in enumerate(spec.layer):
+            layer = f"{path}/layer_{number}"
+            self.attention(layer_spec.self_attention, f"{layer}/self_attention")
+            if path == "decoder":
+                self.attention(layer_spec.attention, f"{layer}/memory_attention")
+            self.dense(layer_spec.ffn.linear_0, f"{layer}/feed_forward/hidden")
+            self.dense(layer_spec.ffn.linear_1, f"{layer}/feed_forward/output")
+            self.norm(layer_spec.ffn.layer_norm, f"{layer}/feed_forward_norm")
+        if self.config.pre_norm:
+            self.norm(spec.layer_norm, f"{path}/norm")
+
+    def attention(self, spec, path):
+        query, key, value = (self.filled(f"{path}/{name}") for name in ("query", "key", "value"))
+        *inputs, output = spec.linear
+        fused = [[query, key, value]] if len(inputs) == 1 else [[query], [key, value]]
+        for linear, layers in zip(inputs, fused, strict=True):
+            fuse_linear(linear, layers)
+        self.dense(output, f"{path}/output")
+        output.weight = self.fill(output.weight)
+        spec.queries_scale = self.config.d_k**-0.5
+        self.norm(spec.layer_norm, f"{path}_norm")
+
+    def fill(self, heads):
+        """Pads queries and keys, or values, with zeros.
+
+        CTranslate2 has one width for all heads. Zeros change neither products nor the output.
+        """
+        num_heads, width = self.config.num_heads, max(self.config.d_k, self.config.d_v)
+        heads = heads.reshape(*heads.shape[:-1], num_heads, -1)
         missing = [(0, 0)] * (heads.ndim - 1) + [(0, width - heads.shape[-1])]
         return np.pad(heads, missing).reshape(*heads.shape[:-2], -1)
 
-    query, key, value = (
-        _filled(layer, fill) for layer in (attention.query, attention.key, attention.value)
-    )
-    *inputs, output = spec.linear
-    fused = [[query, key, value]] if len(inputs) == 1 else [[query], [key, value]]
-    for linear, layers in zip(inputs, fused, strict=True):
-        fuse_linear(linear, layers)
-    _set_dense(output, attention.output_projection)
-    output.weight = fill(output.weight)
-    spec.queries_scale = attention.d_k**-0.5
-    _set_norm(spec.layer_norm, norm)
+    def filled(self, path):
+        spec = LinearSpec()
+        self.dense(spec, path)
+        spec.weight = self.fill(spec.weight.T).T
+        if spec.has_bias():
+            spec.bias = self.fill(spec.bias)
+        return spec
+
+    def dense(self, spec, path):
+        spec.weight = self.array(f"{path}/kernel").T
+        if f"{path}/bias" in self.weights:
+            spec.bias = self.array(f"{path}/bias")
+
+    def norm(self, spec, path):
+        spec.gamma, spec.beta = self.array(f"{path}/gamma"), self.array(f"{path}/beta")
 
 
-def _filled(dense, fill):
-    spec = LinearSpec()
-    _set_dense(spec, dense)
-    spec.weight = fill(spec.weight.T).T
-    if spec.has_bias():
-        spec.bias = fill(spec.bias)
-    return spec
+def sinusoids(length: int, d_model: int, interleave: bool) -> np.ndarray:
+    """What `PositionalEncoding` adds at positions 0, 1, 2 and so on, computed as it does.
 
+    Args:
+        length: number of positions.
+        d_model: width, even.
+        interleave: whether sines and cosines alternate.
 
-def _set_dense(spec, dense):
-    kernel = _array(dense.kernel)
-    if dense.quantization_mode not in (None, "int8"):
-        raise UserError(
-            f"{dense.path}: CTranslate2 supports weights as trained or in int8, not in "
-            f"{dense.quantization_mode}"
-        )
-    if dense.quantization_mode == "int8":  # integers: weights times each output's scale
-        kernel /= _array(dense.kernel_scale)
-    spec.weight = kernel.T
-    if dense.use_bias:
-        spec.bias = _array(dense.bias)
-
-
-def _set_norm(spec, norm):
-    spec.gamma = _array(norm.gamma)
-    spec.beta = _array(norm.beta)
-
-
-def _array(tensor):
-    # A copy: CTranslate2 quantizes arrays in place, and a backend may share their memory.
-    return np.array(ops.convert_to_numpy(tensor), "float32")
+    Returns:
+        float32 (length, d_model).
+    """
+    frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(length, dtype="float32")[:, None] * frequencies.astype("float32")
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleave else -2)
+    return pairs.reshape(length, d_model)

@@ -40,10 +40,10 @@ class Subwords:
         names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
         processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
         self._source, self._target = processors[0], processors[-1]
-        self._languages = set()
+        self._pieces = set()
         if self._is_marian:
             pieces = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
-            self._languages = {piece.encode() for piece in pieces} - {self._unknown.encode()}
+            self._pieces = {piece.encode() for piece in pieces} - {self._unknown.encode()}
 
     def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
         """The subwords of source sentences in UTF-8, without an end symbol."""
@@ -59,6 +59,12 @@ class Subwords:
         """The subwords of target sentences in UTF-8, without an end symbol."""
         return _split(self._target, sentences)
 
+    def known(self, pieces: Sequence[str]) -> list[str]:
+        """The subwords as the model reads them: those outside its vocabulary are unknown."""
+        if not self._is_marian:  # spells in bytes what is outside
+            return list(pieces)
+        return [piece if piece.encode() in self._pieces else self._unknown for piece in pieces]
+
     def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
         """Joins target subwords to texts without special symbols; white space may surround them."""
         if self._is_marian:  # its tokenizer drops unknown pieces
@@ -68,7 +74,7 @@ class Subwords:
     def _language(self, sentence):
         """The language symbol at the beginning of the sentence, or an empty one."""
         found = _LANGUAGE.match(sentence)
-        return found[0] if found and found[0] in self._languages else b""
+        return found[0] if found and found[0] in self._pieces else b""
 
 
 def _split(processor, sentences):

@@ -1,4 +1,4 @@
-"""Translation of strings on a CPU by the C++ engine CTranslate2; TensorFlow only converts."""
+"""Translation of strings on a CPU by the C++ engine CTranslate2, without TensorFlow."""
 
 import copy
 import dataclasses
@@ -9,47 +9,76 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from keras_transformer.ctranslate2.converted import ConvertedModel
-from keras_transformer.errors import UserError, expect_at_least
+from keras_transformer.ctranslate2.converted import ConvertedModel, ModelInMemory
+from keras_transformer.ctranslate2.support import POSITIONS
+from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
-from keras_transformer.options.search import CTRANSLATE2_SEARCH, NO_HYPOTHESIS, SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text.sentences import as_list, one_for_each
-from keras_transformer.translation import Translation, as_translations, by_length, cut
+from keras_transformer.translation import Alignment, Translation, as_translations, by_length, cut
 
 if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
-# The search options that CTranslate2 has too; `_checked` has conditions on three of them. It lacks
+# The search options that CTranslate2 has too; `check_search` has conditions on some. It lacks
 # `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
 # and `sample`, since it has no seed for each sentence.
 CTRANSLATE2_OPTIONS = (
     "beam_size",
     "n_best",
     "alpha",
-    "plain_length_penalty",
     "patience",
     "extra_length",
     "max_length",
 )
 """The fields of `SearchOptions` that `CTranslate2Translator` supports."""
-# CTranslate2 fails beyond this number of positions, where its copy of a model ends.
-_POSITIONS = 2048
+CTRANSLATE2_SEARCH_CHOICES = {"length_penalty": ("power",)}
+"""The supported values of further fields."""
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
 _ALMOST_NO_PENALTY = 1e-30
+
+_ADVICE = "leave it out, or use --engine=tensorflow"
+
+
+def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
+    """Raises `Unsupported` unless CTranslate2's search has an exact equivalent for each option.
+
+    Args:
+        options: options of a search.
+        max_source_length: maximum source tokens, end symbol included.
+    """
+    options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", _ADVICE, CTRANSLATE2_SEARCH_CHOICES)
+    if options.patience is None:  # it has no other rule to end a search
+        raise Unsupported("CTranslate2", "patience=None", "use a number, such as 1")
+    if max_source_length > POSITIONS:
+        raise Unsupported(
+            "CTranslate2",
+            f"sentences of more than {POSITIONS:,} tokens, as "
+            f"max_source_length={max_source_length} allows",
+            "use a smaller one, or --engine=tensorflow",
+        )
+    if options.longest(max_source_length) > POSITIONS:
+        name = "extra_length" if options.max_length is None else "max_length"
+        raise Unsupported(
+            "CTranslate2",
+            f"translations of more than {POSITIONS:,} tokens, as "
+            f"{name}={getattr(options, name)} allows",
+            f"use a smaller {name}, or --engine=tensorflow",
+        )
 
 
 class CTranslate2Translator:
     """Translates sentences like `Translator`, but by CTranslate2, from a model_dir.
 
     The model is converted at its first use, and kept in the model_dir (`ConvertedModel`). The
-    search equals ours with `plain_length_penalty` and a `patience`: it finds the same hypotheses
-    and scores, up to rounding. Options without an equivalent in CTranslate2 are refused. Sentences
+    search equals ours: it finds the same hypotheses and scores, up to rounding. Options without an
+    equivalent in CTranslate2 are refused, such as the paper's length penalty. Sentences
     of similar length are translated together; a translation does not depend on other sentences.
     Several threads may use one translator.
 
     Args:
-        model: folder of a trained model for translation; or a `ConvertedModel`, for other weights
-            than the mean of the last checkpoints or another precision than float32.
+        model: folder of a trained model for translation; a `ConvertedModel`, for other weights
+            than those that `train` chose or another precision than float32; or a `ModelInMemory`.
         options: options of the search.
         tokens_per_batch: number of positions of a batch, counting the maximum length of each
             translation.
@@ -60,7 +89,7 @@ class CTranslate2Translator:
         **search_options: fields of `SearchOptions` that differ from `options`.
 
     Raises:
-        UserError: CTranslate2 is not installed, or does not support these options or this model.
+        UserError: an option is out of range, or CTranslate2 does not support it or the model.
 
     Example:
         >>> translator = CTranslate2Translator("runs/demo", beam_size=5)
@@ -69,8 +98,8 @@ class CTranslate2Translator:
 
     def __init__(
         self,
-        model: str | os.PathLike | ConvertedModel,
-        options: SearchOptions = SearchOptions(**CTRANSLATE2_SEARCH),
+        model: str | os.PathLike | ConvertedModel | ModelInMemory,
+        options: SearchOptions = SearchOptions(),
         *,
         tokens_per_batch: int = 4096,
         max_source_length: int = 1024,
@@ -81,31 +110,27 @@ class CTranslate2Translator:
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
         self.workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
-        converted = model if isinstance(model, ConvertedModel) else ConvertedModel(model)
-        self.model_dir = converted.model_dir
-        config = self.model_dir.load_config()
+        self.model = ConvertedModel(model) if isinstance(model, str | os.PathLike) else model
+        config = self.model.config
         if config.positions == "learned":
             max_source_length = min(max_source_length, config.max_positions)
-        if max_source_length > _POSITIONS:
-            raise UserError(
-                f"max_source_length must be at most {_POSITIONS} with CTranslate2, "
-                f"which ends there: found {max_source_length}"
-            )
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
-        self.options = self._checked(dataclasses.replace(options, **search_options))
-        self._engine, self._subwords = converted.load(self.workers)
+        self.options = dataclasses.replace(options, **search_options)
+        check_search(self.options, max_source_length)
+        self._engine, self._subwords = self.model.load(self.workers)
 
     def with_options(self, options: SearchOptions) -> Self:
         """Returns the same translator with another search; raises what the constructor raises."""
+        check_search(options, self.max_source_length)
         other = copy.copy(self)
-        other.options = self._checked(options)
+        other.options = options
         return other
 
     @functools.cached_property
     def tokenizer(self) -> "Tokenizer":
         """The vocabulary; it imports TensorFlow, which translation does not need."""
-        return self.model_dir.load_tokenizer()
+        return self.model.load_tokenizer()
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
         """Returns the translation of each sentence, in order."""
@@ -156,6 +181,48 @@ class CTranslate2Translator:
             scores[row] = score
         return scores
 
+    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
+        """Aligns each target subword with a source subword, as `Translator.align`."""
+        texts = as_list(sentences)
+        others = one_for_each(texts, translations, "translations")
+        sources = self._split(self._subwords.split_source, texts)
+        targets = self._split(self._subwords.split_target, others, "translations")
+        sizes = [
+            (len(source), len(target)) for source, target in zip(sources, targets, strict=True)
+        ]
+        lengths = {row: max(both) + 1 for row, both in enumerate(sizes) if min(both)}
+        started = [
+            (
+                rows,
+                # A search that has to follow the whole translation reads its attention.
+                self._engine.translate_batch(
+                    [sources[row] for row in rows],
+                    target_prefix=[targets[row] for row in rows],
+                    beam_size=1,
+                    max_input_length=0,
+                    max_decoding_length=max(len(targets[row]) for row in rows) + 1,
+                    min_decoding_length=0,
+                    return_attention=True,
+                    asynchronous=True,
+                ),
+            )
+            for rows in self._batches(lengths)
+        ]
+        links: list[list[tuple[int, int]]] = [[] for _ in texts]
+        for rows, results in started:
+            for row, result in zip(rows, results, strict=True):
+                [attention] = result.result().attention  # of (target, source)
+                positions = range(len(sources[row]))  # the end symbol is aligned with nothing
+                links[row] = [
+                    (max(positions, key=attention[number].__getitem__), number)
+                    for number in range(len(targets[row]))
+                ]
+        known = self._subwords.known
+        return [
+            Alignment(known(source), known(target), both)
+            for source, target, both in zip(sources, targets, links, strict=True)
+        ]
+
     def _scores(self, sources, targets):
         """Scores subwords of targets for subwords of sources, both without an end symbol."""
         lengths = {
@@ -181,30 +248,6 @@ class CTranslate2Translator:
                 score = math.fsum(log_probs) / len(log_probs) ** self.options.alpha
                 scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
         return scores
-
-    def _checked(self, options):
-        """Returns the options if CTranslate2's search has an exact equivalent for each of them."""
-        options.expect_only(
-            CTRANSLATE2_OPTIONS, "CTranslate2", "leave it out, or use --engine=tensorflow"
-        )
-        with_ctranslate2 = "with CTranslate2, which"
-        options.expect(
-            "alpha",
-            options.plain_length_penalty or not options.alpha,
-            f"0 or come with plain_length_penalty {with_ctranslate2} divides by |Y|^alpha",
-        )
-        options.expect(
-            "patience",
-            options.patience is not None,
-            f"a number, such as 1, {with_ctranslate2} has no other rule to end a search",
-        )
-        longest = options.longest(self.max_source_length)
-        name = "extra_length" if options.max_length is None else "max_length"
-        expected = (
-            f"such that no translation exceeds {_POSITIONS} tokens {with_ctranslate2} ends there"
-        )
-        options.expect(name, longest <= _POSITIONS, expected)
-        return options
 
     def _split(self, split, texts, what="sentences"):
         return cut(split(texts), self.max_source_length - 1, what)

@@ -5,11 +5,12 @@ import dataclasses
 from keras_transformer.options.records import Record, field
 
 LINEARIZATIONS = ("brackets", "words")
-# Defaults of `SearchOptions` for parsers (paper, section 6.3), by linearization. With two symbols
-# for each word, a tree is as long as its sentence.
+# Defaults of `SearchOptions` for parsers, by linearization: the paper's search (section 6.3). With
+# two symbols for each word, a tree is as long as its sentence.
+_PAPER = {"beam_size": 21, "alpha": 0.3, "length_penalty": "gnmt", "patience": None}
 PARSER_SEARCH = {
-    "brackets": {"beam_size": 21, "alpha": 0.3, "extra_length": 300},
-    "words": {"beam_size": 21, "alpha": 0.3, "extra_length": 0},
+    "brackets": {**_PAPER, "extra_length": 300},
+    "words": {**_PAPER, "extra_length": 0},
 }
 
 

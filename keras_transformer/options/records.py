@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import Unsupported, UserError
 
 LARGEST = 2**31 - 1  # largest 32-bit integer
 LARGEST_FLOAT = 3.4e38  # about the largest 32-bit float
@@ -71,7 +71,7 @@ class Record:
         advice: str,
         choices: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
-        """Raises `UserError` if a field has a value that the user of the record would ignore.
+        """Raises `Unsupported` if a field has a value that the user of the record would ignore.
 
         Args:
             supported: the fields that may have any value. All others must have their default, so
@@ -85,4 +85,4 @@ class Record:
             values = choices.get(name, (field_.default,))
             if name not in supported and value not in values:
                 only = f", only {', '.join(choices[name])}" if name in choices else ""
-                raise UserError(f"{by} does not support {name}={value}{only}: {advice}")
+                raise Unsupported(by, f"{name}={value}{only}", advice)

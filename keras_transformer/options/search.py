@@ -9,8 +9,7 @@ from keras_transformer.options.records import Record, field
 
 NO_HYPOTHESIS = -1e9
 """The score of a missing hypothesis: finite, so that JSON can hold it."""
-# Defaults of searches by CTranslate2: its length penalty, and its rule for ending a search.
-CTRANSLATE2_SEARCH: dict[str, Any] = {"plain_length_penalty": True, "patience": 1.0}
+LENGTH_PENALTIES = ("power", "gnmt")
 # Limits far beyond any use, so that a typing mistake is an error and not an endless search.
 MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
 
@@ -18,6 +17,9 @@ MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
 @dataclasses.dataclass(frozen=True)
 class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
+
+    The defaults are those of CTranslate2 and fairseq, but for the number of beams. The paper's
+    search has `alpha=0.6`, `length_penalty="gnmt"` and `patience=None`.
 
     Every field but the last is a flag of `translate` and `evaluate`. Lengths are in tokens,
     including the end symbol, and not those of a prefix. A translation ends at its limit: the last
@@ -28,21 +30,24 @@ class SearchOptions(Record):
         UserError: a value has the wrong type or is out of range, or two values exclude each other.
 
     Example:
-        >>> SearchOptions(beam_size=5, alpha=1.0).n_best
+        >>> SearchOptions(beam_size=5, alpha=0.6).n_best
         1
     """
 
     beam_size: int = field(4, "number of live beams for each sentence; 1 is greedy decoding")
     alpha: float = field(
-        0.6, "exponent of the length penalty; 0 ranks hypotheses by probability alone"
+        1.0, "exponent of the length penalty; 0 ranks hypotheses by probability alone"
     )
-    plain_length_penalty: bool = field(
-        False, "divide log-probabilities by |Y|^alpha instead of GNMT's ((5 + |Y|) / 6)^alpha"
+    length_penalty: str = field(
+        "power",
+        "divisor of log-probabilities: power, |Y|^alpha; or gnmt, ((5 + |Y|) / 6)^alpha, the "
+        "paper's",
+        LENGTH_PENALTIES,
     )
     patience: float | None = field(
-        None,
-        "stop once patience * beam_size hypotheses have finished, as CTranslate2 and fairseq "
-        "do with 1; default: stop once no live beam can improve the result",
+        1.0,
+        "stop once patience * beam_size hypotheses have finished; none: stop once no live beam "
+        "can improve the result, as in the paper",
     )
     n_best: int = field(1, "number of translations to return for each sentence, at most beam_size")
     extra_length: int = field(
@@ -95,12 +100,12 @@ class SearchOptions(Record):
         self.expect("top_k", self.top_k >= 0, "at least 0")
         self.expect("top_p", 1e-6 <= self.top_p <= 1, "in [1e-6, 1]")
         self.expect("seed", self.seed is None or 0 <= self.seed < 2**31, "in [0, 2^31)")
-        if self.sample:
-            self.expect("patience", self.patience is None, "left out with sample")
-        else:
-            for name in ("temperature", "top_k", "top_p", "seed"):
-                default = type(self).__dataclass_fields__[name].default
-                self.expect(name, getattr(self, name) == default, "left out without sample")
+        of_sampling = ("temperature", "top_k", "top_p", "seed")
+        for name in ("patience",) if self.sample else of_sampling:
+            default = type(self).__dataclass_fields__[name].default
+            with_or_without = "with" if self.sample else "without"
+            is_default = getattr(self, name) == default
+            self.expect(name, is_default, f"left out {with_or_without} sample")
 
     def expect_within(self, name: str, least: int, most: int) -> None:
         """Raises `UserError` unless a field is in [least, most]."""
@@ -109,9 +114,17 @@ class SearchOptions(Record):
     def best_only(self) -> "SearchOptions":
         """Returns options for a caller that needs only the best translation: `n_best` is 1.
 
-        With a `patience`, `n_best` stays: it decides when a search ends, and so which is the best.
+        If more than `patience * beam_size` are wanted, `n_best` stays: it then decides when a
+        search ends, and so which translation is the best.
+
+        Example:
+            >>> SearchOptions(n_best=3, patience=1.0).best_only().n_best
+            1
+            >>> SearchOptions(n_best=3, patience=0.5).best_only().n_best
+            3
         """
-        return self if self.patience is not None else dataclasses.replace(self, n_best=1)
+        alone = dataclasses.replace(self, n_best=1)
+        return alone if alone.enough_finished == self.enough_finished else self
 
     def structure(self) -> "SearchOptions":
         """Returns the options that decide which operations a search consists of.

@@ -65,8 +65,8 @@ class TrainingOptions(Record):
     )
     ema_decay: float = field(
         0.0,
-        "decay rate of the moving average of the weights, for --weights=ema of other commands; "
-        "0 keeps no average",
+        "decay rate of the moving average of the weights, which commands may use; 0 keeps no "
+        "average",
     )
     num_microbatches: int = field(
         1,
@@ -113,11 +113,12 @@ class TrainingOptions(Record):
     )
     keep_checkpoints: int = field(20, "number of last checkpoints to keep")
     average_checkpoints: int = field(
-        5, "number of last checkpoints to average, for the final evaluation and for other commands"
+        5, "number of last checkpoints in the mean, one of the weights that commands may use"
     )
     best_by: str = field(
         "score",
-        "figure that decides which validation is best: score (BLEU, or F1 of a parser) or loss",
+        "figure that decides which validation is best, and which weights commands use: score "
+        "(BLEU, or F1 of a parser) or loss",
         ("score", "loss"),
     )
     stop_patience: int = field(

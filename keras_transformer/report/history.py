@@ -24,6 +24,7 @@ class RunHistory:
         samples: rows of the last validation: source, translation, reference.
         rows_by_length: number of rows for each padded length.
         padding_share: share of padding in all source and target ids; None without a checkpoint.
+        weights: the weights that commands use, such as "mean" or "best".
         config: the fields of the model's configuration.
         training: the record that `ModelDir.load_training` reads.
     """
@@ -35,6 +36,7 @@ class RunHistory:
     samples: list[dict[str, str]]
     rows_by_length: dict[int, int]
     padding_share: float | None
+    weights: str
     config: dict[str, Any]
     training: dict[str, Any]
 
@@ -83,6 +85,7 @@ def read_history(model_dir: ModelDir) -> RunHistory:
         samples=samples[-1] if samples else [],
         rows_by_length=state.seen.rows_by_length if state else {},
         padding_share=state.seen.padding_share(since=type(state.seen)()) if state else None,
+        weights=model_dir.resolved_weights(),
         config=config,
         training=training,
     )

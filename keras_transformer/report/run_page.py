@@ -119,8 +119,11 @@ def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
 
 
 def _summary(runs):
-    """A table with a row for each run: steps, data, last and best validation, time."""
-    columns = ("run", "step", "pairs", "padding", "last validation", "best validation", "hours")
+    """A table with a row for each run: steps, data, validations, chosen weights, time."""
+    columns = (
+        *("run", "step", "pairs", "padding", "last validation", "best validation"),
+        *("weights", "hours"),
+    )
     return _table([columns, *(_summary_row(run) for run in runs)])
 
 
@@ -142,7 +145,7 @@ def _summary_row(run):
         f"{run.step:,} of {run.training['options']['steps']:,}",
         "unknown" if kept is None else f"{kept:,}",
         "unknown" if run.padding_share is None else f"{run.padding_share:.1%}",
-        *(last, best),
+        *(last, best, run.weights),
         f"{run.hours:.2f}",
     )
 

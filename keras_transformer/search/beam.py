@@ -27,7 +27,7 @@ OF_BOTH_SEARCHES = (
     "beam_size",
     "n_best",
     "alpha",
-    "plain_length_penalty",
+    "length_penalty",
     "extra_length",
     "max_length",
 )
@@ -215,12 +215,13 @@ def finite(scores: Tensor) -> Tensor:
 
 
 def length_penalty(length: Tensor, options: SearchOptions) -> Tensor:
-    """Divisor of the log-probability of sequences of `length` symbols (Wu et al., 2016, eq. 14).
+    """Divisor of the log-probability of sequences of `length` symbols.
 
-    It is float32, of the shape of `length`. Length 0 counts as 1, so that it is never 0.
+    It is float32, of the shape of `length`. Length 0 counts as 1, so that it is never 0. `gnmt` is
+    equation 14 of Wu et al., 2016.
     """
     length = ops.maximum(ops.cast(length, "float32"), 1.0)
-    if not options.plain_length_penalty:
+    if options.length_penalty == "gnmt":
         length = (5.0 + length) / 6.0
     return ops.power(length, options.alpha)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.model import Transformer
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import LENGTH_PENALTIES, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.search.sampling import SAMPLING_OPTIONS
 from keras_transformer.search.scoring import SCORING_OPTIONS, score
@@ -53,10 +53,10 @@ class CompiledSearches:
         # Partials, because TensorFlow counts the traces of a function over all objects: it would
         # warn about retracing after a few translators.
         self._score = {
-            plain: tf.function(
-                functools.partial(_score, models, plain), [_IDS, _IDS, numbers], autograph=False
+            penalty: tf.function(
+                functools.partial(_score, models, penalty), [_IDS, _IDS, numbers], autograph=False
             )
-            for plain in (False, True)
+            for penalty in LENGTH_PENALTIES
         }
 
     def of(self, options: SearchOptions) -> "CompiledSearch":
@@ -81,7 +81,7 @@ class CompiledSearches:
     def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
         """Computes `search.score`; ids are int32 (batch, length)."""
         options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
-        return self._score[options.plain_length_penalty](source_ids, target_ids, options.alpha)
+        return self._score[options.length_penalty](source_ids, target_ids, options.alpha)
 
 
 class CompiledSearch:
@@ -172,6 +172,6 @@ def rounded(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _score(models, plain_length_penalty, source_ids, target_ids, alpha):
-    options = TracedOptions(alpha=alpha, plain_length_penalty=plain_length_penalty)
+def _score(models, length_penalty, source_ids, target_ids, alpha):
+    options = TracedOptions(alpha=alpha, length_penalty=length_penalty)
     return score(models, source_ids, target_ids, options)

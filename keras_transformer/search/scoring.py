@@ -13,7 +13,7 @@ from keras_transformer.search.constraints import CONSTRAINTS
 # All but the length penalty choose among hypotheses, and change the score of none.
 SCORING_OPTIONS = (
     "alpha",
-    "plain_length_penalty",
+    "length_penalty",
     *CONSTRAINTS,
     "beam_size",
     "n_best",

@@ -20,7 +20,7 @@ from keras_transformer.serving.versions import (
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
-if TYPE_CHECKING:  # CTranslate2 is optional
+if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
 _SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
@@ -94,6 +94,7 @@ def trained_model(
     name: str,
     paths: Sequence[str],
     load: Callable[[Sequence[str]], "Translator | CTranslate2Translator"],
+    load_tensorflow: Callable[[], Translator] | None = None,
 ) -> Model:
     """The model of one model_dir, or the ensemble of several.
 
@@ -101,6 +102,7 @@ def trained_model(
         name: the model's name.
         paths: the model_dirs.
         load: makes a translator from the model_dirs.
+        load_tensorflow: as for `TranslatorServable`.
 
     Raises:
         UserError: a folder holds no model.
@@ -110,6 +112,6 @@ def trained_model(
 
     def serve(version):
         translator = load(paths)
-        return _SERVABLES[translator.tokenizer.task](translator)
+        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow)
 
     return Model(name, lambda: {1: None}, serve)

@@ -1,7 +1,7 @@
 """The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
-import functools
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +11,7 @@ from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import Unsupported, UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
 from keras_transformer.report.word_attention import WordAttention, pair_attention
@@ -21,7 +21,7 @@ from keras_transformer.text.sentences import as_text, utf_8
 from keras_transformer.translation import Translation, as_translations
 from keras_transformer.translator import Translator
 
-if TYPE_CHECKING:  # CTranslate2 is optional
+if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
@@ -83,12 +83,18 @@ class TranslatorServable:
 
     Args:
         translator: a translator that uses beam search; requests bring no seeds for sampling.
+        load_tensorflow: loads the same model in TensorFlow, for what CTranslate2 lacks: attention,
+            and some search options of requests. It is called when that is first needed.
 
     Raises:
         UserError: the translator samples.
     """
 
-    def __init__(self, translator: "Translator | CTranslate2Translator"):
+    def __init__(
+        self,
+        translator: "Translator | CTranslate2Translator",
+        load_tensorflow: Callable[[], Translator] | None = None,
+    ):
         translator.options.expect_only(
             BEAM_SEARCH_OPTIONS,
             "the server",
@@ -96,11 +102,12 @@ class TranslatorServable:
         )
         self.translator = translator
         self.task = translator.tokenizer.task
-        self.engine, self.attention = "ctranslate2", None
+        self.engine, self._tensorflow = "ctranslate2", None
         if isinstance(translator, Translator):
-            model, tokenizer = translator.models[0], translator.tokenizer
-            self.engine = "tensorflow"
-            self.attention = functools.partial(pair_attention, model, tokenizer)
+            self.engine, self._tensorflow = "tensorflow", translator
+        self._load_tensorflow, self._loading = load_tensorflow, threading.Lock()
+        has_tensorflow = self._tensorflow or load_tensorflow
+        self.attention = self._attention if has_tensorflow else None
         self.options = translator.options
         self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
@@ -140,7 +147,24 @@ class TranslatorServable:
         return self._translator(options).translate_n(texts)
 
     def _translator(self, options):
-        return self.translator.with_options(options) if options else self.translator
+        if not options:
+            return self.translator
+        try:
+            return self.translator.with_options(options)
+        except Unsupported:
+            if self._load_tensorflow is None:
+                raise
+            return self._in_tensorflow().with_options(options)
+
+    def _attention(self, text, translation):
+        translator = self._in_tensorflow()
+        return pair_attention(translator.models[0], translator.tokenizer, text, translation)
+
+    def _in_tensorflow(self):
+        with self._loading:
+            if self._tensorflow is None:
+                self._tensorflow = self._load_tensorflow()
+            return self._tensorflow
 
 
 class ParserServable(TranslatorServable):
@@ -149,8 +173,12 @@ class ParserServable(TranslatorServable):
     It has no signature `score`, since the search may have written a tree with other symbols.
     """
 
-    def __init__(self, translator: "Translator | CTranslate2Translator"):
-        super().__init__(translator)
+    def __init__(
+        self,
+        translator: "Translator | CTranslate2Translator",
+        load_tensorflow: Callable[[], Translator] | None = None,
+    ):
+        super().__init__(translator, load_tensorflow)
         self.attention = None
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 

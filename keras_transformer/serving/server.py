@@ -23,7 +23,8 @@ from keras_transformer.serving.versions import Model
 
 _LOG = logging.getLogger("keras_transformer.serving")
 
-# The maximum of each search option in a request, unless the server's own option is larger.
+# The maximum of each number among the search options of a request, unless the server's own option
+# is larger.
 _MOST = {
     "beam_size": 32,
     "n_best": 32,
@@ -33,8 +34,8 @@ _MOST = {
     "max_length": 1024,
     "min_length": 1024,
     "no_repeat_ngram": 100,
-    "plain_length_penalty": True,
 }
+_OPTIONS_OF_REQUESTS = (*_MOST, "length_penalty")
 # The fields of `ServingOptions` that some part of the server applies.
 SERVING_OPTIONS = (
     "max_body_bytes",
@@ -173,11 +174,13 @@ class Server:
         if servable.options is None:
             raise UserError("the search of a SavedModel is fixed: leave out the options")
         for name, value in changes.items():
-            if name not in _MOST:
-                raise UserError(f"options must be among {', '.join(_MOST)}: found {name[:80]!r}")
-            most = max(_MOST[name], getattr(servable.options, name) or 0)
-            if isinstance(value, int | float) and value > most:
-                raise UserError(f"{name} must be at most {most}: found {value}")
+            if name not in _OPTIONS_OF_REQUESTS:
+                among = ", ".join(_OPTIONS_OF_REQUESTS)
+                raise UserError(f"options must be among {among}: found {name[:80]!r}")
+            if name in _MOST and isinstance(value, int | float):
+                most = max(_MOST[name], getattr(servable.options, name) or 0)
+                if value > most:
+                    raise UserError(f"{name} must be at most {most}: found {value}")
         return dataclasses.replace(servable.options, **changes)
 
     async def read_json(self, request: Request) -> Any:

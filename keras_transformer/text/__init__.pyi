@@ -1,4 +1,5 @@
 from .subword import SubwordTokenizer
-from .tokenizer import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
+from .tokenizer import Tokenizer
+from .vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 __all__ = ["END_ID", "PAD_ID", "START_ID", "UNKNOWN_ID", "SubwordTokenizer", "Tokenizer"]

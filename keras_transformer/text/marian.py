@@ -1,38 +1,25 @@
 """The vocabulary of Marian models: two SentencePiece models that share one list of ids."""
 
-import io
-import json
-import lzma
-import zipfile
-import zlib
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_transformer.errors import UserError
-from keras_transformer.files import LARGEST_WHOLE
-from keras_transformer.json_files import parse_json
 from keras_transformer.text import in_graph
 from keras_transformer.text.language_code import LANGUAGE_SYMBOL
 from keras_transformer.text.sentencepiece_model import SentencePieceModel
 from keras_transformer.text.tokenizer import Tokenizer
-
-PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
-_LANGUAGE = rf"^({LANGUAGE_SYMBOL})?\C*$"  # `\C` is any byte, also one that is not UTF-8
-_SOURCE, _TARGET, _VOCABULARY = "source.spm", "target.spm", "vocab.json"
-
-# What reading a damaged zip file of JSON raises; for other compression than its own, it raises
-# RuntimeError, OSError or LZMAError.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    ValueError,
+from keras_transformer.text.vocabulary import (
+    END,
+    PAD,
+    SOURCE,
+    TARGET,
+    UNKNOWN,
+    check_marian,
+    read_marian,
+    written_marian,
 )
+
+_LANGUAGE = rf"^({LANGUAGE_SYMBOL})?\C*$"  # `\C` is any byte, also one that is not UTF-8
 
 
 class MarianTokenizer(Tokenizer):
@@ -60,7 +47,7 @@ class MarianTokenizer(Tokenizer):
 
     def __init__(self, source_model: bytes, target_model: bytes, vocabulary: Mapping[str, int]):
         super().__init__()
-        _check_vocabulary(vocabulary)
+        check_marian(vocabulary)
         self.pad_id = self.start_id = vocabulary[PAD]
         self.end_id, self.unknown_id = vocabulary[END], vocabulary[UNKNOWN]
         self.vocab_size = len(vocabulary)
@@ -75,7 +62,7 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]
-        return {_SOURCE: self._source.model, _TARGET: self._target.model}
+        return {SOURCE: self._source.model, TARGET: self._target.model}
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         text = in_graph.plain_text(text)
@@ -104,42 +91,12 @@ class MarianTokenizer(Tokenizer):
         return self._source.normalize(text)
 
     def to_bytes(self) -> bytes:
-        content = io.BytesIO()
-        vocabulary = {piece: id_ for id_, piece in enumerate(self.pieces)}
-        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(zipfile.ZipInfo(_SOURCE), self._source.model)
-            archive.writestr(zipfile.ZipInfo(_TARGET), self._target.model)
-            archive.writestr(zipfile.ZipInfo(_VOCABULARY), json.dumps(vocabulary))
-        return content.getvalue()
+        ids = {piece: id_ for id_, piece in enumerate(self.pieces)}
+        return written_marian(self._source.model, self._target.model, ids)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "MarianTokenizer":
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if sum(member.file_size for member in archive.infolist()) > LARGEST_WHOLE:
-                    raise ValueError
-                source, target, vocabulary = map(archive.read, (_SOURCE, _TARGET, _VOCABULARY))
-            pieces = parse_json(vocabulary.decode("utf-8"), _VOCABULARY)
-        except UserError:
-            raise
-        except _DAMAGED as error:
-            raise UserError(f"not a zip file of {_SOURCE}, {_TARGET} and {_VOCABULARY}") from error
-        return cls(source, target, pieces)
+        return cls(*read_marian(content))
 
     def _look_up(self, pieces):
         return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
-
-
-def _check_vocabulary(vocabulary):
-    if not isinstance(vocabulary, Mapping):
-        raise UserError(f"vocabulary must map pieces to ids: found {type(vocabulary).__name__}")
-    try:
-        "".join(vocabulary).encode()
-    except (TypeError, UnicodeEncodeError) as error:
-        raise UserError("the pieces of vocabulary must be strings without surrogates") from error
-    for piece in (PAD, END, UNKNOWN):
-        if piece not in vocabulary:
-            raise UserError(f"vocabulary must have the piece {piece}: found none")
-    ids = list(vocabulary.values())
-    if any(type(id_) is not int for id_ in ids) or sorted(ids) != list(range(len(ids))):
-        raise UserError(f"vocabulary must have each id from 0 to {len(ids) - 1} once")

@@ -3,22 +3,18 @@
 import functools
 import hashlib
 import itertools
-import os
 from collections.abc import Sequence
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
-from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
-from keras_transformer.errors import UserError
 from keras_transformer.private_names import sentencepiece_resource, set_sentencepiece_resource
 from keras_transformer.text import in_graph
 from keras_transformer.text.byte_pairs import BytePairMerges
 from keras_transformer.text.ragged import Ragged
 from keras_transformer.text.sentences import utf_8
+from keras_transformer.text.vocabulary import load_processor, parsed_model
 
 
 class SentencePieceModel(tf.Module):
@@ -36,11 +32,8 @@ class SentencePieceModel(tf.Module):
 
     def __init__(self, model: bytes, out_type: tf.DType = tf.int32):
         super().__init__()
-        self._proto = _parsed(model)
-        try:
-            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
-            raise UserError("not a SentencePiece model") from error
+        self._proto = parsed_model(model)
+        self.processor = load_processor(model)
         self.model = model
         self._operations = tf_text.SentencepieceTokenizer(model, out_type=out_type)
         set_sentencepiece_resource(self._operations, _SharedModel(model))
@@ -90,28 +83,14 @@ class SentencePieceModel(tf.Module):
 
 def number_of_pieces(model: bytes) -> int:
     """Number of pieces in a serialised SentencePiece model; raises `UserError` if it is not one."""
-    return len(_parsed(model).pieces)
+    return len(parsed_model(model).pieces)
 
 
 def without_path_of_rule(model: bytes) -> bytes:
     """Removes the path of a normalisation rule from a model, which has the rule itself."""
-    proto = _parsed(model)
+    proto = parsed_model(model)
     proto.normalizer_spec.ClearField("normalization_rule_tsv")
     return proto.SerializeToString()
-
-
-def _parsed(model):
-    if isinstance(model, str | os.PathLike):
-        raise UserError(
-            f"model must be the content of a SentencePiece model: found {str(model)!r}; "
-            "to read a file, call SubwordTokenizer.load"
-        )
-    if not model:
-        raise UserError("not a SentencePiece model: it is empty")
-    try:
-        return ModelProto.FromString(model)
-    except DecodeError as error:
-        raise UserError("not a SentencePiece model") from error
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):

@@ -25,7 +25,15 @@ from keras_transformer.text.sentencepiece_model import (
 )
 from keras_transformer.text.sentences import as_list, each, utf_8
 from keras_transformer.text.text_files import as_paths, read_lines
-from keras_transformer.text.tokenizer import END_ID, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer, naming
+from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.vocabulary import (
+    END_ID,
+    PAD_ID,
+    START_ID,
+    UNKNOWN_ID,
+    expect_special_ids,
+    naming,
+)
 
 if TYPE_CHECKING:
     import keras_nlp
@@ -77,14 +85,7 @@ class SubwordTokenizer(Tokenizer):
         super().__init__()
         self._sentencepiece = SentencePieceModel(model)
         processor = self._sentencepiece.processor
-        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-        if found != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
-            raise UserError(
-                "the pad, start, end and unknown ids of the SentencePiece model must be "
-                f"{(PAD_ID, START_ID, END_ID, UNKNOWN_ID)}: found {found}; spm_train makes one "
-                f"with --pad_id={PAD_ID} --bos_id={START_ID} --eos_id={END_ID} "
-                f"--unk_id={UNKNOWN_ID}"
-            )
+        expect_special_ids(processor)
         self.model = model
         self.vocab_size = processor.vocab_size()
 

@@ -1,7 +1,6 @@
 """The base class of vocabularies: from text to ids and back, in-graph."""
 
 import abc
-import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -14,15 +13,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import read_whole, whole_file
 from keras_transformer.text.ragged import Ragged
 from keras_transformer.text.sentences import as_list, utf_8
-
-PAD_ID = 0
-"""The id of padding."""
-START_ID = 1
-"""The id of the start symbol, with which every target begins."""
-END_ID = 2
-"""The id of the end symbol, with which every sentence ends."""
-UNKNOWN_ID = 3
-"""The id of text outside the vocabulary."""
+from keras_transformer.text.vocabulary import expect_fits, naming
 
 
 class Tokenizer(tf.Module, abc.ABC):
@@ -151,21 +142,4 @@ class Tokenizer(tf.Module, abc.ABC):
 
     def check_fits(self, config: TransformerConfig) -> None:
         """Raises `UserError` unless a model of this configuration has these ids."""
-        for name in ("vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"):
-            ours, found = getattr(self, name), getattr(config, name)
-            if found != ours:
-                raise UserError(
-                    f"the model must have {name}={ours}, as its vocabulary has: found {found}"
-                )
-
-
-@contextlib.contextmanager
-def naming(path):
-    """Adds the file's name to errors about it."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path}: cannot read the vocabulary: {reason}") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        expect_fits(self, config)

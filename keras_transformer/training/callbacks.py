@@ -213,11 +213,14 @@ class Validation(keras.callbacks.Callback):
         state: progress of the run.
         log: records the validations.
         options: of the run.
-        judge: returns figures, including "loss" and the score, and rows of sample translations.
-        score: the name of the figure that is higher for a better model.
+        judge: returns figures by name, and rows of sample translations.
+        by: the name of the figure that decides which validation is best.
         best: where to save the weights of the best validation; None if another worker saves them.
             `SaveCheckpoints` removes the weights of the previous best.
         signals: the signals that interrupt a validation.
+
+    Attributes:
+        last: the decisive figure of the last validation, by its step; empty before the first.
     """
 
     def __init__(
@@ -226,13 +229,14 @@ class Validation(keras.callbacks.Callback):
         log: TrainingLog,
         options: TrainingOptions,
         judge: Callable[[], tuple[dict[str, float], Sequence[Mapping[str, str]]]],
-        score: str,
+        by: str,
         best: Checkpoints | None,
         signals: StopSignals,
     ):
         super().__init__()
         self.state, self.log, self.options = state, log, options
-        self.judge, self.score, self.best, self.signals = judge, score, best, signals
+        self.judge, self.by, self.best, self.signals = judge, by, best, signals
+        self.last: dict[int, float] = {}
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.model.stop_training:
@@ -261,7 +265,8 @@ class Validation(keras.callbacks.Callback):
             + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
             + f" ({seconds:.0f} s)"
         )
-        self._compare(figures["loss" if options.best_by == "loss" else self.score])
+        self.last = {state.step: figures[self.by]}
+        self._compare(figures[self.by])
         return True
 
     def _compare(self, value):

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -117,6 +117,25 @@ class Checkpoints:
         weights = _weights(model)
         averages = {f"ema/{name.partition('/')[2]}": weight for name, weight in weights.items()}
         self._read(step, averages)
+
+    def load_weights(
+        self, shapes: Mapping[str, tuple[int, ...]], step: int, kind: str = "weights"
+    ) -> dict[str, "np.ndarray"]:
+        """Reads the weights, or their moving average, without Keras.
+
+        Args:
+            shapes: the shape of each weight of the model, by its path without the model's name.
+            step: the step of the checkpoint.
+            kind: "weights", or "ema" for their moving average.
+
+        Returns:
+            float32 arrays by path, as in `shapes`.
+
+        Raises:
+            UserError: as for `restore`.
+        """
+        like = {f"{kind}/{name}": (shape, "float32") for name, shape in shapes.items()}
+        return {name.partition("/")[2]: array for name, array in self._arrays(step, like).items()}
 
     def check_fits(self, config: TransformerConfig, step: int) -> None:
         """Checks that a checkpoint may be of a model of this configuration, before it is made.
@@ -260,14 +279,20 @@ class Checkpoints:
             raise UserError(f"{error.filename}: {error.strerror}") from error
 
     def _read(self, step, variables):
+        like = {n: (tuple(v.shape), str(v.dtype)) for n, v in variables.items()}
+        for name, array in self._arrays(step, like).items():
+            variables[name].assign(array)
+
+    def _arrays(self, step, like):
+        """Reads the arrays that have a shape and a dtype in `like`, once they are checked."""
         import numpy as np
 
         path, headers = self.path(step) / _STATE, self._check_whole(step)
-        _check_same_state(path, variables, headers)
+        _check_same_state(path, like, headers)
         with self._explained(step):
             try:
                 with open_regular(path) as file, np.load(file) as state:
-                    arrays = {name: state[name] for name in variables}
+                    arrays = {name: state[name] for name in like}
             except (ValueError, zipfile.BadZipFile) as error:
                 raise _damaged(path) from error
         if name := _not_finite(arrays):
@@ -275,8 +300,7 @@ class Checkpoints:
                 f"{path}: {name} is not finite (NaN or infinity): the training had diverged; "
                 "an earlier checkpoint may be of use"
             )
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
+        return arrays
 
 
 def read_while_trained(
@@ -303,6 +327,41 @@ def read_while_trained(
         f"{checkpoints.folder}: a training replaced these checkpoints {_ATTEMPTS} times while they "
         "were read: try again, or let it keep more checkpoints"
     )
+
+
+def mean_weights(several: Iterable[Mapping[str, "np.ndarray"]]) -> dict[str, "np.ndarray"]:
+    """The mean of the weights of checkpoints (paper, section 6.1), in float32.
+
+    Args:
+        several: the weights of each checkpoint, by their paths.
+    """
+    total: dict[str, Any] = {}
+    number = 0
+    for weights in several:
+        number += 1
+        for name, array in weights.items():
+            total[name] = total.get(name, 0.0) + array.astype("float64")
+    return {name: (array / number).astype("float32") for name, array in total.items()}
+
+
+def read_weights(
+    model: "Transformer", weights: str, checkpoints: Checkpoints, steps: Sequence[int]
+) -> None:
+    """Sets the model's weights to those that `ModelDir.chosen_checkpoints` has chosen.
+
+    Args:
+        model: a built model.
+        weights: "ema" for the moving average in one checkpoint; else the mean over the steps.
+        checkpoints: the checkpoints.
+        steps: their steps.
+
+    Raises:
+        UserError: as for `Checkpoints.restore`.
+    """
+    if weights == "ema":
+        checkpoints.restore_average(model, *steps)
+    else:
+        average_weights(model, checkpoints, steps)
 
 
 def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Sequence[int]) -> None:
@@ -392,24 +451,22 @@ def _damaged(path):
     )
 
 
-def _check_same_state(path, variables, headers):
+def _check_same_state(path, like, headers):
     """Checks names, shapes and kinds of numbers of the arrays to read, before they are read."""
-    import keras
-
-    for name, variable in variables.items():
-        shape, found = tuple(variable.shape), headers[name].shape if name in headers else "missing"
+    for name, (shape, dtype) in like.items():
+        found = headers[name].shape if name in headers else "missing"
         if found != shape:
             raise UserError(
                 f"{path}: state of another model: {name} is {found} here, {shape} in the model"
             )
-        kinds = "f" if keras.backend.is_float_dtype(variable.dtype) else "iu"
+        kinds = "f" if "float" in dtype else "iu"
         if headers[name].dtype.kind not in kinds:
             raise UserError(
-                f"{path}: {name} has numbers of type {headers[name].dtype} here, {variable.dtype} "
+                f"{path}: {name} has numbers of type {headers[name].dtype} here, {dtype} "
                 "in the model"
             )
-    kind = next(iter(variables)).partition("/")[0]  # "weights", or "ema" for their average
-    if surplus := [n for n in headers if n.startswith(f"{kind}/") and n not in variables]:
+    kind = next(iter(like)).partition("/")[0]  # "weights", or "ema" for their average
+    if surplus := [n for n in headers if n.startswith(f"{kind}/") and n not in like]:
         raise UserError(f"{path}: state of another model, which has no {surplus[0]}")
 
 

@@ -28,7 +28,7 @@ class TrainingJob(Record):
             parser, whose `ParsingOptions` say how trees are written.
         exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
         start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
-            from its weights: the mean of its last checkpoints. Only dropout and label smoothing
+            from the weights that commands use of it. Only dropout and label smoothing
             may be configured differently.
         target_lang: two-letter code of the target language, for BLEU.
         data_cache: folder where the tokenised training data are kept; see `Corpus.build`.

@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
@@ -23,22 +23,38 @@ from keras_transformer.files import (
     recover_folder,
     whole_file,
 )
+from keras_transformer.json_files import parse_json
 from keras_transformer.options.training import MAY_CHANGE
 from keras_transformer.training.checkpoints import (
     Checkpoints,
-    average_weights,
+    mean_weights,
+    read_weights,
     read_while_trained,
 )
 from keras_transformer.training.run_record import read_record, record_of_other, recorded_run
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_transformer.model import Transformer
     from keras_transformer.text import Tokenizer
+    from keras_transformer.text.vocabulary import Vocabulary
 
-_VOCABULARY = "vocabulary.model"
+T = TypeVar("T")
+
+_VOCABULARY, _MARIAN = "vocabulary.model", "vocabulary.zip"
 # The names of a model_dir's own files and folders, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
-_OWN |= {"vocabulary.model", "vocabulary.zip", "vocabulary.json"}
+_OWN |= {"weights.json", "vocabulary.model", "vocabulary.zip", "vocabulary.json"}
+# The weights among which `train` chooses. Of equally good ones, it chooses the first.
+CHOICES = ("mean", "ema", "best", "last")
+# What the digests in the record of a run's data are of.
+_DIGESTS = {
+    "fingerprint": "training pairs",
+    "validation": "validation pairs",
+    "validation_text": "validation pairs",
+    "vocabulary": "vocabulary",
+}
 
 
 def digest_of(content: bytes) -> str:
@@ -66,6 +82,7 @@ class ModelDir:
         training.json      the `TrainingOptions`, the data, and each command that trained the model
         checkpoints/       the last checkpoints
         best/              the weights of the best validation
+        weights.json       the weights that `train` has chosen, and the figures that decided
         logs/              log.jsonl, and files for TensorBoard
 
     Args:
@@ -89,6 +106,7 @@ class ModelDir:
         self._lock = self.path / ".lock"
         self._config = self.path / "config.json"
         self._training = self.path / "training.json"
+        self._choice = self.path / "weights.json"
 
     @property
     def name(self) -> str:
@@ -248,18 +266,35 @@ class ModelDir:
         Raises:
             UserError: there is no vocabulary, or not the one that the model was trained with.
         """
-        for name, kind in tokenizer_kinds().items():
-            path = self.path / name
-            if path.exists():
-                content = _read_vocabulary(path)
-                recorded = (self._recorded("data") or {}).get("vocabulary")
-                if recorded not in (None, digest_of(content)):
-                    raise UserError(
-                        f"{path}: not the vocabulary that the model was trained with, or a damaged "
-                        "one: restore the file"
-                    )
-                return kind.load(path)
-        return tokenizer_kinds()[_VOCABULARY].load(self.path / _VOCABULARY)
+        return self._read_vocabulary({n: k.from_bytes for n, k in tokenizer_kinds().items()})
+
+    def load_vocabulary(self) -> "Vocabulary":
+        """The vocabulary of a model for translation, without TensorFlow.
+
+        Raises:
+            UserError: as for `load_tokenizer`, or the vocabulary is of another kind.
+        """
+        from keras_transformer.text.vocabulary import Vocabulary  # here: most methods need none
+
+        return self._read_vocabulary(
+            {_MARIAN: Vocabulary.of_marian, _VOCABULARY: Vocabulary.of_sentencepiece}
+        )
+
+    def _read_vocabulary(self, kinds: Mapping[str, Callable[[bytes], T]]) -> T:
+        """Reads the vocabulary by the function of its file's name."""
+        from keras_transformer.text.vocabulary import naming
+
+        found = (self.path / name for name in kinds if (self.path / name).exists())
+        path = next(found, self.path / _VOCABULARY)
+        with naming(path):
+            content = read_whole(path)
+            recorded = (self._recorded("data") or {}).get("vocabulary")
+            if recorded not in (None, digest_of(content)):
+                raise UserError(
+                    "not the vocabulary that the model was trained with, or a damaged one: restore "
+                    "the file"
+                )
+            return kinds[path.name](content)
 
     def vocabularies(self) -> list[bytes]:
         """The content of each vocabulary file, without TensorFlow."""
@@ -278,14 +313,16 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None, weights: str = "mean") -> "Transformer":
-        """The model with the mean of its last `average` checkpoints (paper, section 6.1).
+    def load_model(self, average: int | None = None, weights: str = "auto") -> "Transformer":
+        """The model with the weights that `train` has chosen, or with others.
 
         Args:
-            average: number of checkpoints; default: the training's `average_checkpoints`, or all
-                if there are fewer.
-            weights: "mean"; "ema", the moving average in the last checkpoint; "best", the weights
-                of the best validation; or the step of one checkpoint, as text.
+            average: number of checkpoints in the mean; default: the training's
+                `average_checkpoints`, or all if there are fewer.
+            weights: "auto", as `resolved_weights` says; "mean", of the last `average` checkpoints
+                (paper, section 6.1); "ema", the moving average in the last checkpoint; "best", the
+                weights of the best validation; "last", the last checkpoint; or the step of one
+                checkpoint, as text.
 
         Raises:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
@@ -293,26 +330,51 @@ class ModelDir:
         """
         from keras_transformer.model import Transformer  # here: the other methods need no Keras
 
-        config = self.load_config()
+        config, weights = self.load_config(), self.resolved_weights(weights, average)
 
         def read(checkpoints, steps):
             for step in steps:
                 checkpoints.check_fits(config, step)
             model = Transformer(config, name="transformer")
-            if weights == "mean":
-                average_weights(model, checkpoints, steps)
-            elif weights == "ema":
-                checkpoints.restore_average(model, *steps)
-            else:
-                checkpoints.restore_weights(model, *steps)
+            read_weights(model, weights, checkpoints, steps)
             return model
 
         return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
 
+    def load_weights(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        average: int | None = None,
+        weights: str = "auto",
+    ) -> dict[str, "np.ndarray"]:
+        """The weights that `load_model` would load, without Keras.
+
+        Args:
+            shapes: the shape of each weight, by its path without the model's name.
+            average: as for `load_model`.
+            weights: as for `load_model`.
+
+        Returns:
+            float32 arrays by path, as in `shapes`.
+
+        Raises:
+            UserError: as for `load_model`.
+        """
+        config, weights = self.load_config(), self.resolved_weights(weights, average)
+        kind = "ema" if weights == "ema" else "weights"
+
+        def read(checkpoints, steps):
+            for step in steps:
+                checkpoints.check_fits(config, step)
+            return mean_weights(checkpoints.load_weights(shapes, step, kind) for step in steps)
+
+        return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
+
     def chosen_checkpoints(
-        self, average: int | None = None, weights: str = "mean"
+        self, average: int | None = None, weights: str = "auto"
     ) -> tuple[Checkpoints, list[int]]:
         """The checkpoints that `load_model` reads with the same arguments, and their steps."""
+        weights = self.resolved_weights(weights, average)
         checkpoints = self.best if weights == "best" else self.checkpoints
         steps = checkpoints.steps()
         if not steps and weights == "best":
@@ -325,14 +387,53 @@ class ModelDir:
             raise UserError(f"weights={weights} takes one checkpoint: found average={average}")
         if weights == "ema" and not self.load_training()["options"]["ema_decay"]:
             raise UserError(f"{self.path}: weights=ema needs a model trained with ema_decay")
-        if weights in ("ema", "best"):
+        if weights in ("ema", "best", "last"):
             return checkpoints, steps[-1:]
         if weights in map(str, steps):
             return checkpoints, [int(weights)]
         raise UserError(
-            "weights must be mean, ema, best, or one of the steps "
+            f"weights must be auto, {', '.join(CHOICES)}, or one of the steps "
             f"{', '.join(map(str, steps))}: found {weights}"
         )
+
+    def save_choice(self, weights: str, by: str, figures: Mapping[str, float]) -> None:
+        """Records the weights for "auto", until there is a later checkpoint.
+
+        Args:
+            weights: one of `CHOICES`.
+            by: the figure that decided, such as "BLEU".
+            figures: its value on the validation set for each of the weights.
+        """
+        [last_step] = self.chosen_checkpoints(weights="last")[1]
+        step = self.chosen_checkpoints(weights=weights)[1][-1]
+        choice = {"weights": weights, "step": step, "last_step": last_step}
+        with whole_file(self._choice) as partial:
+            content = {**choice, "by": by, "figures": dict(figures)}
+            partial.write_text(json.dumps(content, indent=2) + "\n")
+
+    def resolved_weights(self, weights: str = "auto", average: int | None = None) -> str:
+        """The weights that "auto" stands for: those that `train` chose at its end; else "mean".
+
+        A choice is void once there are later checkpoints: a run that goes on chooses again at its
+        end. A given `average` asks for the mean.
+
+        Raises:
+            UserError: the file of the choice is damaged.
+        """
+        if weights != "auto":
+            return weights
+        if average is not None or not self._choice.exists():
+            return "mean"
+        choice = parse_json(self._read(self._choice), self._choice)
+        if not isinstance(choice, dict) or choice.get("weights") not in CHOICES:
+            raise UserError(
+                f'{self._choice}: "weights" must be one of {", ".join(CHOICES)}: remove the file, '
+                "and run `train` again to choose, or use the mean of the last checkpoints"
+            )
+        chosen = self.best if choice["weights"] == "best" else self.checkpoints
+        found = self.checkpoints.steps()[-1:], chosen.steps()[-1:]
+        holds = found == ([choice.get("last_step")], [choice.get("step")])
+        return choice["weights"] if holds else "mean"
 
     def _why_no_best(self):
         data = self.load_training()["data"]
@@ -366,10 +467,15 @@ class ModelDir:
                 f"a new one in another model_dir with start_from={self.path}"
             )
 
-    def check_same(self, config: TransformerConfig) -> None:
-        """Raises `UserError` if the model has another configuration, and names the difference."""
+    def check_same(self, config: TransformerConfig, way_out: str = "") -> None:
+        """Raises `UserError` if the model has another configuration, and names the difference.
+
+        Args:
+            config: the configuration.
+            way_out: end of the message, with what to do.
+        """
         here, wanted = self.load_config().to_dict(), config.to_dict()
-        self._refuse_difference("model of another configuration", here, wanted)
+        self._refuse_difference("model of another configuration", here, wanted, way_out)
 
     def check_start(self, start_from: str | os.PathLike | None) -> None:
         """Raises `UserError` if a run would start from the weights of its own folder."""
@@ -395,17 +501,19 @@ class ModelDir:
         kinds = {"vocab_type": vocab_type, "linearization": linearization}
         wanted = {**fixed, **data, **kinds}
         way_out = (
-            "; to train with these, choose a new --model_dir, which may start from the weights of "
-            f"this one: --start_from={self.path} --model_dir=NEW"
+            "; resume it with the recorded ones, or begin a new run from its weights: "
+            f"--start_from={self.path} --model_dir=NEW"
         )
         self._refuse_difference("run with other options or data", here, wanted, way_out)
 
     def _refuse_difference(self, what, here, wanted, way_out=""):
-        different = [
-            f"{name}={here.get(name)} (now {value})"
+        different = dict.fromkeys(
+            f"other {_DIGESTS[name]}"
+            if name in _DIGESTS
+            else f"{name}={here.get(name)} (now {value})"
             for name, value in wanted.items()
             if here.get(name) != value
-        ]
+        )
         if different:
             raise UserError(
                 f"model_dir {self.path} holds a {what}: {', '.join(different)}{way_out}"

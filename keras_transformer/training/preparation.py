@@ -15,6 +15,7 @@ from keras_transformer.machine.cores import parts_for_cores
 from keras_transformer.machine.product_speed import fastest_policy, slowdown
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
+from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
@@ -80,6 +81,7 @@ def prepare(
     with failing_together(strategy):
         if model_dir.exists():
             job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+            model_dir.resolved_weights()  # fails now if its file is damaged, not after the training
         _check_judged(job)
         replicas = strategy.num_replicas_in_sync
         parts = parallel_parts(model_dir.path, job.config, job.options, replicas)
@@ -99,7 +101,7 @@ def prepare(
         tokenizer.check_fits(job.config)
         _check_task(job.options, tokenizer.task)
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
-        data = _data(tokenizer, corpus, valid_corpus, strategy, job.start_from)
+        data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
     _expect_same_run(job, record, valid_corpus, strategy)
     batches = _batches(job.options, corpus, strategy)
@@ -211,7 +213,8 @@ def _target_lang(model_dir, given):
         return given
     raise UserError(
         f"model_dir {model_dir.path} holds a run of target_lang={recorded} (now {given}): leave "
-        "out target_lang to resume it; `evaluate` takes any"
+        "out target_lang to resume it, as `evaluate` takes any, or begin a new run from its "
+        f"weights: --start_from={model_dir.path} --model_dir=NEW"
     )
 
 
@@ -265,12 +268,15 @@ def precision_warning(policy: str) -> str | None:
     )
 
 
-def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
+def _data(job, tokenizer, corpus, valid_corpus, strategy):
     """The record of the data, from which batches and validations follow."""
+    start_from = job.start_from
     return {
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
         "validation": valid_corpus and valid_corpus.fingerprint,
+        # Two texts may have the same ids: SentencePiece reads `…` as `...`, but BLEU does not.
+        "validation_text": job.valid and judging.digest_of_scored(job.valid),
         "vocabulary": digest_of(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
         "start_from": start_from and os.fspath(start_from),
@@ -288,9 +294,10 @@ def _record(job, model_dir, data, vocab_type):
         if ours and started_from and os.path.realpath(ours) == os.path.realpath(started_from):
             data["start_from"] = started_from  # keeps its first spelling, `own` or `./own`
         compared = dict(data)
-        if not (theirs["validation"] and data["validation"]):  # a run may add it or leave it out
-            del compared["validation"]
-            data["validation"] = data["validation"] or theirs["validation"]
+        for name in ("validation", "validation_text"):
+            if not (theirs.get(name) and data[name]):  # a run may add it or leave it out
+                del compared[name]
+                data[name] = data[name] or theirs.get(name)
         model_dir.check_same_run(options, compared, vocab_type, linearization)
     return {
         **before,

@@ -45,8 +45,7 @@ def report_summary(
     ]
     if state.best_step is not None:
         lines.append(
-            f"Best validation {options.best_by} {state.best_value:.2f}, at step "
-            f"{state.best_step:,}: --weights=best"
+            f"Best validation {options.best_by} {state.best_value:.2f}, at step {state.best_step:,}"
         )
     if config.layer_type == "attention":
         passes = 2 if options.r_drop else 1

@@ -7,13 +7,15 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError, expect_tensorflow
+from keras_transformer.ctranslate2.converted import ConvertedModel
+from keras_transformer.errors import Unsupported, UserError, expect_tensorflow
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.machine.memory import keep_freed_memory
 from keras_transformer.model import Transformer
@@ -48,6 +50,7 @@ from keras_transformer.training.strategies import (
 )
 from keras_transformer.training.summary import report_summary
 from keras_transformer.training.tasks import task_of
+from keras_transformer.training.weights_choice import Choice, choose_weights, described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +81,8 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
             several workers, each calls `train` with the same job, and the chief writes.
 
     Returns:
-        The model, with the mean of its last checkpoints.
+        The model, with the weights that validate best; without a validation set, with the mean of
+        its last checkpoints.
 
     For the whole process, `train` sets XLA flags (`fast/xla_flags.py`) and keeps freed memory
     (`machine/memory.py`). A script that calls `machine.keep_freed_memory` before it imports
@@ -96,8 +100,9 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
     with contextlib.ExitStack() as until_trained:
         prepared = prepare(job, strategy, until_trained)
         run = restore(prepared)
-        fit(run, judge_of(run), task_of(prepared.tokenizer).score)
-        return finish(run)
+        judge = judge_of(run)
+        last = fit(run, judge)
+        return finish(run, judge, last)
 
 
 def announce(job: TrainingJob) -> None:
@@ -174,13 +179,21 @@ def judge_of(run: Run) -> judging.Judge | None:
     )
 
 
-def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
+def decisive_figure(run: Run) -> str:
+    """The name of the validation figure that decides which weights are best."""
+    options = run.prepared.job.options
+    return "loss" if options.best_by == "loss" else task_of(run.prepared.tokenizer).score
+
+
+def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
     """Trains from the run's state to the last step, or until training is stopped.
 
     Args:
         run: a restored run.
         judge: validates the model; None for no validations.
-        score: the name of the validation figure that is higher for a better model.
+
+    Returns:
+        The decisive figure of the last validation by its step; empty if none was made.
     """
     prepared, state, log = run.prepared, run.state, run.log
     options, model_dir, batches = prepared.job.options, prepared.model_dir, prepared.batches
@@ -198,7 +211,8 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         if judge:
             best = model_dir.best if prepared.writes else None
             judged = functools.partial(figures_of_chief, judge, prepared)
-            validation = Validation(state, log, options, judged, score, best, signals)
+            by = decisive_figure(run)
+            validation = Validation(state, log, options, judged, by, best, signals)
             callbacks.append(validation)
         if prepared.writes:
             locked = keras.callbacks.LambdaCallback(
@@ -220,6 +234,7 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
         if signals.received:
             log.say(f"Saved step {state.step:,}; the same command resumes from there")
             signals.leave()
+    return validation.last if judge else {}
 
 
 def figures_of_chief(judge: judging.Judge, prepared: Preparation):
@@ -263,20 +278,67 @@ def take_steps(run: Run, counts: BatchCounts, callbacks: CallbackList) -> None:
         ) from error
 
 
-def finish(run: Run) -> Transformer:
-    """Loads the mean of the last checkpoints, and reports its scores and the run's cost."""
+def finish(run: Run, judge: judging.Judge | None, last: Mapping[int, float]) -> Transformer:
+    """Chooses the weights of the trained model, and reports its scores and the run's cost.
+
+    Args:
+        run: a trained run.
+        judge: validates the model; None for no validations, and so no choice.
+        last: the result of `fit`.
+    """
     prepared, job = run.prepared, run.prepared.job
     strategy, model_dir, options = prepared.strategy, prepared.model_dir, job.options
     sum_over_workers(strategy, 0)  # waits until the chief has saved the last checkpoint
     report_summary(run.state, job.config, options, strategy.num_replicas_in_sync, run.log)
-    model = model_dir.load_model()
-    judged = job.test or job.valid
-    if judged is not None and prepared.writes:
-        averaged = min(options.average_checkpoints, len(model_dir.checkpoints.steps()))
-        what = f"Mean of the last {averaged} checkpoints" if averaged > 1 else "The last checkpoint"
-        run.log.say(f"\n{what} on {judged.description}:")
+    choice = chosen_weights(run, judge, last) if judge else None
+    weights = choice.weights if choice else model_dir.resolved_weights()
+    model = model_dir.load_model(weights=weights)
+    if not prepared.writes:
+        return model
+    if choice:
+        model_dir.save_choice(*choice)
+        report_choice(choice, model_dir, run.log)
+    if (judged := job.test or job.valid) is not None:
+        run.log.say(f"\nThe {described(model_dir, weights)} on {judged.description}:")
         judging.report(model, prepared.tokenizer, judged, job.target_lang, options, run.log)
+    convert(model_dir, run.log)
     return model
+
+
+def convert(model_dir: ModelDir, log: TrainingLog) -> None:
+    """Converts the weights that commands use for CTranslate2, if it supports the model."""
+    try:
+        ConvertedModel(model_dir.path).convert()
+    except Unsupported:
+        pass  # commands use TensorFlow
+    except (OSError, UserError) as error:  # the first command tries again
+        log.say(f"The model is not converted for CTranslate2: {error}")
+
+
+def chosen_weights(run: Run, judge: judging.Judge, last: Mapping[int, float]) -> Choice | None:
+    """Chooses the weights that validate best; all workers choose the same ones."""
+    state, by, known = run.state, decisive_figure(run), {**last}
+    if state.best_step is not None and state.best_value is not None:
+        known[state.best_step] = state.best_value
+
+    def validate():
+        figures, _ = figures_of_chief(judge, run.prepared)
+        return figures[by]
+
+    return choose_weights(run.model, run.prepared.model_dir, by, validate, known)
+
+
+def report_choice(choice: Choice, model_dir: ModelDir, log: TrainingLog) -> None:
+    """Prints the figures of all weights, and which of them the commands use."""
+    figures = (
+        f"{described(model_dir, weights)} {figure:.2f}"
+        for weights, figure in choice.figures.items()
+    )
+    log.say(f"Validation {choice.by}: {', '.join(figures)}")
+    log.say(
+        f"All commands use the {described(model_dir, choice.weights)}, unless you give --weights "
+        "or --average"
+    )
 
 
 def compiled_model(config: TransformerConfig, options: TrainingOptions) -> TrainableTransformer:

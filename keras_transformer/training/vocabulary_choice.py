@@ -94,7 +94,10 @@ def _vocabulary_here(job, model_dir):
     model_dir.check_trained_here()
     tokenizer = model_dir.load_tokenizer()
     _check_task(tokenizer, job.train, f"model_dir {model_dir.path}")
-    model_dir.check_same(job.config)
+    model_dir.check_same(
+        job.config,
+        "; resume the run with the recorded values, or train another model in a new --model_dir",
+    )
     # As with `start_from`, the file is no longer needed, and may be missing.
     if job.vocabulary and os.path.exists(job.vocabulary):
         given = SubwordTokenizer.load(job.vocabulary)

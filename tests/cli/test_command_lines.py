@@ -118,7 +118,7 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         bleu_on_tokens=True,
     )
     assert process.returncode == 0
-    assert process.stderr == b""
+    assert process.stderr == b"Translating with CTranslate2\n"
     assert len((tmp_path / "out.de").read_bytes().split(b"\n")) == 6
     figures = json.loads((tmp_path / "scores.json").read_text())
     printed = process.stdout.decode()
@@ -127,6 +127,7 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         assert f"{figures[name]['value']:6.2f}  {figures[name]['label']}" in printed
         assert figures[name]["signature"] in printed
     assert f"{figures['perplexity']:6.2f}  perplexity" in printed
+    assert figures["weights"] == ModelDir(trained[0]).resolved_weights() != "auto"
     assert 1 < figures["perplexity"] < 10_000
     assert figures["loss"] > 0
 
@@ -150,7 +151,10 @@ STRANGE_INPUT = b"\n".join(
 def test_translate_writes_as_many_lines_as_it_reads(lively):
     process = run_process("translate", model_dir=lively, average=2, stdin=STRANGE_INPUT)
     assert process.returncode == 0
-    assert process.stderr == b"Read only the first 1,023 tokens of 1 line of the input (5)\n"
+    assert process.stderr.decode().splitlines() == [
+        "Translating with CTranslate2",
+        "Read only the first 1,023 tokens of 1 line of the input (5)",
+    ]
     assert process.stdout.endswith(b"\n")
     lines = process.stdout.decode().split("\n")[:-1]
     assert len(lines) == 9
@@ -624,7 +628,8 @@ def without_translating(monkeypatch):
     def translate_n(*args, **kwargs):
         raise AssertionError("translated before the mistake was found")
 
-    monkeypatch.setattr("keras_transformer.translator.Translator.translate_n", translate_n)
+    for engine in ("translator.Translator", "ctranslate2.translator.CTranslate2Translator"):
+        monkeypatch.setattr(f"keras_transformer.{engine}.translate_n", translate_n)
 
 
 @pytest.fixture
@@ -732,7 +737,8 @@ def test_an_empty_model_dir_is_refused_by_every_command(
 @pytest.mark.parametrize("command", ["translate", "report"])
 def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, monkeypatch, capfd):
     path = shutil.copytree(trained[0], tmp_path / "en,de")
-    assert ended(command, {"model_dir": path}, monkeypatch, capfd) == (0, "")
+    said = "Translating with CTranslate2\n" if command == "translate" else ""
+    assert ended(command, {"model_dir": path}, monkeypatch, capfd) == (0, said)
     (tmp_path / "en,de").rename(tmp_path / "other")
     status, said = ended(command, {"model_dir": path}, monkeypatch, capfd)
     assert status == 2  # an ensemble, of folders that do not exist

@@ -138,6 +138,15 @@ def test_every_field_is_a_flag_listed_once(command, records):
         ),
         (["train", "--dropout=x"], "keras-transformer train: flag --dropout=x must be a number"),
         (
+            ["translate", "--patience=non"],
+            "keras-transformer translate: flag --patience=non must be a number or none",
+        ),
+        (
+            ["translate", "--length_penalty=plain"],
+            "keras-transformer translate: flag --length_penalty=plain: value should be one of "
+            "<power|gnmt>",
+        ),
+        (
             ["train", "--report=x"],
             "keras-transformer train: flag --report=x must be true or false",
         ),

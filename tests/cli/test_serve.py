@@ -61,22 +61,6 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     assert message.startswith("--poll_seconds has no effect without a SavedModel")
 
 
-@pytest.mark.slow
-def test_a_model_is_served_without_ctranslate2(runs):
-    script = """
-import sys
-
-sys.modules["ctranslate2"] = None
-from keras_transformer.cli.main import main
-main(sys.argv[1:])
-"""
-    with listen("127.0.0.1", 0) as taken:  # so the server ends once it has made all else
-        flags = [f"--model_dir={runs / 'en-de'}", f"--port={taken.getsockname()[1]}"]
-        command = [sys.executable, "-c", script, "serve", *flags]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert "cannot listen there: Address already in use" in process.stderr
-
-
 def test_a_port_in_use_is_one_line(runs):
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -137,7 +121,12 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         assert answer.wait(SOON)
         reader.join(SOON)
     lines = [json.loads(line) for line in log]
-    assert {line["event"] for line in lines} == {"request"}
+    engines = [line for line in lines if line["event"] == "engine"]
+    assert [(line["model"], line["engine"], line.get("reason")) for line in engines] == [
+        ("en-de", "ctranslate2", None),
+        ("trees", "tensorflow", "CTranslate2 does not support models for parsing"),
+    ]
+    assert {line["event"] for line in lines} == {"engine", "request"}
     asked = [line["path"] for line in lines if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
 

@@ -91,7 +91,7 @@ def assert_records(lines, expected):
 
 
 def test_n_best_translations_of_a_line_are_numbered_and_scored(translate, models, tokenizer):
-    options = {"n_best": 3, "alpha": 1.0, "plain_length_penalty": True, "no_repeat_ngram": 2}
+    options = {"n_best": 3, "alpha": 0.6, "length_penalty": "gnmt", "no_repeat_ngram": 2}
     expected = Translator(models[0], tokenizer, **SHORT, **options).translate_n(LINES)
     assert [len(translations) for translations in expected] == [3, 1, 3, 3]
     # Line numbers continue from one group of lines to the next.
@@ -103,11 +103,19 @@ def test_scores_come_with_the_number_of_the_line(translate, translator):
     assert_records(translate(scores=True), translator.translate_n(LINES))
 
 
+def test_the_search_of_the_paper_has_flags(translate, models, tokenizer):
+    paper = {"alpha": 0.6, "length_penalty": "gnmt", "patience": None}
+    expected = Translator(models[0], tokenizer, **SHORT, **paper).translate_n(LINES)
+    found = translate(scores=True, alpha=0.6, length_penalty="gnmt", patience="none")
+    assert_records(found, expected)
+
+
 def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_path):
     given = ["Die Mädchen schlafen.", "", "Ein Pferd!", "Nein"]
     (tmp_path / "given.de").write_text("".join(f"{line}\n" for line in given))
-    found = translate(score=tmp_path / "given.de", alpha=1.0, lines_at_once=2)
-    expected = Translator(models[0], tokenizer, alpha=1.0).score(LINES, given)
+    how = {"alpha": 0.6, "length_penalty": "gnmt"}
+    found = translate(score=tmp_path / "given.de", **how, lines_at_once=2)
+    expected = Translator(models[0], tokenizer, **how).score(LINES, given)
     assert [float(line) for line in found] == pytest.approx(expected, abs=1e-4)
     assert expected[1] == 0.0
 
@@ -173,7 +181,7 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"score": "x", "n_best": 2}, "--n_best has no effect with --score"),
         ({"score": "x", "workers": 2}, "--workers has no effect with --score"),
         ({"score": "x", "jit_compile": True}, "--jit_compile has no effect with --score"),
-        ({"precision": "int8"}, "--precision=int8 needs --jit_compile"),
+        ({"precision": "int8", "engine": "tensorflow"}, "--precision=int8 needs --jit_compile"),
         ({"seed": 1}, "seed must be"),
         ({"top_p": 0.5}, "top_p must be"),
         ({"n_best": 5}, "n_best must be"),
@@ -218,7 +226,8 @@ def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
         **options,
     )
     assert process.returncode == 0
-    assert process.stderr == b""
+    said = "Translating with TensorFlow: CTranslate2 does not support --jit_compile\n"
+    assert process.stderr.decode() == said
     model = Transformer(models[0].config)
     model.build()
     model.set_weights(models[0].get_weights())

@@ -1,31 +1,31 @@
 """A model exported to CTranslate2 gives the same scores and translations as here."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import ctranslate2
 import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from command_lines import arguments, refused, run_process
-from helpers import ROOT, run_python, small_model
+from command_lines import refused, run_process
+from helpers import run_python, small_model
 from keras import ops
 from marian_folder import write_folder
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
+from keras_transformer.ctranslate2 import export_ctranslate2
+from keras_transformer.ctranslate2.export import model_spec, sinusoids
+from keras_transformer.ctranslate2.support import CTRANSLATE2_CHOICES, CTRANSLATE2_CONFIG
+from keras_transformer.ctranslate2.weights import model_weights, weight_shapes
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.importers.marian import import_marian
+from keras_transformer.layers import PositionalEncoding
 from keras_transformer.precision import in_precision
 from keras_transformer.search import SearchOptions, search
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
-
-ctranslate2 = pytest.importorskip("ctranslate2")
-from keras_transformer.ctranslate2 import export_ctranslate2  # noqa: E402 (it needs ctranslate2)
-from keras_transformer.ctranslate2.export import CTRANSLATE2_CHOICES, CTRANSLATE2_CONFIG, model_spec  # noqa: E402
 
 VOCAB_SIZE = 340
 SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp, because it is dear."]
@@ -134,6 +134,22 @@ def test_scores_are_those_of_the_model(fields, export, processor):
     assert_same_scores(model, export(model), processor)
 
 
+@pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
+def test_paths_and_shapes_of_weights_are_known_without_keras(fields):
+    model = tiny_model(**fields)
+    found = {weight.path.partition("/")[2]: tuple(weight.shape) for weight in model.weights}
+    assert weight_shapes(model.config) == found
+
+
+@pytest.mark.parametrize("interleave", [True, False])
+def test_positions_are_those_of_the_layer_to_float32_rounding(interleave):
+    layer = PositionalEncoding(64, interleave)
+    expected = ops.convert_to_numpy(layer(ops.zeros((1, 2048, 64))))[0]
+    found = sinusoids(2048, 64, interleave)
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1.2e-7)
+
+
 def test_every_supported_field_of_the_configuration_is_tried():
     tried = {name for fields in VARIANTS.values() for name in fields}
     of_the_vocabulary = {"vocab_size", "target_vocab_size", "pad_id", "start_id", "end_id"}
@@ -231,8 +247,7 @@ def test_model_in_bfloat16_is_exported_as_float32(export, processor, tokenizer, 
     model = tiny_model(dtype="bfloat16")
     same = tiny_model()
     same.set_weights([ops.convert_to_numpy(weight) for weight in model.weights])
-    # Positions are rounded, as in the model.
-    assert 0 < mean_difference(same, export(model), processor) < 0.02
+    assert_same_scores(same, export(model), processor)
     export_ctranslate2(same, tokenizer, tmp_path / "same")
     sizes = {(tmp_path / name / "model.bin").stat().st_size for name in ("export", "same")}
     assert len(sizes) == 1
@@ -263,7 +278,8 @@ def test_a_model_in_int8_is_exported_with_its_scales(quantization, name, export,
 
 def test_weights_in_int8_are_exported_as_they_were_rounded(tokenizer):
     def weight(model):
-        return model_spec(model, tokenizer.pieces, 3).encoder.layer[0].ffn.linear_0.weight
+        spec = model_spec(model.config, model_weights(model), tokenizer.pieces, 3)
+        return spec.encoder.layer[0].ffn.linear_0.weight
 
     before = weight(tiny_model())
     after = weight(in_precision(tiny_model(), "int8"))
@@ -412,22 +428,3 @@ def test_command_line_exports_a_model_dir(options, processor, lively, tmp_path):
 def test_command_line_refuses_in_one_line(options, tmp_path):
     message = refused("export", **options)
     assert message == f"{tmp_path} exists already: choose a new folder"
-
-
-WITHOUT_CTRANSLATE2 = """
-import sys
-
-sys.modules["ctranslate2"] = None
-from keras_transformer.cli.main import main
-main(["export", *sys.argv[1:]])
-"""
-
-
-@pytest.mark.slow
-def test_without_ctranslate2_the_command_line_says_how_to_install_it(options, tmp_path):
-    command = [sys.executable, "-c", WITHOUT_CTRANSLATE2, *arguments(options)]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert process.returncode == 2
-    [line] = process.stderr.splitlines()
-    assert line.endswith("pip install '.[ctranslate2]' in a checkout of keras-transformer")
-    assert not list(tmp_path.iterdir())

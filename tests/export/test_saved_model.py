@@ -134,7 +134,7 @@ def test_the_first_of_the_best_is_the_translation_and_the_others_follow(signatur
             assert row_scores.tolist() == [0.0, NO_HYPOTHESIS, NO_HYPOTHESIS]
 
 
-@pytest.mark.parametrize(("patience", "n_best"), [(None, 1), (0.25, 4)])
+@pytest.mark.parametrize(("patience", "n_best"), [(None, 1), (1.0, 1), (0.25, 4)])
 def test_the_best_is_searched_alone_unless_patience_ends_that_search_sooner(
     translator, monkeypatch, patience, n_best
 ):

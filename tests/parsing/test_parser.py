@@ -302,7 +302,13 @@ def test_signs_that_are_read_as_words_are_never_punctuation():
 def test_the_search_is_the_papers():
     # Without words, as from a treebank in which every word occurs once.
     tokenizer = ParsingTokenizer([], [], {}, False, 10)
-    assert search_defaults(tokenizer) == {"beam_size": 21, "alpha": 0.3, "extra_length": 300}
+    assert search_defaults(tokenizer) == {
+        "beam_size": 21,
+        "alpha": 0.3,
+        "length_penalty": "gnmt",
+        "patience": None,
+        "extra_length": 300,
+    }
     two_a_word = ParsingTokenizer([], [], {}, True, 10)
     assert search_defaults(two_a_word)["extra_length"] == 0
 

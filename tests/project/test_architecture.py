@@ -11,7 +11,9 @@ PACKAGE = ROOT / "keras_transformer"
 DOCUMENT = (ROOT / "docs" / "architecture.md").read_text()
 # Imports from files below in the list, each with its reason.
 EXCEPTIONS = {
-    ("translator.py", "export/"): "`Translator.export` is short for a function of a `Translator`"
+    ("training/", "ctranslate2/"): "`train` validates with the engine that commands use, and "
+    "converts the model for it",
+    ("translator.py", "export/"): "`Translator.export` is short for a function of a `Translator`",
 }
 # The names that the package defines itself; all others are those of its modules.
 OWN_NAMES = {"__version__"}

@@ -11,6 +11,13 @@ from helpers import ROOT, small_model
 from serving_world import tiny_translator
 
 from keras_transformer import ModelDir, TransformerConfig, Translator
+from keras_transformer.ctranslate2.export import export_ctranslate2
+from keras_transformer.ctranslate2.support import CTRANSLATE2_CHOICES, CTRANSLATE2_CONFIG
+from keras_transformer.ctranslate2.translator import (
+    CTRANSLATE2_OPTIONS,
+    CTRANSLATE2_SEARCH_CHOICES,
+    CTranslate2Translator,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model
 from keras_transformer.model import Transformer
@@ -21,7 +28,6 @@ from keras_transformer.options import (
     TrainingOptions,
 )
 from keras_transformer.options.records import Record, field
-from keras_transformer.options.search import CTRANSLATE2_SEARCH
 from keras_transformer.parameter_count import parameter_count
 from keras_transformer.search import Targets, beam_search, sample, score, search
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
@@ -32,14 +38,6 @@ from keras_transformer.search.steps import TransformerSteps
 from keras_transformer.search.traced_options import TracedOptions, numbers
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import SERVING_OPTIONS, Server
-
-pytest.importorskip("ctranslate2")
-from keras_transformer.ctranslate2.export import (
-    CTRANSLATE2_CHOICES,
-    CTRANSLATE2_CONFIG,
-    export_ctranslate2,
-)
-from keras_transformer.ctranslate2.translator import CTRANSLATE2_OPTIONS, CTranslate2Translator
 
 SOURCES = np.array([[5, 6, 2]])
 
@@ -121,7 +119,7 @@ CONSUMERS = {
     "CTranslate2Translator": (
         SearchOptions,
         lambda w, o: CTranslate2Translator(w.model_dir.path, o),
-        CTRANSLATE2_SEARCH,
+        {},
     ),
     "export_saved_model": (
         SearchOptions,
@@ -151,7 +149,7 @@ def test_a_new_field_is_refused_by_name(record, use, values, world):
         (SearchOptions, BEAM_SEARCH_OPTIONS),
         (SearchOptions, SAMPLING_OPTIONS),
         (SearchOptions, SCORING_OPTIONS),
-        (SearchOptions, CTRANSLATE2_OPTIONS),
+        (SearchOptions, (*CTRANSLATE2_OPTIONS, *CTRANSLATE2_SEARCH_CHOICES)),
         (TransformerConfig, (*CTRANSLATE2_CONFIG, *CTRANSLATE2_CHOICES)),
         (ServingOptions, SERVING_OPTIONS),
     ],
@@ -165,7 +163,7 @@ def test_each_search_option_belongs_to_a_search():
     assert {*BEAM_SEARCH_OPTIONS, *SAMPLING_OPTIONS} == names
 
 
-@pytest.mark.parametrize(("name", "value"), {"patience": 1.0, "temperature": 0.5}.items())
+@pytest.mark.parametrize(("name", "value"), {"patience": 2.0, "temperature": 0.5}.items())
 def test_an_option_of_one_search_is_refused_with_the_other(name, value):
     with pytest.raises(UserError, match=f"^{name} must be left out with"):
         SearchOptions(**{"sample": name in BEAM_SEARCH_OPTIONS, name: value})
@@ -189,7 +187,7 @@ def test_a_server_does_not_sample(world):
 CHANGED = {
     "beam_size": 7,
     "alpha": 0.3,
-    "plain_length_penalty": True,
+    "length_penalty": "gnmt",
     "patience": 2.0,
     "n_best": 3,
     "extra_length": 9,
@@ -242,6 +240,7 @@ def test_every_field_has_a_reader(record):
     by_methods = {
         SearchOptions: {"patience"},  # `enough_finished`
         ServingOptions: {"max_connections_per_address"},  # `most_of_address`
+        TrainingOptions: {"average_checkpoints"},  # `ModelDir.number_averaged` reads the record
         TransformerConfig: {"target_vocab_size"},  # `output_vocab_size`
     }.get(record, set())
     names = {field_.name for field_ in dataclasses.fields(record)}

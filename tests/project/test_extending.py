@@ -72,8 +72,17 @@ EDITS = {
             '            case "restricted":\n',
         ),
     ],
-    "ctranslate2/export.py": [
+    "ctranslate2/support.py": [
         ('("sinusoidal", "sinusoidal_split", "learned")', '("sinusoidal", "learned", "ramp")')
+    ],
+    "ctranslate2/export.py": [
+        (
+            '            case "learned":',
+            '            case "ramp":\n'
+            "                ramp = np.arange(length, dtype='float32')[:, None] / 100\n"
+            "                table = np.repeat(ramp, config.d_model, axis=1)\n"
+            '            case "learned":',
+        )
     ],
     "options/search.py": [
         (
@@ -96,7 +105,8 @@ import keras, numpy as np, tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.search import SearchOptions, score, search
 from keras_transformer.ctranslate2.translator import CTRANSLATE2_OPTIONS
-from keras_transformer.ctranslate2 import export as ctranslate2
+from keras_transformer.ctranslate2.export import model_spec
+from keras_transformer.ctranslate2.weights import model_weights
 from keras_transformer.parameter_count import parameter_count
 
 folder = sys.argv[1]
@@ -124,7 +134,7 @@ for choice in ({"positions": "ramp"}, {"activation": "tanh"}, {"layer_type": "me
     np.testing.assert_array_equal(
         keras.saving.load_model(folder + "/model.keras")(inputs), model(inputs))
     try:
-        spec = ctranslate2.model_spec(model, [str(i) for i in range(13)], 3)
+        spec = model_spec(config, model_weights(model), [str(i) for i in range(13)], 3)
         table = spec.encoder.position_encodings.encodings
         np.testing.assert_allclose(table[:, 0], np.arange(2048) / 100, rtol=1e-6)
         print("exported", choice)

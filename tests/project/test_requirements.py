@@ -16,7 +16,7 @@ from keras_transformer.private_names import PRIVATE_NAMES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OPTIONAL = {*EXTRAS["ctranslate2"], *EXTRAS["datasets"], *EXTRAS["keras-nlp"], *EXTRAS["serve"]}
+OPTIONAL = {*EXTRAS["datasets"], *EXTRAS["keras-nlp"], *EXTRAS["serve"]}
 APART = EXTRAS["beam"]  # needs older versions of some packages than the others
 NOT_IMPORTED = {"tensorboard"}  # `tf.summary` needs it
 OF_OTHERS = {"numpy", "protobuf"}  # requirements of TensorFlow
@@ -67,7 +67,7 @@ def test_the_site_has_a_file_of_what_its_extra_requires():
 
 def test_a_checkout_has_what_the_wheel_and_its_extras_require():
     needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
-    assert EXTRAS["test"][0] == "keras-transformer[ctranslate2,datasets,keras-nlp,serve]"
+    assert EXTRAS["test"][0] == "keras-transformer[datasets,keras-nlp,serve]"
     assert lines_of("requirements.txt") | lines_of("requirements-test.txt") == needed
 
 
@@ -79,7 +79,7 @@ def range_between(oldest: str, newest: str, is_narrow: bool) -> SpecifierSet:
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_a_range_is_the_one_that_make_test_versions_tests(name):
-    required = (*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["ctranslate2"])
+    required = (*PROJECT["dependencies"], *EXTRAS["serve"])
     [requirement] = (each for each in map(Requirement, required) if each.name == name)
     assert requirement.specifier == range_between(*VERSIONS[name], name in NARROW)
 
@@ -91,6 +91,6 @@ def test_ranges_end_where_nothing_was_tested():
 
 
 def test_every_library_with_a_range_is_tested_at_both_ends():
-    required = (*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["ctranslate2"])
+    required = (*PROJECT["dependencies"], *EXTRAS["serve"])
     assert names(required) == {*VERSIONS}
     assert paths_of_tests()

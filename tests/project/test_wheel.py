@@ -79,7 +79,7 @@ def test_the_command_trains_judges_and_translates(installed):
 def test_only_what_is_imported_is_installed(installed):
     _, bin_ = installed
     [packages] = (bin_.parent / "lib").glob("python3*/site-packages")
-    optional = {"keras_nlp", "keras_hub", "tensorflow_datasets", "ctranslate2", "pytest"}
+    optional = {"keras_nlp", "keras_hub", "tensorflow_datasets", "pytest"}
     assert not optional & {path.name for path in packages.iterdir()}
 
 

@@ -130,7 +130,11 @@ def test_a_run_that_has_logged_nothing_yet_has_the_progress_of_its_checkpoint(tm
     )
     model = model_dir.load_model()
     model_dir.checkpoints.save(model, 88, RunState(88, totals).to_json())
-    found = Page(write_report([model_dir]))
+    model_dir.best.save_weights(model, 44)
+    model_dir.save_choice("best", "BLEU", {})
+    page = write_report([model_dir])
+    assert "<td>best<td>2.00" in page.read_text()  # the weights that commands use, and hours
+    found = Page(page)
     assert "88 of 300" in found.text and "25.0%" in found.text and "2.00" in found.text
     assert [*found.images] == ["lengths"]
 
@@ -167,7 +171,7 @@ def test_numbers_below_a_plot_do_not_overlap(last):
 def history(name, entries):
     """The history of a run whose training and validations have the same figures."""
     figures = {"train": entries, "validation": entries}
-    return RunHistory(name, 1, 0.5, figures, [], {8: 1}, 0.0, {}, {})
+    return RunHistory(name, 1, 0.5, figures, [], {8: 1}, 0.0, "mean", {}, {})
 
 
 @pytest.mark.parametrize(

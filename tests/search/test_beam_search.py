@@ -114,7 +114,7 @@ def chain(transitions, vocab_size, calls=None):
 
 
 def score(log_prob, length, alpha):
-    return log_prob / ((5 + length) / 6) ** alpha
+    return log_prob / length**alpha
 
 
 def symbols_of(row):
@@ -188,6 +188,21 @@ def test_agrees_with_a_plain_search(seed):
         assert_hypotheses(ids[: len(expected)], scores[: len(expected)], expected)
         assert np.all(scores[len(expected) :] == NO_HYPOTHESIS)  # fewer sequences exist than slots
         assert np.all(ids[len(expected) :] == PAD)
+
+
+@pytest.mark.parametrize("patience", [None, 0.3, 0.5, 1.0, 1.5])
+def test_the_best_alone_is_the_first_of_the_n_best(patience):
+    model, options = (
+        ToyModel(3, vocab_size=6, end_bias=-1.0),
+        {"beam_size": 4, "patience": patience},
+    )
+    alone = SearchOptions(n_best=3, **options).best_only().n_best
+    best, all_ = (
+        model.search(range(60), n_best=n_best, alpha=0.6, max_lengths=[9] * 60, **options)
+        for n_best in (alone, 3)
+    )
+    np.testing.assert_array_equal(best.ids[:, 0], all_.ids[:, 0])
+    np.testing.assert_allclose(best.scores[:, 0], all_.scores[:, 0], rtol=1e-6)
 
 
 # A search folds many logits into a table of 20 rows: here 9 columns, or 11 with some padding.
@@ -287,8 +302,8 @@ def test_hypotheses_that_the_limit_cuts_end_there_with_the_probability_of_the_en
     expected = [
         ([4, END, 0], 2, 0.2 * 0.8),
         ([3, 3, END], 3, 0.7 * 0.9 * 0.1),
+        ([4, 4, END], 3, 0.2 * 0.2 * 0.8),
         ([3, END, 0], 2, 0.7 * 0.1),
-        ([END, 0, 0], 1, 0.1),
     ]
     np.testing.assert_array_equal(result.ids[0], [ids for ids, _, _ in expected])
     scores = [score(np.log(probability), length, 1.0) for _, length, probability in expected]

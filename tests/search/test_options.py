@@ -14,6 +14,7 @@ from keras import ops
 from keras_transformer.cli.flags import define_record_flags
 from keras_transformer.errors import UserError
 from keras_transformer.options.records import field
+from keras_transformer.options.search import LENGTH_PENALTIES
 from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
@@ -68,9 +69,8 @@ def log_softmax(logits):
 
 
 def penalty(length, options):
-    if options.plain_length_penalty:
-        return length**options.alpha
-    return ((5 + length) / 6) ** options.alpha
+    base = {"power": length, "gnmt": (5 + length) / 6}[options.length_penalty]
+    return base**options.alpha
 
 
 def ngrams(symbols, n):
@@ -95,7 +95,7 @@ def may_follow(symbols, symbol, options, limit, prefix):
 
 
 def plain_search(following, options, limit, prefix=()):
-    """[(symbols, score)]: the rules in lists, without early stop (but greedy stops at its end)."""
+    """[(symbols, score)]: the rules in lists; only patience and a greedy search end it early."""
     live, ended = [([], 0.0)], []  # at the limit, all end
     for length in range(1, limit + 1):
         grown = [
@@ -108,7 +108,8 @@ def plain_search(following, options, limit, prefix=()):
         ends = [h for h in grown[: options.beam_size] if h[0][-1] == END]
         ended += [(symbols, total / penalty(length, options)) for symbols, total in ends]
         live = [h for h in grown if h[0][-1] != END][: options.beam_size]
-        if options.beam_size == 1 and ended:
+        enough = options.patience and max(options.n_best, options.patience * options.beam_size)
+        if ended and (options.beam_size == 1 or (enough and len(ended) >= enough)):
             break
     return sorted(ended, key=lambda h: -h[1])[: options.n_best]
 
@@ -152,8 +153,11 @@ def assert_hypotheses(ids, scores, expected, atol=1e-4):
 
 PREFIXES = [[3, 4, 3], [], [4]]
 CASES = {
-    "GNMT's penalty": ({"alpha": 1.0}, None),
-    "plain penalty": ({"alpha": 1.0, "plain_length_penalty": True}, None),
+    "power of the length": ({"alpha": 0.6}, None),
+    "GNMT's penalty": ({"alpha": 0.6, "length_penalty": "gnmt"}, None),
+    "no end before no live beam can improve the result": ({"patience": None}, None),
+    "the paper's search": ({"alpha": 0.6, "length_penalty": "gnmt", "patience": None}, None),
+    "half the patience": ({"patience": 0.5, "n_best": 1}, None),
     "minimum length": ({"min_length": 6}, None),
     "no symbol twice": ({"no_repeat_ngram": 1}, None),
     "no two symbols twice": ({"no_repeat_ngram": 2}, None),
@@ -161,7 +165,7 @@ CASES = {
     "prefixes": ({}, PREFIXES),
     "prefixes of nothing": ({"beam_size": 2, "n_best": 2}, [[], [], []]),
     "all": (
-        {"plain_length_penalty": True, "min_length": 5, "no_repeat_ngram": 2, "beam_size": 4},
+        {"length_penalty": "gnmt", "min_length": 5, "no_repeat_ngram": 2, "beam_size": 4},
         PREFIXES,
     ),
 }
@@ -193,7 +197,8 @@ def test_any_options_together_give_what_the_plain_search_gives(seed):
         beam_size=beam_size,
         n_best=int(rng.integers(1, beam_size + 1)),
         alpha=float(rng.choice([0.0, 0.6, 2.0])),
-        plain_length_penalty=bool(rng.integers(2)),
+        length_penalty=str(rng.choice(LENGTH_PENALTIES)),
+        patience=rng.choice([None, 0.5, 1.0, 1.5]),
         min_length=int(rng.integers(1, 9)),
         no_repeat_ngram=int(rng.integers(0, 4)),
     )
@@ -451,8 +456,8 @@ def test_a_search_without_room_takes_no_step():
         def step(self, ids, position, state):
             raise AssertionError("a step")
 
-    for plain in (False, True):
-        options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, plain_length_penalty=plain)
+    for penalty in LENGTH_PENALTIES:
+        options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, length_penalty=penalty)
         ids, scores = found(NoSteps(), options, [0, 0])
         assert ids.shape == (2, 2, 0)
         np.testing.assert_array_equal(scores, [[0.0, NO_HYPOTHESIS]] * 2)
@@ -539,7 +544,7 @@ def all_found(model, options, prefix_ids=None, source_ids=SOURCES):
         {"max_length": 4},
         {"min_length": 5, "max_length": 5},
         {"no_repeat_ngram": 1},
-        {"no_repeat_ngram": 2, "plain_length_penalty": True, "alpha": 1.0},
+        {"no_repeat_ngram": 2, "length_penalty": "gnmt", "alpha": 1.0},
     ],
     ids=str,
 )
@@ -586,12 +591,10 @@ def test_no_translation_is_longer_than_the_maximum_however_long_the_source(model
     assert np.all(ids[[0, 2, 3]] != PAD)
 
 
-@pytest.mark.parametrize("plain_length_penalty", [False, True])
+@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_a_row_of_padding_alone_has_the_empty_translation_of_score_0(
-    model, alpha, plain_length_penalty
-):
-    options = {"alpha": alpha, "plain_length_penalty": plain_length_penalty, "extra_length": 3}
+def test_a_row_of_padding_alone_has_the_empty_translation_of_score_0(model, alpha, length_penalty):
+    options = {"alpha": alpha, "length_penalty": length_penalty, "extra_length": 3}
     ids, scores = all_found(model, {**options, "beam_size": 2, "n_best": 2})
     assert np.all(ids[1] == PAD)
     np.testing.assert_array_equal(scores[1], [0.0, NO_HYPOTHESIS])

@@ -39,13 +39,17 @@ def log_prob(model, source, target):
     return total
 
 
+@pytest.mark.parametrize("length_penalty", ["power", "gnmt"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(model, alpha):
-    scores = keras.ops.convert_to_numpy(score(model, SOURCES, TARGETS, SearchOptions(alpha=alpha)))
+def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(
+    model, alpha, length_penalty
+):
+    options = SearchOptions(alpha=alpha, length_penalty=length_penalty)
+    scores = keras.ops.convert_to_numpy(score(model, SOURCES, TARGETS, options))
     for source, target, found in zip(SOURCES, TARGETS, scores, strict=True):
         source, target = np.trim_zeros(source, "b"), np.trim_zeros(target, "b")
-        penalty = ((5 + len(target)) / 6) ** alpha
-        assert found == pytest.approx(log_prob(model, source, target) / penalty, rel=1e-5)
+        base = len(target) if length_penalty == "power" else (5 + len(target)) / 6
+        assert found == pytest.approx(log_prob(model, source, target) / base**alpha, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_score_is_the_log_probability_of_the_target_over_its_length_penalty(mode
         SearchOptions(n_best=4, max_length=2),
         SearchOptions(beam_size=1, max_length=3, alpha=1.0),
         SearchOptions(n_best=4, max_length=4, sample=True, seed=1),
-        SearchOptions(n_best=4, plain_length_penalty=True, extra_length=3),
+        SearchOptions(n_best=4, length_penalty="gnmt", patience=None, extra_length=3),
     ],
 )
 def test_what_a_search_found_has_the_score_that_it_found(model, options):

@@ -559,9 +559,16 @@ def test_a_request_may_change_the_search_within_bounds(translator):
     server = Server([])
     servable = TranslatorServable(translator)
     assert server.search_options(servable, {}) is servable.options
-    changed = server.search_options(servable, {"beam_size": 5, "alpha": 1, "max_length": 9})
-    assert changed == SearchOptions(beam_size=5, alpha=1.0, max_length=9, n_best=3, extra_length=5)
+    changed = server.search_options(servable, {"beam_size": 5, "alpha": 2, "max_length": 9})
+    assert changed == SearchOptions(beam_size=5, alpha=2.0, max_length=9, n_best=3, extra_length=5)
+    paper = {"length_penalty": "gnmt", "patience": None}
+    changed = server.search_options(servable, paper)
+    assert changed == SearchOptions(**paper, n_best=3, extra_length=5)
     for changes, message in [
+        ({"length_penalty": "plain"}, "^length_penalty must be one of power, gnmt: found plain$"),
+        ({"length_penalty": 1}, "^length_penalty must be str: found 1$"),
+        ({"patience": 11}, "^patience must be at most 10: found 11$"),
+        ({"patience": "none"}, "^patience must be float"),
         ({"beam_size": 33}, "beam_size must be at most 32: found 33"),
         ({"beam_size": 10**30}, "beam_size must be at most 32"),
         ({"n_best": 9}, "n_best must be"),

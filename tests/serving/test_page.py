@@ -103,7 +103,7 @@ def test_the_models_are_described(client):
         "options": {
             "beam_size": 4,
             "n_best": 1,
-            "alpha": 0.6,
+            "alpha": 1.0,
             "min_length": 1,
             "max_length": None,
             "extra_length": 5,
@@ -127,6 +127,16 @@ def test_translations_are_the_translators_with_scores(client, three_best):
         assert [one["text"] for one in some] == [one.text for one in expected]
         scores = [one["score"] for one in some]
         np.testing.assert_allclose(scores, [one.score for one in expected], rtol=1e-5)
+
+
+def test_a_request_may_ask_for_the_search_of_the_paper(client, translator):
+    paper = {"length_penalty": "gnmt", "patience": None}
+    found = asked(client, "translate", {"text": [SENTENCE, OTHER], "options": paper})
+    options = dataclasses.replace(translator.options, **paper)
+    expected = translator.with_options(options).translate_n([SENTENCE, OTHER])
+    assert [[tuple(one.values()) for one in some] for some in found["translations"]] == [
+        [(text, pytest.approx(score, rel=1e-4)) for text, score in some] for some in expected
+    ]
 
 
 def test_a_parser_answers_with_trees(client):

@@ -14,7 +14,10 @@ def contents_of(model_dir: ModelDir) -> dict:
     names = [str(path.relative_to(model_dir.path)) for path in model_dir.path.rglob("*")]
     files = {path.name: path for path in model_dir.path.glob("[!.]*.*")}
     return {
-        "names": sorted(name for name in names if not re.search("tfevents|damaged", name)),
+        # The name of a converted model has a digest of checkpoints, which have times.
+        "names": sorted(
+            name for name in names if not re.search("tfevents|damaged|ctranslate2", name)
+        ),
         "checkpoints": checkpoints_in(model_dir.checkpoints),
         "best": checkpoints_in(model_dir.best),
         "log": timeless(log_of(model_dir)),

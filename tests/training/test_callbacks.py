@@ -116,7 +116,8 @@ def validations(folder, values, **options):
     def judge():
         return {options.best_by: next(figures)}, []
 
-    callback = Validation(state, log, options, judge, "score", Steps(folder), StopSignals())
+    by = options.best_by
+    callback = Validation(state, log, options, judge, by, Steps(folder), StopSignals())
     callback.set_model(model)
     for state.step in range(1, len(values) + 1):
         callback.on_train_batch_end(state.step - 1)

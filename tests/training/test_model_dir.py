@@ -213,11 +213,11 @@ def test_one_checkpoint_may_be_chosen(model_dir):
     for step in (2, 3):
         model_dir.checkpoints.save(models[step], step)
     model_dir.best.save_weights(models[1], 1)
-    for chosen, step in (("best", 1), ("2", 2), ("3", 3)):
+    for chosen, step in (("best", 1), ("last", 3), ("2", 2), ("3", 3)):
         loaded = model_dir.load_model(weights=chosen)
         for found, expected in zip(loaded.weights, models[step].weights, strict=True):
             np.testing.assert_array_equal(found.numpy(), expected.numpy())
-    for chosen in ("1", "last"):
+    for chosen in ("1", "first"):
         with pytest.raises(UserError, match=f"one of the steps 2, 3: found {chosen}"):
             model_dir.load_model(weights=chosen)
     with pytest.raises(UserError, match="weights=best takes one checkpoint: found average=2"):
@@ -298,8 +298,8 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
         model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
     assert str(error.value) == (
         f"model_dir {tmp_path} holds a run with other options or data: {message}; "
-        "to train with these, choose a new --model_dir, which may start from the weights of this "
-        f"one: --start_from={tmp_path} --model_dir=NEW"
+        "resume it with the recorded ones, or begin a new run from its weights: "
+        f"--start_from={tmp_path} --model_dir=NEW"
     )
 
 

@@ -32,6 +32,7 @@ SECONDS = 60  # until a test counts as hanging: each part needs a few on a busy 
 READ_BY_ALL = (
     "config.json",
     "training.json",
+    "weights.json",
     "vocabulary.model",
     "checkpoints/step-00000002/manifest.json",
     "checkpoints/step-00000002/state.npz",
@@ -58,6 +59,7 @@ def training(corpus, model_dir):
 def trained(corpus, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "trained"
     run("train", **training(corpus, path))
+    ModelDir(path).save_choice("mean", "BLEU", {"mean": 20.0})
     return path
 
 
@@ -435,6 +437,7 @@ def reads(path, name):
             lambda: model_dir.chosen_checkpoints(weights="best"),
             lambda: kt.report.read_history(model_dir),
         ],
+        "weights.json": [model_dir.resolved_weights],
         "vocabulary.model": [model_dir.load_tokenizer],
         "state.npz": [
             lambda: model_dir.checkpoints.check_fits(model_dir.load_config(), 2),

@@ -75,7 +75,7 @@ config = TransformerConfig(vocab_size=340, num_encoder_layers=1, num_decoder_lay
 options = TrainingOptions(steps=20, tokens_per_batch=512, max_length=60, learning_rate=0.001,
                           warmup_steps=4, jit_compile=False, report_steps=1,
                           validation_steps=20, checkpoint_steps=5, checkpoint_minutes=0.0,
-                          average_checkpoints=1, bidirectional_steps=8)
+                          average_checkpoints=2, bidirectional_steps=8)
 job = TrainingJob(model_dir=sys.argv[1], train=BuiltinPairs("train", 300),
                   valid=BuiltinPairs("validation", 20), config=config, options=options)
 train(job, strategy)

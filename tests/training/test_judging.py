@@ -1,0 +1,58 @@
+"""Validations translate as the commands do: by CTranslate2 on a CPU, where that can be."""
+
+import pytest
+from helpers import lively_model, small_model
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.machine import gpu
+from keras_transformer.parsing import ParsingTokenizer
+from keras_transformer.text import SubwordTokenizer
+from keras_transformer.training.judging import translation_by
+from keras_transformer.translator import Translator
+
+SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp."]
+GREEDY = {"beam_size": 1, "extra_length": 4}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+
+
+def test_a_validation_uses_the_current_weights_of_the_model_in_memory(tokenizer):
+    model, other = (lively_model(seed, tokenizer.vocab_size) for seed in (1, 2))
+    translate = translation_by(model, tokenizer, GREEDY, 1)
+    assert not isinstance(translate, Translator)
+    before = translate(SENTENCES)
+    assert before == Translator(model, tokenizer, **GREEDY)(SENTENCES)
+    model.set_weights(other.get_weights())
+    after = translate(SENTENCES)
+    assert after == Translator(other, tokenizer, **GREEDY)(SENTENCES) != before
+
+
+@pytest.mark.parametrize(
+    ("fields", "search"),
+    [
+        ({"layer_type": "restricted", "radius": 2}, GREEDY),
+        ({"positions": "rotary"}, GREEDY),
+        ({}, {**GREEDY, "patience": None}),
+    ],
+    ids=str,
+)
+def test_tensorflow_validates_what_ctranslate2_lacks(fields, search, tokenizer):
+    model = small_model(vocab_size=tokenizer.vocab_size, **fields)
+    assert isinstance(translation_by(model, tokenizer, search, 1), Translator)
+
+
+def test_tensorflow_validates_parsers():
+    parses = ParsingTokenizer.learn([("Dogs bark .", "(S X X .)")], vocab_size=100)
+    model = small_model(vocab_size=parses.vocab_size)
+    assert isinstance(translation_by(model, parses, GREEDY, 1), Translator)
+
+
+def test_tensorflow_validates_on_a_gpu(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpu, "_GPU_FILES", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    assert isinstance(translation_by(model, tokenizer, GREEDY, 1), Translator)
