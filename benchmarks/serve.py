@@ -5,10 +5,11 @@
   python benchmarks/serve.py --model_dir=runs/en-de --source=test.en --wrk
 
 Each client sends the sentences of --source one after another, over its own connection. Every answer
-is compared with the output of `keras-transformer translate` with the same flags. Three servers run
-one after another: with batching, without batching, and with CTranslate2. With --soak only the first
-one runs, for that many requests, and its memory is printed on the way. With --wrk the clients are
-those of wrk (apt install wrk), which needs less processor time than ours, and compares no answers.
+is compared with the output of `keras-transformer translate` with the same flags. The servers run
+one after another: the default one; one that has a plain loop of CTranslate2's calls behind the same
+HTTP layer; and those of TensorFlow, with and without batching. With --soak only the default one
+runs, for that many requests, and its memory is printed on the way. With --wrk the clients are those
+of wrk (apt install wrk), which needs less processor time than ours, and compares no answers.
 """
 
 import asyncio
@@ -32,26 +33,34 @@ flags.DEFINE_integer("seconds", 20, "seconds to measure with each number of clie
 flags.DEFINE_integer("soak", 0, "number of requests of a soak test; 0: measure instead")
 flags.DEFINE_bool("wrk", False, "measure with wrk")
 flags.DEFINE_multi_string("flag", [], "flag for each server and for translate, such as --workers=2")
+flags.DEFINE_list("only", [], "names of the servers to measure; default: all")
+flags.DEFINE_bool("serve_loop", False, "used by this script: serve CTranslate2's plain loop")
 
+LOOP = "plain loop"
 SERVERS = {
-    "batching": ["--engine=tensorflow"],
-    "one at a time": [
+    "default": [],
+    LOOP: [],
+    "TensorFlow": ["--engine=tensorflow"],
+    "one at a time": [  # requests have one sentence each
         "--engine=tensorflow",
         "--tokens_per_batch=1",
-    ],  # requests have one sentence each
-    "CTranslate2": ["--engine=ctranslate2"],
+    ],
 }
 
 
 def main(_):
     if FLAGS.soak and FLAGS.wrk:
         raise app.UsageError("expected --soak or --wrk, found both")
+    if FLAGS.serve_loop:
+        return serve_loop()
     sentences = Path(FLAGS.source).read_text(encoding="utf-8").splitlines()
-    servers = {"batching": SERVERS["batching"]} if FLAGS.soak else SERVERS
+    servers = {
+        name: SERVERS[name] for name in (["default"] if FLAGS.soak else FLAGS.only or SERVERS)
+    }
     print("server         clients  requests/s  p50 ms  p95 ms  p99 ms  not 200  differing")
     for name, chosen in servers.items():
         expected = [] if FLAGS.wrk else translated(chosen)
-        with server(chosen) as (url, pid):
+        with server(name, chosen) as (url, pid):
             if FLAGS.soak:
                 soak(url, pid, sentences, expected)
                 return
@@ -130,7 +139,7 @@ def soak(url, pid, sentences, expected):
         run = Run(url, sentences, expected)
         seconds = asyncio.run(run.measure(64, float("inf"), share))
         resident = f"{resident_mib(pid):.0f} MiB resident after {number * share} requests"
-        print(f"{'batching':14} {64:7} {run.report(seconds)}  {resident}", flush=True)
+        print(f"{'default':14} {64:7} {run.report(seconds)}  {resident}", flush=True)
 
 
 def resident_mib(pid):
@@ -149,10 +158,13 @@ def translated(chosen):
 
 
 @contextlib.contextmanager
-def server(chosen):
+def server(name, chosen):
     """Starts a server, and gives its URL and process once it is ready."""
     model = f"--model=served={FLAGS.model_dir}"
     command = [*keras_transformer("serve", chosen), model, "--port=0", "--noaccess_log"]
+    if name == LOOP:
+        command = [sys.executable, __file__, "--serve_loop", f"--model_dir={FLAGS.model_dir}"]
+        command.append(f"--source={FLAGS.source}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = process.stdout.readline().split()[-1]
@@ -161,6 +173,38 @@ def server(chosen):
             yield url, process.pid
         finally:
             process.terminate()
+
+
+def serve_loop():
+    """Serves CTranslate2's own calls, as its documentation has them, behind our HTTP layer."""
+    # Here, since the clients need none of it.
+    from keras_transformer.ctranslate2 import CTranslate2Translator
+    from keras_transformer.machine.cores import number_of_cores
+    from keras_transformer.options import ServingOptions
+    from keras_transformer.serving import logs, model_sources, run
+    from keras_transformer.translation import Translation
+
+    class PlainLoop(CTranslate2Translator):
+        def translate_n(self, sentences, prefixes=None):
+            results = self._engine.translate_batch(
+                self._subwords.split_source(sentences),
+                beam_size=self.options.beam_size,
+                length_penalty=self.options.alpha,
+            )
+            texts = self._subwords.join(result.hypotheses[0] for result in results)
+            return [[Translation(text, 0.0)] for text in texts]
+
+        def count_tokens(self, sentences):
+            return [1] * len(sentences)
+
+    logs.log_to_stderr(access_log=False)
+    run.serve(
+        [model_sources.trained_model("served", [FLAGS.model_dir], lambda paths: PlainLoop(*paths))],
+        ServingOptions(),
+        run.Access([], [], []),
+        port=0,
+        workers=number_of_cores(),
+    )
 
 
 def is_ready(url):

@@ -195,6 +195,15 @@ class Translator:
             list(pool.map(translate_some, self._batches.plan(lengths, more, in_turns=True)))
         return translations
 
+    def count_tokens(self, sentences: Iterable[str]) -> list[int]:
+        """Counts the tokens of each source sentence, without its end symbol.
+
+        Example:
+            >>> translator.count_tokens(["Two dogs."])
+            [...]
+        """
+        return list(map(len, self._all_tokens(as_list(sentences), self.tokenizer.tokenize)))
+
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
         """Scores given translations as the search would: log-probability / length penalty.
 

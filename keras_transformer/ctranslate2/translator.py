@@ -168,6 +168,10 @@ class CTranslate2Translator:
             translations[row] = as_translations((next(texts), score) for _, score in best)
         return translations
 
+    def count_tokens(self, sentences: Iterable[str]) -> list[int]:
+        """Counts the tokens of each source sentence, without its end symbol."""
+        return list(map(len, self._subwords.split_source(as_list(sentences))))
+
     def score(self, sentences: Iterable[str], translations: Iterable[str]) -> list[float]:
         """Scores given translations as the search would; arguments are `Translator.score`'s."""
         texts = as_list(sentences)

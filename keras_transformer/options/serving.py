@@ -36,7 +36,8 @@ class ServingOptions(Record):
         "or to read the answer, and that a connection may stay unused",
     )
     batch_wait_ms: float = field(
-        2.0, "milliseconds that a request waits for others to join its batch"
+        0.0,
+        "milliseconds that a request waits for others to join its batch, even if the model is idle",
     )
     poll_seconds: float = field(2.0, "seconds between checks for new versions of SavedModels")
 

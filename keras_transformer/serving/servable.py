@@ -17,7 +17,7 @@ from keras_transformer.parsing.trees import format_tree
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
-from keras_transformer.text.sentences import as_text, utf_8
+from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import Translation, as_translations
 from keras_transformer.translator import Translator
 
@@ -116,8 +116,7 @@ class TranslatorServable:
         self._best_only = translator.with_options(self.options.best_only())
 
     def count_tokens(self, texts: Texts) -> list[int]:
-        tokens = self.translator.tokenizer.tokenize(tf.constant([utf_8(text) for text in texts]))
-        return tokens.row_lengths().numpy().tolist()
+        return self.translator.count_tokens(texts)
 
     def joins(self, signature: str) -> bool:
         return True
