@@ -197,7 +197,7 @@ def serve_loop():
         def count_tokens(self, sentences):
             return [1] * len(sentences)
 
-    logs.log_to_stderr(access_log=False)
+    logs.log_to_stderr(access=False)
     run.serve(
         [model_sources.trained_model("served", [FLAGS.model_dir], lambda paths: PlainLoop(*paths))],
         ServingOptions(),

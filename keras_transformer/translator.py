@@ -195,7 +195,7 @@ class Translator:
             list(pool.map(translate_some, self._batches.plan(lengths, more, in_turns=True)))
         return translations
 
-    def count_tokens(self, sentences: Iterable[str]) -> list[int]:
+    def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
         """Counts the tokens of each source sentence, without its end symbol.
 
         Example:

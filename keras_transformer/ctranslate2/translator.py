@@ -168,7 +168,7 @@ class CTranslate2Translator:
             translations[row] = as_translations((next(texts), score) for _, score in best)
         return translations
 
-    def count_tokens(self, sentences: Iterable[str]) -> list[int]:
+    def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
         """Counts the tokens of each source sentence, without its end symbol."""
         return list(map(len, self._subwords.split_source(as_list(sentences))))
 
