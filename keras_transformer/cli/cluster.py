@@ -12,7 +12,8 @@ from keras_transformer.cli.flags import FLAGS, GROUPS, group, present, refuse
 from keras_transformer.errors import UserError, expect_named
 
 _GROUP = "Files on a cluster"
-_ALSO_TAKEN = ("lines_at_once",)
+_FILES = ("input", "output")  # which `cli/lines.py` defines
+_ALSO_TAKEN = ("lines_at_once", *_FILES)
 
 # Beam's flags typed among our own, and the flags typed after `--`, which only the runner knows.
 _beam_flags: list[str] = []
@@ -20,7 +21,7 @@ _runner_flags: list[str] = []
 
 
 def define_flags() -> None:
-    """Defines the flags with which `translate` translates files."""
+    """Defines the flags with which `translate` translates files on a cluster."""
     with group(_GROUP):
         flags.DEFINE_string(
             "runner",
@@ -31,12 +32,6 @@ def define_flags() -> None:
         )
         flags.DEFINE_string(
             "saved_model", None, "exported model, which replaces --model_dir and search flags"
-        )
-        flags.DEFINE_string(
-            "input", None, "files to translate: a local or gs:// path, which may have wildcards"
-        )
-        flags.DEFINE_string(
-            "output", None, "prefix of the files to write: PREFIX-00000-of-00002 and so on"
         )
 
 
@@ -87,7 +82,7 @@ def main() -> None:
     from keras_transformer.beam.translate_files import TranslateFiles, beam
 
     refuse(_flags_for_lines(), "with --runner, since the exported model has its options")
-    for name in GROUPS[_GROUP]:
+    for name in (*GROUPS[_GROUP], *_FILES):
         expect_named(name, FLAGS[name].value)
     _check_runner(FLAGS.runner)
     _check_beam_flags(_beam_flags)
@@ -146,7 +141,7 @@ def _check_beam_flags(given):
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
         raise UserError(f"{name!r} is not a flag")
-    known = [f"--{name}" for name in GROUPS[_GROUP]]
+    known = [f"--{name}" for name in (*GROUPS[_GROUP], *_FILES)]
     known += re.findall(r"--[\w-]+", parser.format_help())
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {nearest[0]}? " if nearest else ""

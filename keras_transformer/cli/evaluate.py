@@ -14,7 +14,6 @@ import dataclasses
 import gzip
 import json
 import math
-import os
 
 from absl import flags
 
@@ -22,6 +21,7 @@ from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
+from keras_transformer.cli.lines import check_outputs
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
@@ -39,6 +39,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
 
+_OUTPUTS = ("output", "json")  # flags
 MAX_LENGTH = 1024  # tokens of a side: attention over an endless line would not fit into memory
 
 
@@ -97,7 +98,7 @@ def evaluate_translator():
     if FLAGS.reference is None:
         raise UserError("--reference is required: the translation to compare with")
     pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
-    check_outputs([*pairs.source, *pairs.target])
+    check_outputs([*pairs.source, *pairs.target], _OUTPUTS)
     rows = list(pairs)
     if not rows:
         raise UserError(f"{FLAGS.source} has no sentences to translate")
@@ -132,7 +133,7 @@ def evaluate_parser():
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
-    check_outputs(treebank.files)
+    check_outputs(treebank.files, _OUTPUTS)
     references = treebank.trees
     if not references:
         raise UserError(f"{FLAGS.source} has no trees")
@@ -203,29 +204,6 @@ def reference_perplexity(model, corpus):
             f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
         )
     return reference
-
-
-def check_outputs(inputs):
-    """Refuses, before any work, outputs that cannot be written or that would replace an input."""
-    taken = {os.path.realpath(path) for path in (*inputs, "/dev/stdout", "/dev/stderr")}
-    for name in ("output", "json"):
-        path = FLAGS[name].value
-        if path is None:
-            continue
-        if not path:
-            raise UserError(f"--{name} is empty: give a file to write to")
-        file = os.path.realpath(path)
-        folder = os.path.dirname(file)
-        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise UserError(f"{path}: its folder does not exist or is not writable")
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise UserError(f"{path} is not a regular file: choose another name")
-        if file in taken:
-            raise UserError(f"{path} is an input or another output: choose another file")
-        for folder in filter(None, FLAGS.model_dir):
-            if training.ModelDir(folder).owns(path):
-                raise UserError(f"{path} is a file of --model_dir: choose another file")
-        taken.add(file)
 
 
 COMMAND = Command(main, __doc__)

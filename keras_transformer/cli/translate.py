@@ -1,6 +1,7 @@
 r"""Translates standard input to standard output, or files to files, line for line.
 
   keras-transformer translate --model_dir=runs/en-de < test.en > test.de
+  keras-transformer translate --model_dir=runs/en-de --input=test.en.gz --output=test.de.gz
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
@@ -11,6 +12,9 @@ With --n_best or --scores, each output line is `input line ||| translation ||| s
 lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
 writes only the scores of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
 line: pairs of subword indices, source-target.
+
+At a terminal, each line is answered when it has been typed, and Ctrl-D ends the input. From a pipe
+that stays open, lines are answered within a second after the last one.
 
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them.
@@ -23,7 +27,7 @@ import itertools
 
 from absl import flags
 
-from keras_transformer.cli import cluster, quiet
+from keras_transformer.cli import cluster, lines, quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
 from keras_transformer.cli.translator_flags import (
@@ -39,8 +43,7 @@ from keras_transformer.cli.translator_flags import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
-from keras_transformer.options.records import LARGEST
-from keras_transformer.text.text_files import read_lines, standard_streams, without_end
+from keras_transformer.text.text_files import read_lines
 
 
 def define_flags() -> None:
@@ -59,12 +62,9 @@ def define_flags() -> None:
             "file of prefixes, line by line, that the translations start with; blank lines stay "
             "blank",
         )
-        flags.DEFINE_integer(
-            "lines_at_once",
-            1024,
-            "number of lines to translate together",
-            lower_bound=1,
-            upper_bound=LARGEST,
+        lines.define_flags(
+            "; with --runner, files: a local or gs:// path, which may have wildcards",
+            "; with --runner, prefix of the files to write: PREFIX-00000-of-00002 and so on",
         )
     define_search_flags()
     define_engine_flag()
@@ -76,7 +76,6 @@ def main():
         return cluster.main()
     cluster.refuse_flags_for_files()
     check_engine()
-    read, write = standard_streams()
     if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
@@ -89,21 +88,27 @@ def main():
         refuse(sorted(of_search), "with --score, which does not search")
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
-    translator = load_translator("translation")
-    say_engine("Translating")
-    number = 0
-    with CutLines(sentences="the input", translations=FLAGS.score or "the output") as cut_lines:
-        while lines := list(itertools.islice(read, FLAGS.lines_at_once)):
-            lines = [without_end(line) for line in lines]
-            given = None if others is None else list(itertools.islice(others, len(lines)))
-            if given is not None and len(given) < len(lines):
-                raise UserError(
-                    f"{beside} must have a line for each line of input: found {number + len(given)}"
-                )
-            results = output(translator, lines, given, number, cut_lines)
-            write.writelines(f"{line}\n".encode() for line in results)
-            write.flush()
-            number += len(lines)
+    names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
+    with lines.lines_and_output() as (blocks, write):
+        translator = load_translator("translation")
+        say_engine("Translating")
+        with CutLines(**names) as cut_lines:
+            translate(translator, blocks, write, others, cut_lines)
+
+
+def translate(translator, blocks, write, others, cut_lines):
+    """Writes the output lines of all blocks; `others` are lines of --score or --prefix, or None."""
+    beside, number = FLAGS.score or FLAGS.prefix, 0
+    for sentences in blocks:
+        given = None if others is None else list(itertools.islice(others, len(sentences)))
+        if given is not None and len(given) < len(sentences):
+            raise UserError(
+                f"{beside} must have a line for each line of input: found {number + len(given)}"
+            )
+        results = output(translator, sentences, given, number, cut_lines)
+        write.writelines(f"{line}\n".encode() for line in results)
+        write.flush()
+        number += len(sentences)
     if others is not None and next(others, None) is not None:
         raise UserError(f"{beside} must have {number} lines, as many as the input: found more")
 
@@ -114,22 +119,22 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, lines, given, number, cut_lines):
+def output(translator, sentences, given, number, cut_lines):
     """The output lines for input lines, the first of which has this number, from 0."""
-    cut_lines.numbers = range(number + 1, number + 1 + len(lines))
+    cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
     if FLAGS.score is not None:
-        yield from (f"{score:.6f}" for score in translator.score(lines, given))
+        yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
     rows = [
         (index, text, score)
-        for index, translations in enumerate(translator.translate_n(lines, given))
+        for index, translations in enumerate(translator.translate_n(sentences, given))
         for text, score in (translations if with_scores else translations[:1])
     ]
     links = [""] * len(rows)
     if FLAGS.alignment:
         cut_lines.numbers = [number + 1 + index for index, *_ in rows]
-        sources, texts = [lines[index] for index, *_ in rows], [text for _, text, _ in rows]
+        sources, texts = [sentences[index] for index, *_ in rows], [text for _, text, _ in rows]
         links = [alignment(found.links) for found in translator.align(sources, texts)]
     for (index, text, score), aligned in zip(rows, links, strict=True):
         scored = f"{number + index} ||| {text} ||| {score:.6f}" if with_scores else text

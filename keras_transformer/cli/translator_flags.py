@@ -47,6 +47,8 @@ _CTRANSLATE2_FLAGS = (
     "scores",
     "score",
     "alignment",
+    "input",
+    "output",
     "lines_at_once",
     *(field.name for field in dataclasses.fields(SearchOptions)),
     "precision",

@@ -4,8 +4,10 @@ import glob
 import gzip
 import io
 import os
+import select
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
@@ -16,6 +18,8 @@ from keras_transformer.text.sentences import utf_8
 
 LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
 _BUFFER_BYTES = 1 << 16
+# A list of lines ends after such a pause, and at the latest so long after its first line.
+_PAUSE_SECONDS, _WAIT_SECONDS = 0.1, 0.5
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
@@ -84,19 +88,29 @@ def refuse_pipes(paths: Iterable[str | os.PathLike]) -> None:
                 )
 
 
-def standard_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Returns standard input and output in binary mode.
+def standard_input() -> BinaryIO:
+    """Returns standard input in binary mode.
 
     Reading raises `UserError` in a line that is much longer than `LONGEST_LINE`, as of /dev/zero.
 
     Raises:
-        UserError: one of them is closed.
+        UserError: it is closed.
     """
-    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
-        if stream is None:
-            raise UserError(f"standard {name} is closed, but this command needs it")
+    if sys.stdin is None:
+        raise UserError("standard input is closed, but this command needs it")
     lines = io.BufferedReader(_WithLines(sys.stdin.buffer, "standard input"), _BUFFER_BYTES)
-    return cast(BinaryIO, lines), sys.stdout.buffer
+    return cast(BinaryIO, lines)
+
+
+def standard_output() -> BinaryIO:
+    """Returns standard output in binary mode.
+
+    Raises:
+        UserError: it is closed.
+    """
+    if sys.stdout is None:
+        raise UserError("standard output is closed, but this command needs it")
+    return sys.stdout.buffer
 
 
 def open_binary(path: str | os.PathLike) -> BinaryIO:
@@ -108,6 +122,50 @@ def open_binary(path: str | os.PathLike) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(_WithLines(file, path), _BUFFER_BYTES))
 
 
+def blocks(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
+    r"""Yields the lines of a stream in lists, so that a person who types is answered.
+
+    A list ends when it has `most` lines, when no line comes for a tenth of a second, or half a
+    second after its first line. A file that is read faster gives lists of `most` lines.
+
+    Args:
+        file: a stream as of `open_binary` or `standard_input`.
+        most: the maximum number of lines in a list.
+
+    Returns:
+        An iterator over lists of binary lines with their ends, `\n`; the last may lack it.
+    """
+    lines: list[bytes] = []
+    rest, end = b"", 0.0
+    while True:
+        seconds = end - time.monotonic()
+        if lines and (seconds <= 0 or not _comes(file, min(seconds, _PAUSE_SECONDS))):
+            yield lines
+            lines = []
+        block = file.read1(_BUFFER_BYTES)  # type: ignore[attr-defined]
+        if not block:
+            break
+        if not lines:
+            end = time.monotonic() + _WAIT_SECONDS
+        *ended, rest = (rest + block).split(b"\n")
+        lines += [line + b"\n" for line in ended]
+        while len(lines) >= most:
+            yield lines[:most]
+            lines = lines[most:]
+    lines += [rest] if rest else []
+    if lines:
+        yield lines
+
+
+def _comes(file, seconds):
+    """Whether something can be read from a stream within so many seconds."""
+    try:
+        number = file.fileno()
+    except OSError:  # it is in memory
+        return True
+    return bool(select.select([number], [], [], seconds)[0])
+
+
 class _WithLines(io.RawIOBase):
     """A file, with an error in a line that is too long."""
 
@@ -117,6 +175,9 @@ class _WithLines(io.RawIOBase):
 
     def readable(self):
         return True
+
+    def fileno(self):
+        return self._file.fileno()
 
     def readinto(self, buffer):
         block = self._file.read1(len(buffer))

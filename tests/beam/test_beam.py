@@ -349,8 +349,8 @@ def test_a_file_that_is_cut_off_ends_the_command_with_one_line(shouting, tmp_pat
 
 
 def test_flags_for_files_are_refused_without_a_runner(model_dir):
-    message = refused("translate", model_dir=model_dir, input="x")
-    assert message == "--input has no effect without --runner: leave it out"
+    message = refused("translate", model_dir=model_dir, saved_model="x")
+    assert message == "--saved_model has no effect without --runner: leave it out"
 
 
 @pytest.mark.slow

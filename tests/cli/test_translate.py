@@ -1,6 +1,10 @@
 """The options of `translate`: the output for each of them, and refusals in one line."""
 
+import gzip
 import io
+import os
+import pty
+import sys
 
 import pytest
 from command_lines import refused, run, run_process
@@ -59,6 +63,7 @@ def translate(model_dirs, monkeypatch, capfd):
         assert out.endswith("\n")
         return out.split("\n")[:-1]
 
+    translated.model_dir = model_dirs[0]
     return translated
 
 
@@ -245,3 +250,60 @@ def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, c
     message = refused("translate", model_dir=model_dirs[0], score=tmp_path / "given")
     assert message == f"{tmp_path / 'given'} must have a line for each line of input: found 1"
     assert capfd.readouterr().out == ""
+
+
+# Files, pipes and terminals
+
+
+def test_files_are_read_and_written_compressed_by_their_names(translate, tmp_path, capfd):
+    expected = translate()
+    (tmp_path / "in.gz").write_bytes(gzip.compress(STDIN))
+    for name, read in (("out", bytes), ("out.gz", gzip.decompress)):
+        run("translate", **limited({"model_dir": translate.model_dir}), **files(tmp_path, name))
+        assert read((tmp_path / name).read_bytes()).decode().split("\n")[:-1] == expected
+    assert capfd.readouterr().out == ""
+
+
+def files(folder, name):
+    return {"input": folder / "in.gz", "output": folder / name}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "missing"}, "missing: cannot read the file: No such file or directory"),
+        ({"output": "no/out"}, "no/out: its folder does not exist or is not writable"),
+        ({"input": "in", "output": "in"}, "in is an input or another output: choose another file"),
+        ({"input": "cut.gz"}, "cut.gz: damaged gzip file: "),
+    ],
+)
+def test_files_that_cannot_be_read_or_written_are_refused(
+    refusal, options, message, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_bytes(STDIN)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(STDIN * 100)[:-12])
+    assert refusal(**options).startswith(message)
+
+
+@pytest.mark.slow
+def test_a_terminal_answers_each_line_and_ends_with_one_control_d(model_dirs):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        arguments = [f"--model_dir={model_dirs[0]}", "--extra_length=5", "--engine=ctranslate2"]
+        command = [sys.executable, "-m", "keras_transformer", "translate", *arguments]
+        os.execve(sys.executable, command, {**os.environ, "TERM": "dumb"})
+    shown = b""
+
+    def until(text):
+        nonlocal shown
+        while text not in shown:
+            shown += os.read(terminal, 4096)
+
+    until(b"Ctrl-D ends the input.\r\n")
+    os.write(terminal, b"A horse!\n")
+    until(b"A horse!\r\n")
+    shown = b""
+    until(b"\r\n")  # the translation
+    os.write(terminal, b"\x04")
+    assert os.waitpid(pid, 0) == (pid, 0)

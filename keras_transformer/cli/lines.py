@@ -1,0 +1,128 @@
+"""The lines that a command reads and writes: standard input and output, or a file each."""
+
+import contextlib
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
+
+from absl import flags
+
+from keras_transformer import training
+from keras_transformer.cli.flags import FLAGS
+from keras_transformer.errors import UserError
+from keras_transformer.files import whole_file
+from keras_transformer.options.records import LARGEST
+from keras_transformer.text.text_files import (
+    blocks,
+    open_binary,
+    standard_input,
+    standard_output,
+    without_end,
+)
+
+
+def define_flags(input_help: str = "", output_help: str = "") -> None:
+    """Defines the flags of `lines_and_output`.
+
+    Args:
+        input_help: what else the help of `--input` says.
+        output_help: what else the help of `--output` says.
+    """
+    flags.DEFINE_string(
+        "input",
+        None,
+        f"file to read instead of standard input, decompressed if its name ends in .gz{input_help}",
+    )
+    flags.DEFINE_string(
+        "output",
+        None,
+        "file to write instead of standard output, compressed if its name ends in .gz; it appears "
+        f"when it is complete{output_help}",
+    )
+    flags.DEFINE_integer(
+        "lines_at_once",
+        1024,
+        "most lines to read together; fewer if no more come for a moment",
+        lower_bound=1,
+        upper_bound=LARGEST,
+    )
+
+
+@contextlib.contextmanager
+def lines_and_output() -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
+    """Opens the input and the output that the flags name.
+
+    Yields:
+        The lines of the input as plain text, in lists of at most `--lines_at_once`, and the output.
+
+    Raises:
+        UserError: a file cannot be read or written.
+    """
+    with contextlib.ExitStack() as stack:
+        if FLAGS.input is None:
+            read = standard_input()
+            if sys.stdin.isatty():
+                print("Type a line and press Enter. Ctrl-D ends the input.", file=sys.stderr)
+        else:
+            with _naming(FLAGS.input):
+                read = stack.enter_context(open_binary(FLAGS.input))
+        if FLAGS.output is None:
+            write = standard_output()
+        else:
+            check_outputs([FLAGS.input] if FLAGS.input else [], ["output"])
+            partial = stack.enter_context(whole_file(FLAGS.output))
+            opened = (gzip.open if FLAGS.output.endswith(".gz") else open)(partial, "wb")
+            write = cast(BinaryIO, stack.enter_context(opened))
+        yield _plain(read), write
+
+
+def _plain(read):
+    with _naming(FLAGS.input or "standard input"):
+        for lines in blocks(read, FLAGS.lines_at_once):
+            yield list(map(without_end, lines))
+
+
+@contextlib.contextmanager
+def _naming(path):
+    """Says in one line which input cannot be read."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: damaged gzip file: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
+
+
+def check_outputs(inputs: Iterable[str], names: Iterable[str]) -> None:
+    """Refuses, before any work, outputs that cannot be written or that would replace an input.
+
+    Args:
+        inputs: the files that the command reads.
+        names: the flags that name its outputs.
+
+    Raises:
+        UserError: an output is not a regular file in a folder that exists, or it is an input,
+            another output or a file of the model_dir.
+    """
+    taken = {os.path.realpath(path) for path in (*inputs, "/dev/stdout", "/dev/stderr")}
+    for name in names:
+        path = FLAGS[name].value
+        if path is None:
+            continue
+        if not path:
+            raise UserError(f"--{name} is empty: give a file to write to")
+        file = os.path.realpath(path)
+        folder = os.path.dirname(file)
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise UserError(f"{path}: its folder does not exist or is not writable")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UserError(f"{path} is not a regular file: choose another name")
+        if file in taken:
+            raise UserError(f"{path} is an input or another output: choose another file")
+        for folder in filter(None, FLAGS.model_dir):
+            if training.ModelDir(folder).owns(path):
+                raise UserError(f"{path} is a file of --model_dir: choose another file")
+        taken.add(file)
