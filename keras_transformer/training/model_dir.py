@@ -24,7 +24,7 @@ from keras_transformer.files import (
     whole_file,
 )
 from keras_transformer.json_files import parse_json
-from keras_transformer.options.training import MAY_CHANGE
+from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
 from keras_transformer.training.checkpoints import (
     Checkpoints,
     mean_weights,
@@ -451,7 +451,8 @@ class ModelDir:
         """
         steps = self.checkpoints.steps()
         if average is None:
-            return min(len(steps), self.load_training()["options"]["average_checkpoints"])
+            options = TrainingOptions(**self.load_training()["options"])
+            return min(len(steps), options.average_checkpoints)
         if not 1 <= average <= len(steps):
             raise UserError(
                 f"average must be 1 to {len(steps)}, the number of checkpoints in "
