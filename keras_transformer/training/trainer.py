@@ -33,7 +33,7 @@ from keras_transformer.training.environment import environment
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import Preparation, precision_warning, prepare
+from keras_transformer.training.preparation import Preparation, prepare, with_precision
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
@@ -92,6 +92,7 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
     keep_freed_memory()
     strategy = strategy or make_strategy()
     announce(job)
+    job = with_precision(job, strategy)
     keras.utils.set_random_seed(job.options.seed)
     with contextlib.ExitStack() as until_trained:
         prepared = prepare(job, strategy, until_trained)
@@ -101,7 +102,7 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
 
 
 def announce(job: TrainingJob) -> None:
-    """Prints what a job trains, and a warning if its precision is slow on this machine."""
+    """Prints what a job trains."""
     config, options = job.config, job.options
     both = options.bidirectional_steps
     print(
@@ -112,8 +113,6 @@ def announce(job: TrainingJob) -> None:
         f"{os.fspath(job.model_dir)}",
         flush=True,
     )
-    if warning := precision_warning(options.dtype_policy):
-        print(warning, flush=True)
 
 
 def restore(prepared: Preparation) -> Run:
@@ -143,7 +142,7 @@ def restore(prepared: Preparation) -> Run:
     log.say(
         f"{model.count_params():,} parameters, {counts.kept:,} pairs, "
         f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
-        f"tokens, {devices} device{'s' if devices > 1 else ''}, {job.options.dtype_policy}"
+        f"tokens, {devices} device{'s' if devices > 1 else ''}"
     )
     return Run(prepared, model, state, log)
 
