@@ -30,6 +30,7 @@ from keras_transformer.training.callbacks import (
     Validation,
 )
 from keras_transformer.training.environment import environment
+from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
@@ -190,7 +191,7 @@ def fit(run: Run, judge: judging.Judge | None, score: str) -> None:
     )
     with StopSignals() as signals:
         callbacks = [
-            Progress(state, log, options, counts),
+            Progress(state, log, options, counts, functools.partial(forecast, prepared.job, state)),
             skipped_updates,
             StopOnSignal(signals),
         ]
