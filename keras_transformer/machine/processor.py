@@ -6,11 +6,28 @@ import re
 from pathlib import Path
 
 _DESCRIPTION = Path("/proc/cpuinfo")
+# On a virtual machine, the model name may be that of several generations of processors.
+_IDENTITY = (
+    "model name",
+    "cpu family",
+    "model",
+    "stepping",
+    "flags",
+    # Of ARM:
+    "CPU implementer",
+    "CPU part",
+    "Features",
+)
 
 
 def model_name() -> str:
     """The name of the processor's model, or its architecture where the system does not tell."""
     return _field("model name") or platform.machine()
+
+
+def identity() -> dict[str, str]:
+    """The fields that tell this processor from others, as far as the system has them."""
+    return {name: value for name in _IDENTITY if (value := _field(name))}
 
 
 def flags() -> frozenset[str]:

@@ -81,7 +81,7 @@ class TrainingOptions(Record):
     dtype_policy: str = field(
         "float32",
         "precision of matrix products; weights and updates stay in float32; auto: bfloat16 if this "
-        "machine has instructions for it",
+        "machine is faster with it, which is measured",
         ("auto", "float32", "mixed_bfloat16", "mixed_float16"),
     )
     lowercase: bool = field(

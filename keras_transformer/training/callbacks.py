@@ -19,12 +19,16 @@ from keras_transformer.files import whole_file
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.forecast import StepTimer
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.stopping import Interrupted, StopSignals
 from keras_transformer.training.update_state import UPDATES_UNTIL_GROWTH
 
 _CHECK_STEPS = 100  # steps between two checks of the gradient norms
+_TERMINAL_SECONDS = 0.5  # between two progress lines on a terminal, where each replaces the last
+# In a file, the first line that no report brings comes after a minute.
+_FIRST_SECONDS, _LATER_SECONDS = 60.0, 300.0
 
 
 class CallbackList(keras.callbacks.CallbackList):
@@ -38,6 +42,10 @@ class CallbackList(keras.callbacks.CallbackList):
 class Progress(keras.callbacks.Callback):
     """Counts steps and time, shows a progress bar, and reports every `report_steps` steps.
 
+    Between reports, it shows the bar twice a second on a terminal; in a file after a minute, and
+    then whenever five minutes have brought no line. After the first steps, it says how long the run
+    will take.
+
     The model's metrics must include a loss and a perplexity; each report resets them.
 
     Args:
@@ -45,17 +53,28 @@ class Progress(keras.callbacks.Callback):
         log: prints and records the reports.
         options: of the run.
         counts: the counts of each step's batch.
+        forecast: says how long the run will take, from the seconds that a step takes.
+        clock: returns the time in seconds.
     """
 
     def __init__(
-        self, state: RunState, log: TrainingLog, options: TrainingOptions, counts: BatchCounts
+        self,
+        state: RunState,
+        log: TrainingLog,
+        options: TrainingOptions,
+        counts: BatchCounts,
+        forecast: Callable[[float], str],
+        clock: Callable[[], float] = time.perf_counter,
     ):
         super().__init__()
         self.state, self.log, self.options, self.counts = state, log, options, counts
-        self._shown = 0.0
-        # The first step since the run was started, and the time of its end.
-        self._first_step: int | None = None
-        self._first_end = 0.0
+        self.forecast, self.clock = forecast, clock
+        self._timer: StepTimer | None = StepTimer()  # until the forecast
+        self._shown, self._pause = 0.0, _FIRST_SECONDS
+        # The step from which the time left is computed, and the time of its end: the first one
+        # after a start, then that of the forecast, since the steps before it compile.
+        self._from_step: int | None = None
+        self._from = 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
         """Sets the metrics, which `fit` has reset, to their sums before the run was resumed."""
@@ -65,32 +84,52 @@ class Progress(keras.callbacks.Callback):
                 variable.assign(np.float32(before))
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self._first_step is None:
+        if self._from_step is None:
             self.log.progress("Compiling the training step")
-        self._began = time.perf_counter()
+        self._began = self.clock()
 
     def on_train_batch_end(self, batch, logs=None):
         state, options = self.state, self.options
         state.step += 1
-        state.seen.add(self.counts.take(state.step))
-        is_first, self._first_step = self._first_step is None, self._first_step or state.step
+        count = self.counts.take(state.step)
+        state.seen.add(count)
+        is_first = self._from_step is None
         is_report = state.step % options.report_steps == 0 or state.step == options.steps
-        is_due = sys.stdout and sys.stdout.isatty() and time.perf_counter() - self._shown > 0.5
-        is_shown = is_first or is_due
-        figures = self._figures(logs) if is_report or is_shown else None  # waits for the device
-        now = time.perf_counter()
-        state.seen.seconds += now - self._began
-        self._first_end = self._first_end or now
-        if figures is None:
-            return
-        tokens = state.seen.target_tokens - state.reported.target_tokens
-        figures["tokens_per_second"] = tokens / (state.seen.seconds - state.reported.seconds)
-        self._shown = now
-        self.log.progress(self._line(figures))
+        is_shown = is_report or is_first or self._is_due()
+        # Reading figures waits for the device.
+        figures = self._figures(logs) if is_shown or self._timer else None
+        now = self.clock()
+        seconds = now - self._began
+        state.seen.seconds += seconds
+        self._time(count.length, seconds, now)
+        if is_shown:
+            tokens = state.seen.target_tokens - state.reported.target_tokens
+            figures["tokens_per_second"] = tokens / (state.seen.seconds - state.reported.seconds)
+            self._shown = now
+            self.log.progress(self._line(figures, now))
         if is_report:
             self.log.figures(state.step, "train", figures)
             state.report()
             self.model.reset_metrics()
+
+    def _time(self, length, seconds, now):
+        """Says how long the run will take, once steps without compilation have been timed."""
+        step_seconds = self._timer and self._timer.add(length, seconds)
+        if self._from_step is None or step_seconds is not None:
+            self._from_step, self._from = self.state.step, now
+        if step_seconds is not None:
+            self._timer = None
+            if self.state.step < self.options.steps:
+                self.log.say(self.forecast(step_seconds))
+
+    def _is_due(self):
+        """Whether a line is due that no report brings."""
+        if sys.stdout and sys.stdout.isatty():
+            return self.clock() - self._shown > _TERMINAL_SECONDS
+        if self.clock() - self._shown < self._pause:
+            return False
+        self._pause = _LATER_SECONDS
+        return True
 
     def _figures(self, logs):
         # The step's logs have them; to read the metrics themselves would need all workers.
@@ -100,12 +139,12 @@ class Progress(keras.callbacks.Callback):
         last = {"gradient_norm", "skipped_updates"} & logs.keys()
         return {**figures, **{name: float(logs[name]) for name in sorted(last)}}
 
-    def _line(self, figures):
+    def _line(self, figures, now):
         step, steps = self.state.step, self.options.steps
         done = round(20 * step / steps)
         left = ""
-        if step > self._first_step:  # leave out the first step, which includes compilation
-            seconds = (time.perf_counter() - self._first_end) / (step - self._first_step)
+        if step > self._from_step:
+            seconds = (now - self._from) / (step - self._from_step)
             left = f", {datetime.timedelta(seconds=round(seconds * (steps - step)))} left"
         return (
             f"step {step:,}/{steps:,} [{'=' * done}{'.' * (20 - done)}] "

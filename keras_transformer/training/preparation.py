@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from keras_transformer.data import Batches, Corpus, usable_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
-from keras_transformer.machine.product_speed import fastest_policy, slowdown
+from keras_transformer.machine.product_speed import (
+    PAYS_BELOW,
+    Precision,
+    fastest_precision,
+    slowdown,
+)
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import judging
@@ -25,18 +31,14 @@ from keras_transformer.training.vocabulary_choice import (
     vocabulary_of_chief,
 )
 
-# A lower precision pays off if a matrix product takes less than this share of its float32 time,
-# since tensors are converted around it.
-_PAYS_BELOW = 0.8
-
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
     """A job whose data and vocabulary are checked, so that a run can begin or resume.
 
     Attributes:
-        job: the job, with the choices that it left open: the size of the vocabulary, the precision,
-            the number of parallel parts, and the target language of the run here.
+        job: the job, with the choices that it left open: the size of the vocabulary, the number of
+            parallel parts, and the target language of the run here.
         model_dir: the folder of the model.
         strategy: the devices that train the model.
         tokenizer: the model's tokenizer.
@@ -67,7 +69,7 @@ def prepare(
     """Checks the data and the model_dir of a job, and finds or learns its vocabulary.
 
     Args:
-        job: the job.
+        job: the job, with its precision chosen (`with_precision`).
         strategy: the devices that train the model.
         until_trained: holds the lock of the model_dir.
 
@@ -77,7 +79,7 @@ def prepare(
     model_dir = ModelDir(job.model_dir)
     _check_cache(job, model_dir)
     model_dir.check_start(job.start_from)
-    tokenizer, policy = None, ""
+    tokenizer = None
     with failing_together(strategy):
         if model_dir.exists():
             job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
@@ -88,12 +90,9 @@ def prepare(
         job = _with_options(job, parallel_parts=parts)
         if is_chief(strategy):
             until_trained.enter_context(model_dir.locked())
-            policy = dtype_policy(model_dir.path, job.options)
             if model_dir.exists() and not job.exact_vocab_size:
                 job = _with_vocab_size(job, model_dir.load_config().vocab_size)
             tokenizer = chosen_vocabulary(job, model_dir)
-    [policy] = (text.decode() for text in gather(strategy, policy.encode()) if text)
-    job = _with_options(job, dtype_policy=policy)
     tokenizer = vocabulary_of_chief(tokenizer, strategy)
     if not job.exact_vocab_size:
         job = _with_vocab_size(job, tokenizer.vocab_size)
@@ -237,34 +236,51 @@ def parallel_parts(
     return parts_for_cores(config.d_model, options.tokens_per_batch // options.num_microbatches)
 
 
-def dtype_policy(path: str | os.PathLike, options: TrainingOptions) -> str:
+def with_precision(job: TrainingJob, strategy: tf.distribute.Strategy) -> TrainingJob:
+    """Returns the job with the chief's choice of its precision, which it prints.
+
+    Raises:
+        UserError: the model_dir cannot be read.
+    """
+    precision = None
+    with failing_together(strategy):
+        if is_chief(strategy):
+            precision = chosen_precision(job)
+    [chosen, *_] = gather(strategy, json.dumps(precision).encode())
+    policy, reason = json.loads(chosen)
+    print(f"Precision: {policy.removeprefix('mixed_')}{reason and f' ({reason})'}", flush=True)
+    if not reason and (warning := precision_warning(policy, job.config)):
+        print(warning, flush=True)
+    return _with_options(job, dtype_policy=policy)
+
+
+def chosen_precision(job: TrainingJob) -> Precision:
     """The precision that `train` computes in.
 
     This is the option's value. If that is "auto", it is the precision of the run to resume, on any
-    machine; else the fastest on this machine. Arguments are those of `train`.
+    machine; else the fastest on this machine, with the reason.
     """
-    if options.dtype_policy != "auto":
-        return options.dtype_policy
-    model_dir = ModelDir(path)
+    if job.options.dtype_policy != "auto":
+        return Precision(job.options.dtype_policy)
+    model_dir = ModelDir(job.model_dir)
     if model_dir.exists():
-        return model_dir.load_training()["options"]["dtype_policy"]
-    return fastest_policy()
+        return Precision(model_dir.load_training()["options"]["dtype_policy"])
+    return fastest_precision(job.config.d_model, job.config.d_ff)
 
 
-def precision_warning(policy: str) -> str | None:
+def precision_warning(policy: str, config: TransformerConfig) -> str | None:
     """A one-line warning if this processor gains nothing from this precision; else None."""
-    if policy in ("auto", "float32") or tf.config.list_logical_devices("GPU"):
+    if policy == "float32" or tf.config.list_logical_devices("GPU"):
         return None
-    dtype = policy.removeprefix("mixed_")
-    slower = slowdown(dtype)
-    if slower <= _PAYS_BELOW:
+    dtype, shape = policy.removeprefix("mixed_"), (config.d_model, config.d_ff)
+    slower = slowdown(dtype, *shape)
+    if slower < PAYS_BELOW:
         return None
-    is_bfloat16_fast = dtype != "bfloat16" and slowdown("bfloat16") <= _PAYS_BELOW
+    is_bfloat16_fast = dtype != "bfloat16" and slowdown("bfloat16", *shape) < PAYS_BELOW
     better = "mixed_bfloat16" if is_bfloat16_fast else "float32"
     return (
-        f"Warning: a matrix product in {dtype} takes {slower:.1f} times as long as in float32 on "
-        f"this processor, and conversions come on top: a new run is faster with "
-        f"dtype_policy={better}"
+        f"Warning: a product in {dtype} takes {slower:.2g} times as long as in float32 on this "
+        f"processor: a new run is faster with dtype_policy={better}"
     )
 
 

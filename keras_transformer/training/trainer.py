@@ -32,10 +32,11 @@ from keras_transformer.training.callbacks import (
     Validation,
 )
 from keras_transformer.training.environment import environment
+from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import Preparation, precision_warning, prepare
+from keras_transformer.training.preparation import Preparation, prepare, with_precision
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
@@ -96,6 +97,7 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
     keep_freed_memory()
     strategy = strategy or make_strategy()
     announce(job)
+    job = with_precision(job, strategy)
     keras.utils.set_random_seed(job.options.seed)
     with contextlib.ExitStack() as until_trained:
         prepared = prepare(job, strategy, until_trained)
@@ -106,7 +108,7 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
 
 
 def announce(job: TrainingJob) -> None:
-    """Prints what a job trains, and a warning if its precision is slow on this machine."""
+    """Prints what a job trains."""
     config, options = job.config, job.options
     both = options.bidirectional_steps
     print(
@@ -117,8 +119,6 @@ def announce(job: TrainingJob) -> None:
         f"{os.fspath(job.model_dir)}",
         flush=True,
     )
-    if warning := precision_warning(options.dtype_policy):
-        print(warning, flush=True)
 
 
 def restore(prepared: Preparation) -> Run:
@@ -148,7 +148,7 @@ def restore(prepared: Preparation) -> Run:
     log.say(
         f"{model.count_params():,} parameters, {counts.kept:,} pairs, "
         f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
-        f"tokens, {devices} device{'s' if devices > 1 else ''}, {job.options.dtype_policy}"
+        f"tokens, {devices} device{'s' if devices > 1 else ''}"
     )
     return Run(prepared, model, state, log)
 
@@ -204,7 +204,7 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
     )
     with StopSignals() as signals:
         callbacks = [
-            Progress(state, log, options, counts),
+            Progress(state, log, options, counts, functools.partial(forecast, prepared.job, state)),
             skipped_updates,
             StopOnSignal(signals),
         ]

@@ -1,6 +1,7 @@
 """Between steps: skipped updates, the best validation, patience, counts."""
 
 import dataclasses
+import re
 import types
 
 import numpy as np
@@ -11,7 +12,12 @@ from helpers import small_model
 from keras_transformer.data import Batch, BatchCount
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, TrainingOptions
-from keras_transformer.training.callbacks import SaveCheckpoints, SkippedUpdates, Validation
+from keras_transformer.training.callbacks import (
+    Progress,
+    SaveCheckpoints,
+    SkippedUpdates,
+    Validation,
+)
 from keras_transformer.training.run_state import RunState, TrainingTotals
 from keras_transformer.training.stopping import StopSignals
 
@@ -216,3 +222,101 @@ def test_counts_of_what_was_seen_are_summed():
     assert seen.rows_by_length == {4: 3, 2: 3}
     assert seen.padding_share(since=TrainingTotals()) == pytest.approx(1 - 24 / 36)
     assert seen.padding_share(since=before) == pytest.approx(1 - 12 / 12)
+
+
+class StepClock:
+    """A clock that each step moves on by as much as a test says."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Lines(Log):
+    """Keeps the progress lines, and the steps of reports, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.reports = []
+
+    progress = Log.say
+
+    def figures(self, step, *_):
+        self.reports.append(step)
+
+
+def lines_of_steps(seconds_of_steps, lengths=None, start=0, **options):
+    """Runs steps of these durations through `Progress`; its log, with step and second of a line."""
+    clock, log, state = StepClock(), Lines(), RunState(step=start)
+    count = BatchCount(pairs=2, source_tokens=6, target_tokens=6, length=4, rows=3)
+    lengths = iter(lengths or [4] * len(seconds_of_steps))
+    counts = types.SimpleNamespace(take=lambda step: count._replace(length=next(lengths)))
+    options = TrainingOptions(**{"steps": start + len(seconds_of_steps), **options})
+    callback = Progress(state, log, options, counts, "about {:.2f} s".format, clock)
+    callback.set_model(
+        types.SimpleNamespace(
+            optimizer=types.SimpleNamespace(learning_rate=0.1), reset_metrics=lambda: None
+        )
+    )
+    for seconds in seconds_of_steps:
+        callback.on_train_batch_begin(state.step)
+        clock.now += seconds
+        callback.on_train_batch_end(state.step, {"loss": 1.0, "perplexity": 2.0})
+    return log
+
+
+def shown(log):
+    """The steps that have a line."""
+    return [int(re.match(r"step ([\d,]+)/", line)[1]) for line in log.lines if "/" in line]
+
+
+def test_a_file_has_a_line_after_a_minute_and_then_every_five():
+    """100 steps of half a minute would be 50 minutes without a word."""
+    log = lines_of_steps([30.0] * 50, report_steps=100)
+    assert shown(log) == [1, 3, 13, 23, 33, 43, 50]
+    assert log.reports == [50]
+
+
+def test_reports_put_off_the_other_lines():
+    log = lines_of_steps([30.0] * 16, report_steps=8)
+    assert shown(log) == [1, 3, 8, 16]
+    assert log.reports == [8, 16]
+
+
+def test_fast_steps_have_only_reports():
+    assert shown(lines_of_steps([0.1] * 300)) == [1, 100, 200, 300]
+
+
+def test_a_terminal_has_a_line_twice_a_second(monkeypatch):
+    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(isatty=lambda: True))
+    assert shown(lines_of_steps([0.3] * 7)) == [1, 3, 5, 7]
+
+
+def test_the_duration_is_said_once_after_steps_that_did_not_compile():
+    steps, lengths = [9.0, 5.0, 0.25, 0.75, 0.5, 0.5], [4, 8, 4, 8, 4, 4]
+    lines = lines_of_steps(steps, lengths).lines
+    assert lines[2] == "about 0.50 s"  # after "Compiling" and the first step
+    assert sum("about" in line for line in lines) == 1
+
+
+def test_compilation_does_not_count_in_the_time_left():
+    steps, lengths = [90.0, 5.0, 0.25, 0.75, 0.5, 0.5, 0.5], [4, 8, 4, 8, 4, 4, 4]
+    lines = lines_of_steps(steps, lengths, start=0, report_steps=5).lines
+    assert lines[3].startswith("step 5/7 ")
+    assert lines[3].endswith(" tokens/s, 0:00:01 left")
+
+
+def test_a_run_that_has_ended_meanwhile_says_no_duration():
+    assert not any("about" in line for line in lines_of_steps([9.0, 0.5, 0.5]).lines)
+
+
+def test_a_resumed_run_says_its_duration_again():
+    lines = lines_of_steps([9.0, 0.5, 0.5, 0.5], start=700).lines
+    assert [line.split(",")[0] for line in lines] == [
+        "Compiling the training step",
+        "step 701/704 [====================] loss 1.000",
+        "about 0.50 s",
+        "step 704/704 [====================] loss 1.000",
+    ]

@@ -1,0 +1,107 @@
+"""How long a run will take: said after a few steps, with what fits into a night."""
+
+import dataclasses
+import datetime
+
+from keras_transformer import TransformerConfig
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.training import TrainingJob, TrainingOptions
+from keras_transformer.training.forecast import StepTimer, forecast
+from keras_transformer.training.run_state import RunState
+
+NOW = datetime.datetime(2026, 11, 27, 17, 30)
+PAIRS = BuiltinPairs("train", 10)
+
+
+def job(preset, **fields):
+    config = TransformerConfig.from_preset(preset, vocab_size=340)
+    options = TrainingOptions.from_preset(preset)
+    return TrainingJob(
+        **{
+            **dict(model_dir="runs/new", train=PAIRS, config=config, options=options),
+            **dict(preset=preset),
+            **fields,
+        }
+    )
+
+
+def lines(preset, seconds_a_step, state=None, **fields):
+    return forecast(job(preset, **fields), state or RunState(), seconds_a_step, NOW).splitlines()
+
+
+def test_steps_that_compile_are_not_timed():
+    timer = StepTimer()
+    steps = [(20, 40.0), (16, 5.0), (18, 5.0), (16, 1.0), (22, 5.0), (20, 3.0)]
+    assert [timer.add(*step) for step in steps] == [None] * 5 + [2.0]
+
+
+def test_after_a_minute_all_steps_but_the_first_are_timed():
+    timer = StepTimer()
+    assert [timer.add(*step) for step in [(20, 90.0), (16, 35.0), (18, 45.0)]] == [None, None, 40]
+    timer = StepTimer()
+    assert [timer.add(*step) for step in [(20, 90.0), (16, 35.0), (20, 30.0)]] == [None, None, 30]
+
+
+def test_a_run_of_hours_says_its_end():
+    state = RunState(step=8)
+    assert lines("tiny", 0.887, state) == [
+        "About 2 h 10 min for the remaining 8,792 steps (0.89 s a step), until about 19:39"
+    ]
+
+
+def test_the_end_of_another_day_has_its_date():
+    [line] = lines("tiny", 5.2)
+    assert line == (
+        "About 12 h 43 min for the remaining 8,800 steps (5.2 s a step), until about "
+        "2026-11-28 06:12"
+    )
+
+
+def test_validations_that_nobody_has_timed_yet_come_on_top():
+    [line] = lines("tiny", 0.5, valid=PAIRS)
+    assert line.endswith("until about 18:43; validations come on top")
+
+
+def test_a_resumed_run_counts_validations_and_checkpoints_as_they_were():
+    state = RunState(step=4400, validation_seconds=2000.0, saving_seconds=200.0)
+    [line] = lines("tiny", 0.5, state, valid=PAIRS)
+    assert line == (
+        "About 1 h 13 min for the remaining 4,400 steps (0.5 s a step), until about 18:43"
+    )
+
+
+def test_a_run_of_more_than_a_day_names_what_fits_into_a_night():
+    _, advice = lines("small", 3.0)
+    assert advice == (
+        "That is more than a day; in a night of 8 hours fits --preset=tiny --model_dir=NEW or "
+        "this run with --steps=9600"
+    )
+
+
+def test_too_few_steps_to_warm_up_are_not_recommended():
+    options = TrainingOptions.from_preset("small")
+    seconds = 8 * 3600 / options.warmup_steps
+    _, advice = lines("small", seconds)
+    assert advice.endswith("fits --preset=tiny --model_dir=NEW")
+    _, advice = lines("small", seconds, start_from="runs/own")  # a new model would not start there
+    assert advice.endswith(f"fits this run with --steps={options.warmup_steps}")
+
+
+def test_the_smallest_preset_has_only_fewer_steps():
+    _, advice = lines("tiny", 10.0)
+    assert advice.endswith("fits this run with --steps=2880")
+
+
+def test_the_steps_of_a_night_come_after_those_that_are_done():
+    state = RunState(step=20_000)
+    _, advice = lines("base", 2.0, state)
+    assert advice.endswith("this run with --steps=34400")
+
+
+def test_a_long_run_of_a_parser_is_advised_a_parser(tmp_path):
+    class Trees(BuiltinPairs):
+        task = "parsing"
+
+    options = dataclasses.replace(TrainingOptions.from_preset("parsing"), steps=50_000)
+    _, advice = lines("parsing", 9.0, train=Trees("train", 10), options=options, vocab_type=None)
+    assert advice.endswith("fits --preset=parsing-small --model_dir=NEW")
