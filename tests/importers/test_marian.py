@@ -818,7 +818,7 @@ def test_beams_are_those_of_transformers(theirs, early_stopping):
             return_dict_in_generate=True,
             output_scores=True,
         )
-        options = SearchOptions(beam_size=4, n_best=4, alpha=0.0, extra_length=20)
+        options = SearchOptions(beam_size=4, n_best=4, alpha=0.0, patience=None, extra_length=20)
         found = search(ours, [source], options)
         for row, theirs_row, score, their_score in zip(
             np.array(found.ids)[0],
