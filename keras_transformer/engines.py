@@ -64,7 +64,7 @@ def load(
         return _load_tensorflow([*map(ModelDir, paths)], weights, average, precision, options)
     if options.pop("jit_compile", False):
         raise Unsupported("CTranslate2", "jit_compile", _ADVICE)
-    check_ensemble(paths)
+    _check_ensemble(paths)
     from keras_transformer.ctranslate2.converted import ConvertedModel
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
@@ -90,21 +90,20 @@ def why_tensorflow(
     if has_gpu():
         return "this machine has a GPU"
     try:
-        check_ensemble(paths)
+        _check_ensemble(paths)
         for path in paths:
             check_model(ModelDir(path))
         if options.get("jit_compile"):
             raise Unsupported("CTranslate2", "jit_compile", _ADVICE)
         if precision not in precisions():
             raise Unsupported("CTranslate2", f"precision={precision} on this processor", _ADVICE)
-        check_search(search_options(options), options.get("max_source_length", 1024))
+        check_search(_search_options(options), options.get("max_source_length", 1024))
     except Unsupported as error:
         return f"{error.by} does not support {error.what}"
     return None
 
 
-def check_ensemble(paths: Sequence[str | os.PathLike]) -> None:
-    """Raises `Unsupported` for an ensemble, which CTranslate2 lacks."""
+def _check_ensemble(paths):
     if len(paths) != 1:
         raise Unsupported(
             "CTranslate2",
@@ -113,7 +112,7 @@ def check_ensemble(paths: Sequence[str | os.PathLike]) -> None:
         )
 
 
-def search_options(options: dict[str, Any]) -> SearchOptions:
+def _search_options(options: dict[str, Any]) -> SearchOptions:
     """The search options among the options of `load`."""
     own = {"workers", "tokens_per_batch", "max_source_length", "jit_compile"}
     return SearchOptions(**{name: value for name, value in options.items() if name not in own})

@@ -168,15 +168,14 @@ def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
     return reason
 
 
-def say_engine(doing: str, paths: Sequence[str] | None = None) -> None:
+def say_engine(doing: str) -> None:
     """Prints one line on standard error with the engine that `--engine=auto` has chosen, and why.
 
     Args:
         doing: beginning of the line, such as "Translating".
-        paths: model_dirs; default: those of `--model_dir`.
     """
-    if "engine" in FLAGS and FLAGS.engine == "auto":
-        reason = why_tensorflow(paths)
+    if FLAGS.engine == "auto":
+        reason = why_tensorflow()
         engine = "CTranslate2" if reason is None else f"TensorFlow: {reason}"
         print(f"{doing} with {engine}", file=sys.stderr)
 

@@ -83,6 +83,7 @@ class ModelDir:
         checkpoints/       the last checkpoints
         best/              the weights of the best validation
         weights.json       the weights that `train` has chosen, and the figures that decided
+        ctranslate2/       the model, converted for CTranslate2
         logs/              log.jsonl, and files for TensorBoard
 
     Args:

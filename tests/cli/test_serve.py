@@ -127,7 +127,8 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         ("trees", "tensorflow", "CTranslate2 does not support models for parsing"),
     ]
     assert {line["event"] for line in lines} == {"engine", "request"}
-    asked = [line["path"] for line in lines if line["status"] == 200 and "sentences" in line]
+    requests = [line for line in lines if line["event"] == "request"]
+    asked = [line["path"] for line in requests if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
 
 
