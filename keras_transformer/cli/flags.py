@@ -46,6 +46,9 @@ class NumberOrNone(flags.ArgumentParser):
         except ValueError:
             raise ValueError("neither a number nor none") from None
 
+    def flag_type(self) -> str:
+        return "float"
+
 
 def define_record_flags(
     record: type,
