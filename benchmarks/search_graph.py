@@ -22,10 +22,6 @@ from keras_transformer.search import SearchOptions
 from keras_transformer.search.compiled import CompiledSearches
 from keras_transformer.search.loop import _Loop
 
-flags.DEFINE_string("preset", "tiny", "preset of the model")
-flags.DEFINE_integer("vocab_size", 10_000, "size of its vocabulary")
-FLAGS = flags.FLAGS
-
 PACKAGE = os.path.dirname(os.path.abspath(kt.__file__)) + os.sep
 
 
@@ -79,10 +75,11 @@ def optimised(function) -> collections.Counter:
 
 
 def main(_):
-    config = kt.TransformerConfig.from_preset(FLAGS.preset, vocab_size=FLAGS.vocab_size)
+    preset = flags.FLAGS.preset
+    config = kt.TransformerConfig.from_preset(preset, vocab_size=10_000)
     function, step = traced(config, SearchOptions())
     files = by_file(step)
-    print(f"{files.total():5,} operations of a step of {FLAGS.preset}, as we make them")
+    print(f"{files.total():5,} operations of a step of {preset}, as we make them")
     for name, count in files.most_common():
         print(f"{count:5,}   {name}")
     left = optimised(function)
@@ -90,5 +87,6 @@ def main(_):
     print("       " + ", ".join(f"{count} {name}" for name, count in left.most_common(12)))
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # here, since a test imports this file
+    flags.DEFINE_string("preset", "tiny", "preset of the model")
     app.run(main)
