@@ -104,7 +104,7 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
             "precision", "float32", PRECISIONS, "precision of weights and matrix products"
         )
         flags.DEFINE_bool(
-            "jit_compile", False, "compile the search with XLA; faster for thousands of lines"
+            "jit_compile", False, "compile the search with XLA: slow to start, faster for tens of thousands of lines"
         )
         flags.DEFINE_integer(
             "workers",
