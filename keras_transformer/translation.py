@@ -19,6 +19,9 @@ class Translation(NamedTuple):
     score: float
 
 
+_SPACE = "▁"  # SentencePiece's mark of white space before a subword
+
+
 class Alignment(NamedTuple):
     """An alignment: the source subword that each target subword comes from.
 
@@ -31,6 +34,35 @@ class Alignment(NamedTuple):
     source: list[str]
     target: list[str]
     links: list[tuple[int, int]]
+
+    def of_words(self) -> "Alignment":
+        """The same alignment between words, which white space separates.
+
+        Two words are linked if a subword of one is linked with a subword of the other. The links
+        are sorted, each once.
+
+        Example:
+            >>> subwords = Alignment(["▁Two", "▁dog", "s"], ["▁Hunde"], [(1, 0), (2, 0)])
+            >>> subwords.of_words()
+            Alignment(source=['Two', 'dogs'], target=['Hunde'], links=[(1, 0)])
+        """
+        source, source_words = _words(self.source)
+        target, target_words = _words(self.target)
+        links = {(source_words[one], target_words[other]) for one, other in self.links}
+        return Alignment(source, target, sorted(links))
+
+
+def _words(subwords):
+    """The words of subwords, and the index of each subword's word."""
+    words: list[str] = []
+    index = []
+    for number, subword in enumerate(subwords):
+        # A lone mark before other subwords begins the word that they go on with.
+        if number == 0 or (subword.startswith(_SPACE) and subwords[number - 1] != _SPACE):
+            words.append("")
+        words[-1] += subword.removeprefix(_SPACE)
+        index.append(len(words) - 1)
+    return words, index
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ r"""Translates standard input to standard output, or files to files, line for li
 With --n_best or --scores, each output line is `input line ||| translation ||| score`, where input
 lines are numbered from 0. The score is the log-probability divided by the length penalty. --score
 writes only the scores of the translations in a file. --alignment appends ` ||| 0-0 1-2` to each
-line: pairs of subword indices, source-target.
+line: pairs of word indices, source-target, in the Pharaoh format.
 
 At a terminal, each line is answered when it has been typed, and Ctrl-D ends the input. From a pipe
 that stays open, lines are answered within a second after the last one.
@@ -29,7 +29,7 @@ from absl import flags
 
 from keras_transformer.cli import cluster, lines, quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, given_fields, group, refuse
+from keras_transformer.cli.flags import FLAGS, given_fields, group, present, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
@@ -54,8 +54,9 @@ def define_flags() -> None:
             "score", None, "file of translations, line by line, to score instead of translating"
         )
         flags.DEFINE_bool(
-            "alignment", False, "write the alignment of subwords, as pairs source-target"
+            "alignment", False, "write the alignment of words, as pairs source-target"
         )
+        flags.DEFINE_bool("subwords", False, "with --alignment: pairs of subwords")
         flags.DEFINE_string(
             "prefix",
             None,
@@ -79,6 +80,8 @@ def main():
     if not uses_ctranslate2():
         share_cores_among_workers()
         quiet.find_devices()
+    if not FLAGS.alignment:
+        refuse(present(["subwords"]), "without --alignment")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
@@ -135,7 +138,9 @@ def output(translator, sentences, given, number, cut_lines):
     if FLAGS.alignment:
         cut_lines.numbers = [number + 1 + index for index, *_ in rows]
         sources, texts = [sentences[index] for index, *_ in rows], [text for _, text, _ in rows]
-        links = [alignment(found.links) for found in translator.align(sources, texts)]
+        found = translator.align(sources, texts)
+        found = found if FLAGS.subwords else [one.of_words() for one in found]
+        links = [alignment(one.links) for one in found]
     for (index, text, score), aligned in zip(rows, links, strict=True):
         scored = f"{number + index} ||| {text} ||| {score:.6f}" if with_scores else text
         yield scored + aligned

@@ -47,6 +47,7 @@ _CTRANSLATE2_FLAGS = (
     "scores",
     "score",
     "alignment",
+    "subwords",
     "input",
     "output",
     "lines_at_once",
@@ -104,7 +105,9 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
             "precision", "float32", PRECISIONS, "precision of weights and matrix products"
         )
         flags.DEFINE_bool(
-            "jit_compile", False, "compile the search with XLA: slow to start, faster for tens of thousands of lines"
+            "jit_compile",
+            False,
+            "compile the search with XLA: slow to start, faster for tens of thousands of lines",
         )
         flags.DEFINE_integer(
             "workers",

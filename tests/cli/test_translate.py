@@ -307,3 +307,20 @@ def test_a_terminal_answers_each_line_and_ends_with_one_control_d(model_dirs):
     until(b"\r\n")  # the translation
     os.write(terminal, b"\x04")
     assert os.waitpid(pid, 0) == (pid, 0)
+
+
+# Alignment
+
+
+def test_alignment_is_of_words_unless_subwords_are_asked_for(translate, translator):
+    found = translator.align(LINES, [text for text, _ in translator.translate(LINES)])
+    for flags, alignments in (
+        ({"alignment": True}, [one.of_words() for one in found]),
+        ({"alignment": True, "subwords": True}, found),
+    ):
+        pairs = [" ".join(f"{i}-{j}" for i, j in one.links) for one in alignments]
+        assert [line.rpartition(" ||| ")[2] for line in translate(**flags)] == pairs
+
+
+def test_subwords_need_an_alignment(refusal):
+    assert refusal(subwords=True) == "--subwords has no effect without --alignment: leave it out"
