@@ -7,7 +7,7 @@ from keras_transformer.presets import PRESETS
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.run_state import RunState
 
-_TIMED_STEPS, _MOST_SECONDS = 2, 60
+_TIMED_STEPS, _MOST_SECONDS = 2, 180
 _DAY, _NIGHT = 24 * 3600, 8 * 3600
 _SMALLER = {"translation": "tiny", "parsing": "parsing-small"}
 
@@ -16,7 +16,7 @@ class StepTimer:
     """Finds out how long a step takes, from the first steps after a start.
 
     The first step of each batch length includes compilation. So the timer waits for two steps of
-    lengths that it has seen; or for a minute, and then counts all steps but the very first.
+    lengths that it has seen. After three minutes it takes one, or else all but the very first.
 
     Example:
         >>> timer = StepTimer()

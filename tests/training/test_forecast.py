@@ -35,11 +35,13 @@ def test_steps_that_compile_are_not_timed():
     assert [timer.add(*step) for step in steps] == [None] * 5 + [2.0]
 
 
-def test_after_a_minute_all_steps_but_the_first_are_timed():
+def test_after_three_minutes_the_steps_that_there_are_count():
     timer = StepTimer()
-    assert [timer.add(*step) for step in [(20, 90.0), (16, 35.0), (18, 45.0)]] == [None, None, 40]
+    steps = [(20, 90.0), (16, 85.0), (18, 105.0)]
+    assert [timer.add(*step) for step in steps] == [None, None, 95]
     timer = StepTimer()
-    assert [timer.add(*step) for step in [(20, 90.0), (16, 35.0), (20, 30.0)]] == [None, None, 30]
+    steps = [(20, 90.0), (16, 80.0), (20, 70.0), (18, 75.0)]
+    assert [timer.add(*step) for step in steps] == [None, None, None, 70]
 
 
 def test_a_run_of_hours_says_its_end():

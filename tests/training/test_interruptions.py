@@ -158,7 +158,7 @@ def start(toy, path, options, in_step=None, in_validation=None):
 
     toy.in_step = in_step
     prepared = SimpleNamespace(
-        job=SimpleNamespace(config=toy.config, options=options),
+        job=SimpleNamespace(config=toy.config, options=options, valid=None),
         batches=Steps(),
         model_dir=model_dir,
         strategy=tf.distribute.get_strategy(),
