@@ -19,6 +19,8 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
 )
+# Measurements of the processor are kept here, and not among the user's.
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / "build/cache")
 
 
 def pytest_collectstart():
