@@ -154,18 +154,19 @@ def start(toy, path, options, in_step=None, in_validation=None):
             in_validation[1]()
         assert int(toy.steps) == state.step
         score = SCORES[state.step]
-        return {"loss": -score, "score": score}, [{"source": "a", "translation": str(toy.noise[0])}]
+        return {"loss": -score, "BLEU": score}, [{"source": "a", "translation": str(toy.noise[0])}]
 
     toy.in_step = in_step
     prepared = SimpleNamespace(
         job=SimpleNamespace(config=toy.config, options=options, valid=None),
+        tokenizer=SimpleNamespace(task="translation", lowercase=False),
         batches=Steps(),
         model_dir=model_dir,
         strategy=tf.distribute.get_strategy(),
         writes=True,
     )
     with model_dir.locked():
-        fit(Run(prepared, toy, state, log), judge, "score")
+        fit(Run(prepared, toy, state, log), judge)
     report_summary(state, CONFIG, options, 1, log)
 
 

@@ -132,8 +132,9 @@ def all_commands(model_dir, corpus, monkeypatch, capfd):
     """The status and the message of each command that reads a model_dir, by its name."""
     pair = {"source": corpus / "train.en", "reference": corpus / "train.de"}
     of_command = {
-        "translate": {"model_dir": model_dir},
-        "evaluate": {"model_dir": model_dir, **pair},
+        # CTranslate2 reads the model that it has converted, and no checkpoint.
+        "translate": {"model_dir": model_dir, "engine": "tensorflow"},
+        "evaluate": {"model_dir": model_dir, "engine": "tensorflow", **pair},
         "train": {**training(corpus, model_dir), "steps": 3},
     }
     for command, options in of_command.items():
