@@ -93,13 +93,6 @@ def number_of_pieces(model: bytes) -> int:
     return len(_parsed(model).pieces)
 
 
-def without_path_of_rule(model: bytes) -> bytes:
-    """Removes the path of a normalisation rule from a model, which has the rule itself."""
-    proto = _parsed(model)
-    proto.normalizer_spec.ClearField("normalization_rule_tsv")
-    return proto.SerializeToString()
-
-
 def _parsed(model):
     if isinstance(model, str | os.PathLike):
         raise UserError(
