@@ -1,5 +1,6 @@
 """Arguments and results of translators on any engine, without loading a backend."""
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,12 +67,17 @@ def _words(subwords):
 
 
 def one_line(text: str) -> str:
-    """Makes one line of text of what a model said, possibly in bytes.
+    r"""Makes one line of text of what a model said, possibly in bytes.
 
     It removes line breaks and control characters, and a character at the end of which the limit of
-    length cut some bytes.
+    length cut some bytes. Several spaces become one; other white space stays, such as U+00A0.
+
+    Example:
+        >>> one_line("5\N{NO-BREAK SPACE}km  weit\n")
+        '5\xa0km weit'
     """
-    return " ".join(plain_text(text.rstrip("\N{REPLACEMENT CHARACTER}")).split())
+    whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+    return re.sub(" +", " ", plain_text(whole))
 
 
 def as_translations(hypotheses: Iterable[tuple[str, float]]) -> list[Translation]:

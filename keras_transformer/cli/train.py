@@ -37,6 +37,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, preset_for, vocab_size_for
+from keras_transformer.text.normalization import NORMALIZATIONS
 from keras_transformer.text.text_files import refuse_pipes
 from keras_transformer.training import recipe
 
@@ -68,6 +69,7 @@ TRANSLATION_ONLY = (
     "source_lang",
     "target_lang",
     "vocab_type",
+    "normalization",
     "vocabulary",
     "bpe_dropout",
 )
@@ -170,6 +172,13 @@ def define_flags() -> None:
             "kind of subwords to learn: bpe, byte-pair encoding; or unigram, SentencePiece's "
             "unigram model",
         )
+        flags.DEFINE_enum(
+            "normalization",
+            None,
+            NORMALIZATIONS,
+            "sides whose text is normalised, by Unicode's NFKC (… to ..., ² to 2) and to plain "
+            "spaces; default: source, or as the run to resume",
+        )
         flags.DEFINE_string(
             "vocabulary", None, "file of an existing SentencePiece model; default: learn a new one"
         )
@@ -238,6 +247,7 @@ def chosen_job():
         preset=preset,
         vocabulary=FLAGS.vocabulary,
         vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
+        normalization=FLAGS.normalization,
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
         start_from=FLAGS.start_from,
         target_lang="de" if is_builtin else FLAGS.target_lang,
@@ -257,12 +267,12 @@ def check_combinations():
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
         refuse(of_parsers, "without --task=parsing")
     if FLAGS.start_from:
-        refuse(present(["vocab_type", "vocabulary"]), "with --start_from")
+        refuse(present(["vocab_type", "normalization", "vocabulary"]), "with --start_from")
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
         training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
-        refuse(present(["vocab_type"]), "with --vocabulary")
+        refuse(present(["vocab_type", "normalization"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
 
 

@@ -38,8 +38,12 @@ def export_ctranslate2(
         model.bin                 the weights
         config.json               special symbols, and epsilon of the layer normalisation
         shared_vocabulary.json    the subwords
-        sentencepiece.model       the vocabulary for `sentencepiece`, which splits text;
-                                  source.spm and target.spm for an imported Marian model
+        sentencepiece.model       the vocabulary for `sentencepiece`, which splits sources and joins
+                                  translations
+        sentencepiece.target.model  the same for splitting targets, if they are not normalised like
+                                  sources
+
+    An imported Marian model has source.spm and target.spm in place of the last two.
 
     Args:
         model: a built `Transformer`, of any precision; it is not changed.

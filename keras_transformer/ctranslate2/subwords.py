@@ -38,6 +38,8 @@ class Subwords:
         # languages; a source sentence then begins with the symbol of one.
         self._is_marian = (folder / "source.spm").exists()
         names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
+        if (folder / "sentencepiece.target.model").exists():  # targets are normalised differently
+            names.append("sentencepiece.target.model")
         processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
         self._source, self._target = processors[0], processors[-1]
         self._pieces = set()

@@ -8,7 +8,8 @@ from keras_transformer.text import plain_text as python
 def plain_text(texts: tf.Tensor) -> tf.Tensor:
     """Replaces control characters by spaces and removes invisible ones, as in `plain_text.py`."""
     separated = tf.strings.regex_replace(texts, python.SEPARATORS, " ")
-    return tf.strings.regex_replace(separated, python.INVISIBLE, "")
+    visible = tf.strings.regex_replace(separated, python.INVISIBLE, "")
+    return tf.strings.regex_replace(visible, r"^\p{Z}+|\p{Z}+$", "")
 
 
 def with_final_sigmas(texts: tf.Tensor) -> tf.Tensor:
@@ -18,12 +19,13 @@ def with_final_sigmas(texts: tf.Tensor) -> tf.Tensor:
 
 def with_single_spaces(texts: tf.Tensor) -> tf.Tensor:
     """Makes texts plain, with one space between words: `" ".join(plain_text(text).split())`."""
-    return tf.strings.strip(tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " "))
+    return tf.strings.regex_replace(plain_text(texts), r"\p{Z}+", " ")
 
 
 def one_line(texts: tf.Tensor) -> tf.Tensor:
     """Makes one line of text of what a model said, as in `translation.py`."""
-    return with_single_spaces(tf.strings.regex_replace(texts, r"\x{FFFD}+$", ""))
+    whole = tf.strings.regex_replace(texts, r"\x{FFFD}+$", "")
+    return tf.strings.regex_replace(plain_text(whole), " +", " ")
 
 
 def lower(texts: tf.Tensor) -> tf.Tensor:

@@ -16,17 +16,17 @@ _SEPARATORS, _INVISIBLE = re.compile(SEPARATORS), re.compile(INVISIBLE)
 def plain_text(text: str) -> str:
     r"""Replaces each of `SEPARATORS` by a space, and removes those that are `INVISIBLE`.
 
-    All text is read in this way: lines of files, strings from Python and requests to a server
-    (`text.in_graph.plain_text` is the same for tensors). Other white space, such as U+00A0,
-    is the vocabulary's to normalise.
+    It also removes all white space at the ends. All text is read in this way: lines of files,
+    strings from Python and requests to a server (`text.in_graph.plain_text` is the same for
+    tensors). Other white space within the text, such as U+00A0, is the vocabulary's to normalise.
 
     Example:
-        >>> plain_text("A man\rrides a\x1b\x7fhorse\N{WORD JOINER}shoe.")
+        >>> plain_text("A man\rrides a\x1b\x7fhorse\N{WORD JOINER}shoe. ")
         'A man rides a  horseshoe.'
     """
-    if text.isprintable():  # almost all text; it takes a quarter of the time
-        return text
-    return _INVISIBLE.sub("", _SEPARATORS.sub(" ", text))
+    if not text.isprintable():  # few texts; the others take a quarter of the time
+        text = _INVISIBLE.sub("", _SEPARATORS.sub(" ", text))
+    return text.strip()
 
 
 def with_final_sigmas(text: str) -> str:

@@ -86,13 +86,6 @@ def number_of_pieces(model: bytes) -> int:
     return len(parsed_model(model).pieces)
 
 
-def without_path_of_rule(model: bytes) -> bytes:
-    """Removes the path of a normalisation rule from a model, which has the rule itself."""
-    proto = parsed_model(model)
-    proto.normalizer_spec.ClearField("normalization_rule_tsv")
-    return proto.SerializeToString()
-
-
 class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """The model as a TensorFlow resource named by a hash of its content.
 

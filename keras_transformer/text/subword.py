@@ -1,6 +1,5 @@
 """Subword vocabularies (section 5.1), learned from text or loaded."""
 
-import contextlib
 import functools
 import io
 import itertools
@@ -16,13 +15,15 @@ import tensorflow as tf
 
 from keras_transformer.errors import UserError, expect_at_least, not_installed
 from keras_transformer.files import read_whole
-from keras_transformer.text.lowercase import lowercase_rule
-from keras_transformer.text.ragged import Ragged
-from keras_transformer.text.sentencepiece_model import (
-    SentencePieceModel,
-    number_of_pieces,
-    without_path_of_rule,
+from keras_transformer.text.normalization import (
+    NORMALIZATIONS,
+    Rules,
+    model_of_target,
+    models_by_file,
+    normalization_of,
 )
+from keras_transformer.text.ragged import Ragged
+from keras_transformer.text.sentencepiece_model import SentencePieceModel, number_of_pieces
 from keras_transformer.text.sentences import as_list, each, utf_8
 from keras_transformer.text.text_files import as_paths, read_lines
 from keras_transformer.text.tokenizer import Tokenizer
@@ -58,10 +59,13 @@ class VocabularySizeError(UserError):
 class SubwordTokenizer(Tokenizer):
     """A subword vocabulary shared by source and target (section 5.1).
 
-    Text is read without control characters (`plain_text`), then normalised (NFKC, runs of white
-    space to one space). Characters outside the vocabulary are spelled in UTF-8 bytes, so nothing is
-    unknown, and `detokenize(tokenize(text))` is `normalize(text)`. Bytes that are not UTF-8 become
-    U+FFFD.
+    Text is read without control characters and white space at its ends (`plain_text`), and runs of
+    spaces become one space. Characters outside the vocabulary are spelled in UTF-8 bytes, so
+    nothing is unknown. Bytes that are not UTF-8 become U+FFFD.
+
+    A learned vocabulary normalises the source alone (NFKC, all white space to spaces):
+    `detokenize(tokenize(text))` is `normalize(text)`, and `detokenize(tokenize_target(text))` is
+    `text`. The one exception is U+2581, by which SentencePiece marks spaces: it becomes a space.
 
     Special ids: 0 padding, 1 start symbol, 2 end symbol, 3 unknown (never produced).
 
@@ -83,28 +87,30 @@ class SubwordTokenizer(Tokenizer):
 
     def __init__(self, model: bytes):
         super().__init__()
-        self._sentencepiece = SentencePieceModel(model)
-        processor = self._sentencepiece.processor
+        self._source = self._target = SentencePieceModel(model)
+        if (target := model_of_target(model)) != model:
+            self._target = SentencePieceModel(target)
+        processor = self._source.processor
         expect_special_ids(processor)
         self.model = model
         self.vocab_size = processor.vocab_size()
 
     @functools.cached_property
     def pieces(self) -> list[str]:  # type: ignore[override]
-        processor = self._sentencepiece.processor
+        processor = self._source.processor
         return [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]
-        return {"sentencepiece.model": self.model}
+        return models_by_file(self.model)
 
     def to_keras_nlp(self, **options) -> "keras_nlp.tokenizers.SentencePieceTokenizer":
         """Converts the vocabulary to a keras-nlp layer, which can be part of a saved model.
 
         `SubwordTokenizer(layer.proto)` converts it back. `load` reads keras-nlp's file
-        `vocabulary.spm`. Both need the special ids of this class. The layer gives the same ids,
-        except for text with control characters, and, in lower case, with a capital sigma that ends
-        a word.
+        `vocabulary.spm`. Both need the special ids of this class. The layer gives the ids of
+        `tokenize`, except for text with control characters, and, in lower case, with a capital
+        sigma that ends a word.
 
         Args:
             **options: arguments of `keras_nlp.tokenizers.SentencePieceTokenizer`, such as
@@ -132,7 +138,12 @@ class SubwordTokenizer(Tokenizer):
     @property
     def model_type(self) -> str:
         """The kind of SentencePiece model: "bpe", "unigram", "word" or "char"."""
-        return self._sentencepiece.model_type
+        return self._source.model_type
+
+    @property
+    def normalization(self) -> str:
+        """The sides whose text is normalised by NFKC: "source", "both" or "none"."""
+        return normalization_of(self.model)
 
     @classmethod
     def train(
@@ -143,6 +154,7 @@ class SubwordTokenizer(Tokenizer):
         lowercase: bool = False,
         seed: int = 1,
         max_sentences: int = MAX_SENTENCES,
+        normalization: Literal["source", "both", "none"] = "source",
     ) -> "SubwordTokenizer":
         """Learns a vocabulary from text files with one sentence per line.
 
@@ -155,6 +167,8 @@ class SubwordTokenizer(Tokenizer):
             lowercase: whether to lower-case all text like `str.lower`, in training and later.
             seed: seed of the sample drawn if there are more than `max_sentences`.
             max_sentences: maximum number of sentences to learn from; more are sampled at random.
+            normalization: the sides whose text is normalised by NFKC (… to ..., ² to 2), and whose
+                white space of all kinds becomes spaces.
 
         Raises:
             UserError: a file cannot be read, or (`VocabularySizeError`) the text does not allow
@@ -162,7 +176,7 @@ class SubwordTokenizer(Tokenizer):
         """
         lines = itertools.chain.from_iterable(map(read_lines, as_paths(files)))
         return cls.train_from_sentences(
-            lines, vocab_size, model_type, lowercase, seed, max_sentences
+            lines, vocab_size, model_type, lowercase, seed, max_sentences, normalization
         )
 
     @classmethod
@@ -174,67 +188,72 @@ class SubwordTokenizer(Tokenizer):
         lowercase: bool = False,
         seed: int = 1,
         max_sentences: int = MAX_SENTENCES,
+        normalization: Literal["source", "both", "none"] = "source",
     ) -> "SubwordTokenizer":
         """Learns a vocabulary from sentences; the other arguments are those of `train`.
 
         The same sentences, arguments and seed give the same vocabulary in every process. A
-        sentence longer than 16,384 bytes is left out.
+        sentence longer than 16,384 bytes is left out. One that normalisation changes is learned
+        from in both forms, as it may be a source or a target.
         """
         if model_type not in ("bpe", "unigram"):
             raise UserError(f"model_type must be bpe or unigram: found {model_type!r}")
+        if normalization not in NORMALIZATIONS:
+            raise UserError(
+                f"normalization must be {', '.join(NORMALIZATIONS)}: found {normalization!r}"
+            )
         expect_at_least(1, "max_sentences", max_sentences)
+        rules = Rules(normalization, lowercase)
         model, failures = io.BytesIO(), []
 
         def watched():
             # SentencePiece turns an iterator's exception into a RuntimeError: keep the cause.
             try:
-                yield from sample(_usable(sentences, lowercase), max_sentences, seed)
+                for sentence in sample(_usable(sentences, lowercase), max_sentences, seed):
+                    yield from rules.forms(sentence)
             except BaseException as error:  # Ctrl-C too
                 failures.append(error)
                 raise
 
         try:
-            with lowercase_rule() if lowercase else contextlib.nullcontext("") as rule_file:
-                sentencepiece.SentencePieceTrainer.train(
-                    sentence_iterator=watched(),
-                    model_writer=model,
-                    vocab_size=vocab_size,
-                    model_type=model_type,
-                    pad_id=PAD_ID,
-                    bos_id=START_ID,
-                    eos_id=END_ID,
-                    unk_id=UNKNOWN_ID,
-                    byte_fallback=True,
-                    normalization_rule_name="nmt_nfkc",
-                    normalization_rule_tsv=rule_file,  # takes precedence
-                    character_coverage=1.0,
-                    # At least the number given: SentencePiece's own sample differs between
-                    # processes.
-                    input_sentence_size=max(max_sentences, MAX_SENTENCES),
-                    max_sentence_length=_MAX_BYTES,
-                    minloglevel=2,
-                )
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=watched(),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                pad_id=PAD_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                unk_id=UNKNOWN_ID,
+                byte_fallback=True,
+                normalization_rule_name="identity",
+                character_coverage=1.0,
+                # At least the number given: SentencePiece's own sample differs between processes.
+                input_sentence_size=2 * max(max_sentences, MAX_SENTENCES),
+                max_sentence_length=_MAX_BYTES,
+                minloglevel=2,
+            )
         except RuntimeError as error:
             raise (failures[0] if failures else _explained(error, vocab_size)) from error
-        return cls(without_path_of_rule(model.getvalue()))
+        return cls(rules.in_model(model.getvalue()))
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        return self._sentencepiece.tokenize(text)
+        return self._source.tokenize(text)
 
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
-        return self.tokenize(text)
+        return self._target.tokenize(text)
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
-        return self._sentencepiece.encode(as_list(sentences))
+        return (self._target if is_target else self._source).encode(as_list(sentences))
 
     def resplit(self, sentences: Ragged, dropout: float, random: np.random.RandomState) -> Ragged:
-        return self._sentencepiece.merges.resplit(sentences, dropout, random)
+        return self._source.merges.resplit(sentences, dropout, random)
 
     def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        return self._sentencepiece.detokenize(ids)
+        return self._source.detokenize(ids)
 
     def normalize(self, text: str) -> str:
-        return self._sentencepiece.normalize(text)
+        return self._source.normalize(text)
 
     def to_bytes(self) -> bytes:
         return self.model

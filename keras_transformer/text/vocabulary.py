@@ -19,6 +19,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
 from keras_transformer.json_files import parse_json
+from keras_transformer.text.normalization import models_by_file
 
 if TYPE_CHECKING:
     from keras_transformer.text.tokenizer import Tokenizer
@@ -79,7 +80,7 @@ class Vocabulary:
         processor = load_processor(model)
         expect_special_ids(processor)
         pieces = [processor.id_to_piece(id_) for id_ in range(processor.vocab_size())]
-        return cls(pieces, PAD_ID, START_ID, END_ID, UNKNOWN_ID, {"sentencepiece.model": model})
+        return cls(pieces, PAD_ID, START_ID, END_ID, UNKNOWN_ID, models_by_file(model))
 
     @classmethod
     def of_marian(cls, content: bytes) -> "Vocabulary":

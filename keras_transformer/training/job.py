@@ -9,6 +9,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.options.records import Record
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text.language_code import check_language_code
+from keras_transformer.text.normalization import NORMALIZATIONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class TrainingJob(Record):
         vocabulary: the file of an existing SentencePiece model; default: learn one.
         vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
             parser, whose `ParsingOptions` say how trees are written.
+        normalization: sides whose text the vocabulary to learn normalises, "source", "both" or
+            "none"; see `SubwordTokenizer.train`; default: "source", or as the run here began.
         exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
         start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
             from the weights that commands use of it. Only dropout and label smoothing
@@ -56,6 +59,7 @@ class TrainingJob(Record):
     preset: str | None = None
     vocabulary: str | os.PathLike | None = None
     vocab_type: str | None = None
+    normalization: str | None = None
     exact_vocab_size: bool = True
     start_from: str | os.PathLike | None = None
     target_lang: str | None = None
@@ -80,10 +84,14 @@ class TrainingJob(Record):
 
     def _check_vocabulary(self):
         self.expect("vocab_type", self.vocab_type in (None, "bpe", "unigram"), "bpe or unigram")
-        if self.vocab_type and self.train.task == "parsing":
-            raise UserError(
-                f"vocab_type={self.vocab_type}: a parser's vocabulary has no type: leave it out"
-            )
+        choices = (None, *NORMALIZATIONS)
+        self.expect("normalization", self.normalization in choices, "source, both or none")
+        for name in ("vocab_type", "normalization"):
+            if (value := getattr(self, name)) and self.train.task == "parsing":
+                what = name.removeprefix("vocab_")
+                raise UserError(
+                    f"{name}={value}: a parser's vocabulary has no {what}: leave it out"
+                )
         if self.vocabulary and self.start_from:
             raise UserError(
                 f"vocabulary={os.fspath(self.vocabulary)} has no effect with "

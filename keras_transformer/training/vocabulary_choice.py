@@ -33,9 +33,14 @@ def chosen_vocabulary(job: TrainingJob, model_dir: ModelDir) -> Tokenizer:
         return _fitting(tokenizer, job, f"vocabulary={job.vocabulary}")
     if job.start_from:
         return _vocabulary_of_start(job)
-    options = job.options
     return learn_vocabulary(
-        job.train, job.config, job.vocab_type, options.lowercase, options.seed, job.exact_vocab_size
+        job.train,
+        job.config,
+        job.vocab_type,
+        job.options.lowercase,
+        job.options.seed,
+        job.exact_vocab_size,
+        job.normalization,
     )
 
 
@@ -46,6 +51,7 @@ def learn_vocabulary(
     lowercase: bool = False,
     seed: int = 1,
     exact: bool = True,
+    normalization: str | None = None,
 ) -> Tokenizer:
     """Learns a vocabulary of the configuration's size from training pairs.
 
@@ -56,6 +62,8 @@ def learn_vocabulary(
         lowercase: whether subwords ignore case.
         seed: decides which sentences of a large corpus subwords are learned from.
         exact: False for the nearest size that the sentences allow.
+        normalization: sides whose text subwords normalise, "source", "both" or "none"; default:
+            "source". None for a parser.
 
     Raises:
         UserError: the data do not allow this size; `lowercase` is set for a parser, or
@@ -74,10 +82,11 @@ def learn_vocabulary(
             "translation has one vocabulary for both languages"
         )
     model_type: Any = vocab_type or "bpe"
+    sides: Any = normalization or "source"
 
     def learn(vocab_size):
         return SubwordTokenizer.train_from_sentences(
-            pairs.sentences(), vocab_size, model_type, lowercase, seed
+            pairs.sentences(), vocab_size, model_type, lowercase, seed, normalization=sides
         )
 
     try:
@@ -106,6 +115,7 @@ def _vocabulary_here(job, model_dir):
                 f"model_dir {model_dir.path} has another vocabulary than {job.vocabulary}: to "
                 "resume the run, leave out vocabulary"
             )
+    _check_normalization(tokenizer, job, f"model_dir {model_dir.path}")
     return tokenizer
 
 
@@ -134,7 +144,18 @@ def _fitting(tokenizer, job, where):
             f"{where} was made with lowercase={tokenizer.lowercase}: set lowercase to that "
             f"(now {job.options.lowercase})"
         )
+    _check_normalization(tokenizer, job, where)
     return tokenizer
+
+
+def _check_normalization(tokenizer, job, where):
+    """Raises `UserError` if the vocabulary is not normalised as the job says, if it says so."""
+    found = getattr(tokenizer, "normalization", None)  # only subwords of our own have it
+    if job.normalization not in (None, found):
+        raise UserError(
+            f"{where} was made with normalization={found}: leave out normalization "
+            f"(now {job.normalization})"
+        )
 
 
 def _check_task(tokenizer, pairs, where):

@@ -501,6 +501,8 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
     del training["vocab_size"]
     message = refused("train", **training, vocabulary=path, vocab_type="bpe")
     assert message == "--vocab_type has no effect with --vocabulary: leave it out"
+    message = refused("train", **training, vocabulary=path, normalization="none")
+    assert message == "--normalization has no effect with --vocabulary: leave it out"
     message = refused("train", **training, vocabulary=path, start_from=tmp_path)
     assert message == "--vocabulary has no effect with --start_from: leave it out"
     run("train", **training, vocabulary=path)
@@ -510,6 +512,20 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
     path.unlink()
     run("train", **{**training, "steps": 3}, vocabulary=path)
     assert model_dir.checkpoints.steps()[-1] == 3
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_normalization_that_it_began_with(training):
+    run("train", **training, normalization="both")
+    run("train", **{**training, "steps": 3})
+    model_dir = ModelDir(training["model_dir"])
+    assert model_dir.checkpoints.steps()[-1] == 3
+    assert model_dir.load_tokenizer().normalization == "both"
+    message = refused("train", **{**training, "steps": 4}, normalization="source")
+    assert message == (
+        f"model_dir {model_dir.path} was made with normalization=both: leave out normalization "
+        "(now source)"
+    )
 
 
 @pytest.mark.slow
@@ -561,6 +577,10 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
         ({"download": True}, "--download has no effect without --tfds"),
         ({"start_from": "x"}, "x/config.json: No such file or directory: choose the folder"),
         ({"start_from": "x", "vocab_type": "bpe"}, "--vocab_type has no effect with --start_from"),
+        (
+            {"start_from": "x", "normalization": "both"},
+            "--normalization has no effect with --start_from",
+        ),
         ({"target_lang": "de"}, "--target_lang has no effect with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
     ],

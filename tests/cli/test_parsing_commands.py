@@ -221,6 +221,7 @@ def test_training_refuses_a_parser_that_writes_trees_otherwise(trained, treebank
         ({"lowercase": True}, "lowercase must be False for a parser: found True"),
         ({"bpe_dropout": 0.1}, "--bpe_dropout has no effect with --task=parsing"),
         ({"vocab_type": "bpe"}, "--vocab_type has no effect with --task=parsing"),
+        ({"normalization": "none"}, "--normalization has no effect with --task=parsing"),
         ({"extra_weight": 2}, "--extra_weight has no effect without --extra_source"),
         ({"substituted": 0, "substituted_share": 0.5}, "--substituted_share has no effect"),
         ({"substituted": -1}, "substituted must be at least 0: found -1"),

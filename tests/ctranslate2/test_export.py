@@ -342,6 +342,7 @@ def test_folder_is_all_that_ctranslate2_and_sentencepiece_need(lively, tokenizer
         "config.json",
         "model.bin",
         "sentencepiece.model",
+        "sentencepiece.target.model",
         "shared_vocabulary.json",
     }
     translations = Translator(lively, tokenizer, beam_size=1, extra_length=5)(SENTENCES)

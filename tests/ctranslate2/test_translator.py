@@ -166,7 +166,7 @@ def test_translations_are_those_of_a_loop_over_an_exported_folder(
 ):
     export_ctranslate2(model, tokenizer, tmp_path / "export")
     engine = ctranslate2.Translator(str(tmp_path / "export"), intra_threads=1)
-    processor = tokenizer._sentencepiece.processor
+    processor = tokenizer._source.processor
     ended = []
     sentences = ["The girls sleep.", "A horse!", "A", "horse " * 50]
     translator = translator.with_options(SearchOptions(alpha=0.6, **LIMITED))

@@ -52,6 +52,10 @@ def ids(tokenizer, *sentences):
     return tokenizer.tokenize(list(sentences)).to_list()
 
 
+def target_ids(tokenizer, *sentences):
+    return tokenizer.tokenize_target(list(sentences)).to_list()
+
+
 # What is kept
 
 
@@ -182,8 +186,10 @@ def test_thousands_of_hostile_lines_are_handled_or_reported(tokenizer, tmp_path)
     lines[0][7::500] = lines[1][9::500] = ["abc" * 33_333] * 6
     files = write(tmp_path, en=lines[0], de=lines[1])
     corpus = Corpus.build(TextPairs(*files), tokenizer, max_length=2000)
-    of_line = {line: ids(tokenizer, as_read(line))[0] for line in {*lines[0], *lines[1]}}
-    sides = [[of_line[line] for line in side] for side in lines]
+    sides = [
+        side_ids(tokenizer, *map(as_read, side))
+        for side_ids, side in zip((ids, target_ids), lines, strict=True)
+    ]
     expected = [pair for pair in zip(*sides, strict=True) if all(0 < len(s) < 2000 for s in pair)]
     assert kept(corpus) == expected
     counts = corpus.counts
@@ -223,7 +229,10 @@ def test_the_pairs_kept_are_those_at_equal_numbers_of_lines(
         return
     assert not wrong
     texts = [[as_read(line.decode()) for line in side] for side in sides]
-    tokens = [ids(tokenizer, *side) if side else [] for side in texts]
+    tokens = [
+        side_ids(tokenizer, *side) if side else []
+        for side_ids, side in zip((ids, target_ids), texts, strict=True)
+    ]
     expected = [pair for pair in zip(*tokens, strict=True) if all(0 < len(s) < 9 for s in pair)]
     assert kept(corpus) == expected
 

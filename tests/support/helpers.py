@@ -80,4 +80,4 @@ def as_read(line: str) -> str:
             characters.append(" ")
         elif character not in DRAWING:
             characters.append(character)
-    return "".join(characters)
+    return "".join(characters).strip()

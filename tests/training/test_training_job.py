@@ -40,6 +40,10 @@ def refused(**fields):
         ({"options": {"steps": 3}}, "options must be TrainingOptions: found {'steps': 3}"),
         ({"exact_vocab_size": 1}, "exact_vocab_size must be bool: found 1"),
         ({"vocab_type": "words"}, "vocab_type must be bpe or unigram: found words"),
+        (
+            {"normalization": "nfkc"},
+            "normalization must be source, both or none: found nfkc",
+        ),
         ({"target_lang": "German"}, "target_lang must be a language code such as de"),
         ({"vocabulary": "a.model", "start_from": "runs/a"}, "vocabulary=a.model has no effect"),
         (
@@ -63,8 +67,10 @@ def test_all_pairs_are_for_one_task(trees):
     job(train=trees, valid=trees)
 
 
-def test_a_parser_has_no_type_of_subwords(trees):
+def test_a_parser_has_no_type_or_normalization_of_subwords(trees):
     assert refused(train=trees, vocab_type="bpe").startswith("vocab_type=bpe: a parser's")
+    message = refused(train=trees, normalization="both")
+    assert message == "normalization=both: a parser's vocabulary has no normalization: leave it out"
 
 
 def test_a_job_that_changes_is_checked_again():
