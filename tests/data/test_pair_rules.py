@@ -70,7 +70,7 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("1,000.50 dollars", "1.000,50 Dollar"),
         ("12/31/2024 at noon", "31.12.2024 mittags"),
         ("١٢ files", "12 Dateien"),
-        ("%s of %d files", "%2$d Dateien, davon %1$s"),
+        ("%s of %d files in 10 days", "%2$d Dateien in 10 Tagen, davon %1$s"),
         ("100% sure, 50% there", "100% sicher, 50% da"),
         ("Use the letter β here", "Hier den Buchstaben β verwenden"),
         ("SÃO PAULO", "Sankt Paul in Brasilien"),
