@@ -44,7 +44,7 @@ def script_share(text: str, script: str) -> float:
 
     Example:
         >>> script_share("Я говорю: yes", "CYRILLIC")
-        0.75
+        0.7
     """
     if script == "LATIN" and not _NOT_LATIN.search(text):  # almost all text; it is fast
         return 1.0
