@@ -17,6 +17,7 @@ from keras_transformer.cli.help import flag_text, flag_usage
 from keras_transformer.cli.main import COMMANDS, PROGRAM
 from keras_transformer.config import TransformerConfig
 from keras_transformer.options import (
+    CleaningOptions,
     ParsingOptions,
     SearchOptions,
     ServingOptions,
@@ -24,7 +25,14 @@ from keras_transformer.options import (
 )
 from keras_transformer.presets import PRESETS
 
-RECORDS = [TransformerConfig, TrainingOptions, SearchOptions, ParsingOptions, ServingOptions]
+RECORDS = [
+    TransformerConfig,
+    TrainingOptions,
+    SearchOptions,
+    ParsingOptions,
+    CleaningOptions,
+    ServingOptions,
+]
 # Methods that Keras and Beam call and describe.
 OF_OTHERS = {
     "build",

@@ -30,6 +30,7 @@ from keras_transformer.text.plain_text import plain_text
 PROGRAM = "keras-transformer"
 COMMANDS = {
     "train": "train a model, or resume its training",
+    "corpus": "check a corpus of sentence pairs, and clean it",
     "evaluate": "evaluate a model: BLEU, chrF and perplexity, or F1 of a parser",
     "translate": "translate standard input, or files on a cluster, line by line",
     "parse": "parse standard input, line by line",

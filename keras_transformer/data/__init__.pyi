@@ -7,6 +7,8 @@ from .batches import (
     translation_dataset,
 )
 from .corpus import Corpus, PairCounts, usable_corpus
+from .findings import BadPair, Findings, check_pairs, format_findings
+from .pair_rules import HeldOut, PairRules, Usual
 from .sources import (
     Block,
     BuiltinPairs,
@@ -16,17 +18,24 @@ from .sources import (
 )
 
 __all__ = [
+    "BadPair",
     "Batch",
     "BatchCount",
     "Batches",
     "Block",
     "BuiltinPairs",
     "Corpus",
+    "Findings",
+    "HeldOut",
     "PairCounts",
+    "PairRules",
     "SentencePairs",
     "TextPairs",
     "TfdsPairs",
+    "Usual",
     "bucket_boundaries",
+    "check_pairs",
+    "format_findings",
     "padding_share",
     "translation_dataset",
     "usable_corpus",

@@ -131,7 +131,8 @@ class TextPairs(SentencePairs):
                 "source and target must have equal numbers of files: found "
                 f"{len(self.source)} and {len(self.target)}"
             )
-        self.description = ", ".join([*as_paths(source), *as_paths(target)])
+        self.given = as_paths(source), as_paths(target)  # patterns and all
+        self.description = ", ".join([*self.given[0], *self.given[1]])
 
     def blocks(self) -> Iterator[Block]:
         """Yields all pairs in order.

@@ -9,7 +9,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import Batches, Corpus, usable_corpus
+from keras_transformer.data import Batches, Corpus, TextPairs, usable_corpus
+from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
@@ -100,6 +101,8 @@ def prepare(
         tokenizer.check_fits(job.config)
         _check_task(job.options, tokenizer.task)
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
+        if is_chief(strategy) and not model_dir.exists():  # a resumed run has said it before
+            _warn_of_corpus(job, corpus, valid_corpus)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
     _expect_same_run(job, record, valid_corpus, strategy)
@@ -169,6 +172,15 @@ def _corpora(job, tokenizer, strategy):
             flush=True,
         )
     return corpus, valid_corpus
+
+
+def _warn_of_corpus(job, corpus, valid_corpus):
+    """Prints a warning if the text files to train on should be cleaned first."""
+    if not isinstance(job.train, TextPairs):
+        return
+    is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
+    if warning := corpus_warning(job.train, None if is_same else job.valid):
+        print(warning, flush=True)
 
 
 def _batches(options, corpus, strategy):

@@ -122,6 +122,10 @@ def test_no_value_of_a_flag_is_a_traceback(
         "export": {"model_dir": model_dir, "format": "saved_model", "output": tmp_path / "export"},
         "import-marian": {"source": corpus, "model_dir": tmp_path / "new"},
         "parse": {"model_dir": parser},
+        "corpus": {
+            **{"source": pair["source"], "target": pair["reference"], "overwrite": True},
+            **{"output_source": tmp_path / "out.en", "output_target": tmp_path / "out.de"},
+        },
         "cost": {"preset": "tiny"},
         "visualize": {"model_dir": model_dir, "source": "Yes.", "output": tmp_path / "figures"},
         "report": {"model_dir": model_dir, "output": tmp_path / "report"},

@@ -22,6 +22,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model
 from keras_transformer.model import Transformer
 from keras_transformer.options import (
+    CleaningOptions,
     ParsingOptions,
     SearchOptions,
     ServingOptions,
@@ -234,7 +235,14 @@ def names_read():
 
 @pytest.mark.parametrize(
     "record",
-    [ParsingOptions, SearchOptions, ServingOptions, TrainingOptions, TransformerConfig],
+    [
+        CleaningOptions,
+        ParsingOptions,
+        SearchOptions,
+        ServingOptions,
+        TrainingOptions,
+        TransformerConfig,
+    ],
 )
 def test_every_field_has_a_reader(record):
     by_methods = {

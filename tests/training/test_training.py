@@ -807,6 +807,19 @@ def test_training_pairs_that_are_also_the_validation_set_have_a_warning(tmp_path
         )
 
 
+def test_a_corpus_to_clean_first_has_a_warning(tmp_path, capsys):
+    lines = list(zip(*BuiltinPairs("train", 60), strict=True))
+    for repeats, warnings in ((2, 1), (1, 0)):
+        files = [
+            lines_of(tmp_path / f"{n}.{repeats}", *side * repeats) for n, side in enumerate(lines)
+        ]
+        job = job_in(tmp_path / "runs", train=TextPairs(*files), exact_vocab_size=False)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("60 pairs (50.0%) are suspicious (60 repeated): see") == warnings
+
+
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):

