@@ -332,27 +332,37 @@ def _first_line(error: Exception) -> str:
 
 
 def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[bytes], list[bytes]]]]:
-    """Yields blocks of parallel lines of two files, each with the number of its first line."""
+    """Yields blocks of parallel lines of two files, each with the number of its first line.
+
+    Blank lines at the end of the longer file, which editors and spreadsheets leave, do not count.
+    """
     with open_binary(source) as source_file, open_binary(target) as target_file:
-        first = 1
-        while lines := source_file.readlines(_BLOCK_BYTES):
+        first, rest = 1, list[bytes]()  # `rest`: lines of the source after the end of the target
+        while not rest and (lines := source_file.readlines(_BLOCK_BYTES)):
             translations = list(itertools.islice(target_file, len(lines)))
-            sides = lines, translations
-            if len(translations) < len(lines):
-                break
+            lines, rest = lines[: len(translations)], lines[len(translations) :]
             sides = list(map(without_end, lines)), list(map(without_end, translations))
             if not all(map(is_utf8, sides)):
                 raise UnicodeError
-            yield first, sides
+            if lines:
+                yield first, sides
             first += len(lines)
-        else:
-            sides = [], []
-        counts = [
-            first - 1 + len(side) + sum(1 for _ in file)
-            for side, file in zip(sides, (source_file, target_file), strict=True)
+        extra = [
+            _number_and_text(itertools.chain(rest, source_file)),
+            _number_and_text(target_file),
         ]
-    if counts[0] != counts[1]:
+    if any(has_text for _, has_text in extra):
+        counts = [first - 1 + number for number, _ in extra]
         raise UserError(
             f"source and target must have equal numbers of lines: found {counts[0]} in {source} "
             f"and {counts[1]} in {target}"
         )
+
+
+def _number_and_text(lines: Iterable[bytes]) -> tuple[int, bool]:
+    """The number of lines, and whether one of them is not blank."""
+    number, has_text = 0, False
+    for line in lines:
+        number += 1
+        has_text = has_text or bool(without_end(line).decode("utf-8", "replace").strip())
+    return number, has_text

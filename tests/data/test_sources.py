@@ -61,6 +61,23 @@ def test_unequal_line_counts_are_refused(tmp_path):
         pairs.check()
 
 
+@pytest.mark.parametrize(
+    "end", ["\n", "\n \t\r\n", "\u00a0\n", "\x1a", "\ufeff\n\u2028\n", "\u200b"]
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_blank_lines_at_the_end_of_one_file_do_not_count(tmp_path, end, side):
+    contents = [b"one\ntwo\n", b"eins\nzwei\n"]
+    contents[side] += end.encode()
+    files = (write(tmp_path / name, text) for name, text in zip("st", contents, strict=True))
+    assert read(TextPairs(*files)) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_a_line_of_text_after_blank_lines_counts(tmp_path):
+    pairs = TextPairs(write(tmp_path / "a.en", b"1\n\n\n4\n"), write(tmp_path / "a.de", b"1\n"))
+    with pytest.raises(UserError, match=r"found 4 in .*a\.en and 1 in .*a\.de"):
+        pairs.check()
+
+
 def test_unequal_line_counts_of_two_files_do_not_make_up_for_each_other(tmp_path):
     one, two = write(tmp_path / "one", b"1\n"), write(tmp_path / "two", b"1\n2\n")
     with pytest.raises(UserError, match=r"found 1 in .*one and 2 in .*two"):
