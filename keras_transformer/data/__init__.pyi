@@ -13,6 +13,7 @@ from .sources import (
     SentencePairs,
     TextPairs,
     TfdsPairs,
+    WeightedPairs,
 )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "SentencePairs",
     "TextPairs",
     "TfdsPairs",
+    "WeightedPairs",
     "bucket_boundaries",
     "padding_share",
     "translation_dataset",

@@ -99,7 +99,7 @@ def prepare(
         tokenizer.check_fits(job.config)
         _check_task(job.options, tokenizer.task)
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
-        data = _data(tokenizer, corpus, valid_corpus, strategy, job.start_from)
+        data = _data(tokenizer, corpus, valid_corpus, strategy, job)
         record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
     _expect_same_run(job, record, valid_corpus, strategy)
     batches = _batches(job.options, corpus, strategy)
@@ -265,7 +265,7 @@ def precision_warning(policy: str) -> str | None:
     )
 
 
-def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
+def _data(tokenizer, corpus, valid_corpus, strategy, job):
     """The record of the data, from which batches and validations follow."""
     return {
         **dataclasses.asdict(corpus.counts),
@@ -273,7 +273,8 @@ def _data(tokenizer, corpus, valid_corpus, strategy, start_from):
         "validation": valid_corpus and valid_corpus.fingerprint,
         "vocabulary": digest_of(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
-        "start_from": start_from and os.fspath(start_from),
+        "start_from": job.start_from and os.fspath(job.start_from),
+        "train_weights": job.train.weights and list(job.train.weights),
     }
 
 
