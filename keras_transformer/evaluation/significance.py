@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from sacrebleu.significance import PairedTest
 
@@ -71,20 +72,27 @@ def bootstrap_scores(
     references = as_text(references, "references")
     check_bootstrap(len(references))
     texts = [as_text(one_for_each(references, lines, "hypotheses")) for lines in systems]
-    named = [(str(number), text) for number, text in enumerate(texts)]
+    named: list[tuple[str, Sequence[str]]] = [
+        (str(number), text) for number, text in enumerate(texts)
+    ]
     found: list[dict[str, Estimate]] = [{} for _ in systems]
     with _without_progress():
         for name, metric in plain_metrics(target_lang).items():
             # One test for each, since sacreBLEU names both kinds of BLEU alike.
-            test = PairedTest(named, {name: metric}, [references], "bs", NUM_SAMPLES)
+            test: Any = PairedTest(named, {name: metric}, [references], "bs", NUM_SAMPLES)
             signatures, scores = test()
             [[key, signature]] = signatures.items()
             for estimates, result in zip(found, scores[key], strict=True):
-                values = map(float, (result.score, result.mean, result.ci))
                 # A difference of 0 or more is certain, but sacreBLEU's p of equal systems is 0.001.
                 is_equal = result.p_value is not None and result.score == scores[key][0].score
-                p_value = 1.0 if is_equal else result.p_value
-                estimates[name] = Estimate(LABELS[name], *values, p_value, str(signature))
+                estimates[name] = Estimate(
+                    label=LABELS[name],
+                    value=float(result.score),
+                    mean=float(result.mean),
+                    margin=float(result.ci),
+                    p_value=1.0 if is_equal else result.p_value,
+                    signature=str(signature),
+                )
     return found
 
 

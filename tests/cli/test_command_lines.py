@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -284,6 +285,34 @@ def test_missing_file(training, tmp_path):
     message = refused("train", **{**training, "train_target": missing})
     assert message == f"{missing}: cannot read the file: No such file or directory"
     assert not training["model_dir"].exists()
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ("1", "must be 2 numbers, one for each corpus, .*: found 1"),
+        ("1,-3", "must be 2 numbers, one for each corpus, none of them negative .*: found 1, -3"),
+        ("0,0", "must be .* at least one positive: found 0, 0"),
+        ("1,many", "must be numbers: found 1,many"),
+        ("", "is missing or empty: give it a value"),
+    ],
+)
+def test_mistyped_weights_of_corpora(training, corpus, weights, found):
+    sides = {
+        side: f"{training[side]},{training[side]}" for side in ("train_source", "train_target")
+    }
+    message = refused("train", **{**training, **sides}, train_weights=weights)
+    assert re.fullmatch(f"--train_weights {found}", message)
+    assert not training["model_dir"].exists()
+
+
+def test_weights_need_a_target_for_each_source(training, corpus):
+    sources = {"train_source": f"{corpus / 'train.en'},{corpus / 'test.en'}"}
+    targets = {"train_target": corpus / "t*.de"}
+    message = refused("train", **{**training, **sources, **targets}, train_weights="1,3")
+    assert message == (
+        "--train_weights needs one of --train_target for each of --train_source: found 1 for 2"
+    )
 
 
 def test_unequal_line_counts(training, corpus):
@@ -609,6 +638,7 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
         ({"start_from": "x"}, "x/config.json: No such file or directory: choose the folder"),
         ({"start_from": "x", "vocab_type": "bpe"}, "--vocab_type has no effect with --start_from"),
         ({"target_lang": "de"}, "--target_lang has no effect with the built-in corpus"),
+        ({"train_weights": "1"}, "--train_weights has no effect with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
     ],
 )
