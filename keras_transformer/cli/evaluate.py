@@ -2,18 +2,23 @@ r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a par
 
   keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=test.de \
       --target_lang=de
+  keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=test.de \
+      --compare=runs/other
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
 sacreBLEU computes BLEU, cased and lowercased, and gives its signature. To compare with the paper or
-with the Multi30k literature, --bleu_on_tokens also computes BLEU on Moses tokens. Parsers get the
-scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact match. If lines
-are too long for the model, one line on standard error says which it cut, and where.
+with the Multi30k literature, --bleu_on_tokens also computes BLEU on Moses tokens. A bootstrap over
+the sentences gives 95% confidence intervals; with --compare, its p is the probability of such a
+difference between equally good systems. The environment variable SACREBLEU_SEED sets its seed.
+Parsers get the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact
+match. If lines are too long for the model, one line on standard error says which it cut, and where.
 """
 
 import dataclasses
 import gzip
 import json
 import math
+import os
 
 from absl import flags
 
@@ -35,9 +40,10 @@ from keras_transformer.cli.translator_flags import (
     share_cores_among_workers,
     uses_ctranslate2,
 )
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
+from keras_transformer.text.text_files import read_lines
 
 _OUTPUTS = ("output", "json")  # flags
 MAX_LENGTH = 1024  # tokens of a side: attention over an endless line would not fit into memory
@@ -55,6 +61,13 @@ def define_flags() -> None:
         )
         flags.DEFINE_string(
             "reference", None, "translations of --source, line by line; not for parsing"
+        )
+        flags.DEFINE_string(
+            "compare",
+            None,
+            "folder of another trained model, which may have another vocabulary and takes the same "
+            "flags; or file of translations of --source, line by line: prints both scores and p of "
+            "their difference; not for parsing",
         )
         flags.DEFINE_enum("task", "translation", TASKS, "task that the model was trained for")
         flags.DEFINE_string(
@@ -98,13 +111,18 @@ def evaluate_translator():
     if FLAGS.reference is None:
         raise UserError("--reference is required: the translation to compare with")
     pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
-    check_outputs([*pairs.source, *pairs.target], _OUTPUTS)
+    compared = [FLAGS.compare] if FLAGS.compare else []
+    check_outputs([*pairs.source, *pairs.target, *compared], _OUTPUTS, {"compare": compared})
     rows = list(pairs)
     if not rows:
         raise UserError(f"{FLAGS.source} has no sentences to translate")
     sentences, references = map(list, zip(*rows, strict=True))
+    resamples = FLAGS.compare is not None or len(references) <= evaluation.MOST_REFERENCES
+    if resamples:
+        evaluation.check_bootstrap(len(references))
     translator = load_translator("translation")
     say_engine("Translating")
+    other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
@@ -116,20 +134,60 @@ def evaluate_translator():
         )
     corpus = reference_corpus(translator, pairs)
 
-    with CutLines(sentences=FLAGS.source) as cut_lines:
-        cut_lines.numbers = range(1, len(sentences) + 1)
-        hypotheses = translator(sentences)
+    hypotheses = translations(translator, sentences)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
+    if resamples:
+        systems = [hypotheses]
+        if other is not None:
+            systems.append(other if isinstance(other, list) else translations(other, sentences))
+        figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
 
 
+def compared_system(num_sentences):
+    """The translator of the model_dir that --compare names, or the lines of the file."""
+    path = FLAGS.compare
+    expect_named("compare", path)
+    if os.path.isdir(path):
+        return load_translator("translation", [path])
+    lines = list(read_lines(path))
+    if len(lines) < num_sentences or any(line.strip() for line in lines[num_sentences:]):
+        raise UserError(
+            f"--compare={path} must have one line for each of the {num_sentences:,} sentences of "
+            f"{FLAGS.source}: found {len(lines):,}"
+        )
+    return lines[:num_sentences]
+
+
+def translations(translator, sentences):
+    with CutLines(sentences=FLAGS.source) as cut_lines:
+        cut_lines.numbers = range(1, len(sentences) + 1)
+        return translator(sentences)
+
+
+def bootstrap(systems, references, language):
+    """Computes and prints the confidence intervals of one system, or compares two."""
+    ours, *others = evaluation.bootstrap_scores(systems, references, language)
+    figures = {"intervals": {name: dataclasses.asdict(each) for name, each in ours.items()}}
+    if not others:
+        print(evaluation.format_margins(ours))
+        return figures
+    [theirs] = others
+    names = ",".join(FLAGS.model_dir), FLAGS.compare
+    print(f"\n{evaluation.format_comparison(names, ours, theirs)}")
+    compared = {name: dataclasses.asdict(each) for name, each in theirs.items()}
+    return {**figures, "compared": {"with": FLAGS.compare, **compared}}
+
+
 def evaluate_parser():
-    asked = [name for name in ("reference", "target_lang") if FLAGS[name].value is not None]
+    asked = [
+        name for name in ("reference", "target_lang", "compare") if FLAGS[name].value is not None
+    ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())

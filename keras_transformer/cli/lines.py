@@ -5,7 +5,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, cast
 
 from absl import flags
@@ -96,16 +96,19 @@ def _naming(path):
         raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
 
 
-def check_outputs(inputs: Iterable[str], names: Iterable[str]) -> None:
+def check_outputs(
+    inputs: Iterable[str], names: Iterable[str], folders: Mapping[str, Sequence[str]] = {}
+) -> None:
     """Refuses, before any work, outputs that cannot be written or that would replace an input.
 
     Args:
         inputs: the files that the command reads.
         names: the flags that name its outputs.
+        folders: other model_dirs that it reads, by their flags.
 
     Raises:
         UserError: an output is not a regular file in a folder that exists, or it is an input,
-            another output or a file of the model_dir.
+            another output or a file of a model_dir.
     """
     taken = {os.path.realpath(path) for path in (*inputs, "/dev/stdout", "/dev/stderr")}
     for name in names:
@@ -122,7 +125,7 @@ def check_outputs(inputs: Iterable[str], names: Iterable[str]) -> None:
             raise UserError(f"{path} is not a regular file: choose another name")
         if file in taken:
             raise UserError(f"{path} is an input or another output: choose another file")
-        for folder in filter(None, FLAGS.model_dir):
-            if training.ModelDir(folder).owns(path):
-                raise UserError(f"{path} is a file of --model_dir: choose another file")
+        for flag, paths in {"model_dir": FLAGS.model_dir, **folders}.items():
+            if any(training.ModelDir(path_).owns(path) for path_ in filter(os.path.isdir, paths)):
+                raise UserError(f"{path} is a file of --{flag}: choose another file")
         taken.add(file)

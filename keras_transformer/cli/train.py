@@ -3,6 +3,8 @@ r"""Trains a Transformer on text files, a TFDS data set, the built-in corpus or 
   keras-transformer train
   keras-transformer train --train_source=train.en --train_target=train.de \
       --valid_source=valid.en --valid_target=valid.de --model_dir=runs/en-de
+  keras-transformer train --train_source=real.en,synthetic.en \
+      --train_target=real.de,synthetic.de --train_weights=3,1 --model_dir=runs/en-de
   keras-transformer train --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
       --download --preset=base --model_dir=runs/wmt14
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
@@ -44,6 +46,7 @@ from keras_transformer.training import recipe
 NOT_EMPTY = (
     "train_source",
     "train_target",
+    "train_weights",
     "valid_source",
     "valid_target",
     "extra_source",
@@ -60,6 +63,7 @@ NOT_EMPTY = (
 FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
     "train_target",
+    "train_weights",
     "valid_target",
     "tfds",
     "train_split",
@@ -130,6 +134,13 @@ def define_flags() -> None:
             "default: the built-in corpus",
         )
         flags.DEFINE_list("train_target", None, "translations of --train_source, line by line")
+        flags.DEFINE_list(
+            "train_weights",
+            None,
+            "a weight for each of the files or patterns in --train_source, which are then corpora "
+            "of their own: 1,3 draws three times as many pairs from the second as from the first; "
+            "default: all files are one corpus",
+        )
         flags.DEFINE_list("valid_source", None, "text or treebank files to validate on")
         flags.DEFINE_list("valid_target", None, "translations of --valid_source, line by line")
         flags.DEFINE_string(
@@ -339,7 +350,7 @@ def sentence_pairs():
     """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
-        refuse(files, "with --tfds, which takes the place of files")
+        refuse(files + present(["train_weights"]), "with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -350,7 +361,7 @@ def sentence_pairs():
         )
     refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(["target_lang"] if FLAGS.target_lang else [], "with the built-in corpus")
+        refuse(present(["target_lang", "train_weights"]), "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),
@@ -367,7 +378,30 @@ def sentence_pairs():
             "hundred pairs that are not in the training files"
         )
     valid = data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
-    return data.TextPairs(FLAGS.train_source, FLAGS.train_target), valid, None
+    return training_files(), valid, None
+
+
+def training_files():
+    """The pairs in the training files: one corpus, or one for each weight of --train_weights."""
+    files = data.TextPairs(FLAGS.train_source, FLAGS.train_target)
+    if FLAGS.train_weights is None:
+        return files
+    if len(FLAGS.train_source) != len(FLAGS.train_target):
+        raise UserError(
+            "--train_weights needs one of --train_target for each of --train_source: found "
+            f"{len(FLAGS.train_target)} for {len(FLAGS.train_source)}"
+        )
+    sides = zip(FLAGS.train_source, FLAGS.train_target, strict=True)
+    corpora = [data.TextPairs(*side) for side in sides]
+    try:
+        weights = list(map(float, FLAGS.train_weights))
+    except ValueError:
+        found = ",".join(FLAGS.train_weights)
+        raise UserError(f"--train_weights must be numbers: found {found}") from None
+    try:
+        return data.WeightedPairs(corpora, weights)
+    except UserError as error:  # "weights must be ..."
+        raise UserError(f"--train_{error}") from None
 
 
 def treebank_pairs(preset):

@@ -15,6 +15,7 @@ from .sources import (
     SentencePairs,
     TextPairs,
     TfdsPairs,
+    WeightedPairs,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "TextPairs",
     "TfdsPairs",
     "Usual",
+    "WeightedPairs",
     "bucket_boundaries",
     "check_pairs",
     "format_findings",

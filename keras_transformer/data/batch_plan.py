@@ -1,16 +1,17 @@
 """Plans batches: pairs of similar length together, in few shapes (section 5.1)."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.corpus import BothDirections, PairIds
+from keras_transformer.data.corpus import BothDirections, PairIds, Part
 from keras_transformer.errors import UserError
 
 _CHUNK = 1 << 20  # pairs per pass, so that no array holds all lengths
+_MOST_DRAWN = 1_000_000
 
 
 def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> list[int]:
@@ -165,6 +166,121 @@ class EpochPlans:
         if self.shuffle:
             batches = batches[random_of(self.seed, epoch, 1).permutation(len(batches))]
         return BatchPlan(self.pairs, self.order(epoch), batches)
+
+
+class WeightedPlans(EpochPlans):
+    """Plans each epoch of several corpora: draws their pairs in proportion to weights.
+
+    An epoch lasts until the corpus that is drawn slowest had all its pairs, but not for more than
+    `_MOST_DRAWN` pairs or four times all pairs. It has as many pairs of each corpus and bucket as
+    any other epoch, so all epochs have the same number of batches. The pairs of a corpus and bucket
+    are drawn in a random order, each once, then in another order, and so on across epochs.
+
+    Example: corpora of 8 and 2 pairs, with weights 1 and 1. An epoch has 16 pairs: each pair of the
+    first corpus once, and each of the second four times.
+
+    Args:
+        pairs: the pairs of all corpora, one corpus after the other.
+        boundaries: lengths of the buckets, see `bucket_boundaries`.
+        rows: number of rows of a batch of each bucket.
+        seed: seed of the order.
+        shuffle: False keeps the order of the pairs within each bucket, longest bucket first.
+        parts: the corpora.
+
+    Raises:
+        UserError: a corpus has a weight but no pair.
+    """
+
+    def __init__(
+        self,
+        pairs: PairIds | BothDirections,
+        boundaries: list[int],
+        rows: np.ndarray,
+        seed: int,
+        shuffle: bool,
+        parts: Sequence[Part],
+    ):
+        super().__init__(pairs, boundaries, rows, seed, shuffle)
+        sizes, weights = np.array(parts).T  # (corpora,) each
+        if any((sizes == 0) & (weights > 0)):
+            number = int(np.argmax((sizes == 0) & (weights > 0)))
+            raise UserError(f"corpus {number + 1} of {len(parts)} has a weight but no usable pair")
+        owners = np.repeat(np.arange(len(parts)), sizes.astype(int))  # (pairs of one direction,)
+        buckets = buckets_of(pairs, boundaries)
+        cells = np.resize(owners, pairs.size) * len(boundaries) + buckets  # (pairs,)
+        counts = np.bincount(cells, minlength=len(parts) * len(boundaries))
+        by_cell = np.argsort(cells, kind="stable").astype(np.uint32)
+        self._cells = np.split(by_cell, np.cumsum(counts)[:-1])
+        counts = counts.reshape(len(parts), -1)  # (corpora, buckets)
+        self.drawn = np.stack(
+            [
+                _draws(row, target)
+                for row, target in zip(counts, _targets(counts.sum(1), weights), strict=True)
+            ]
+        )
+        self.counts = self.drawn.sum(0)
+        self.batches_per_plan = len(plan_batches(self.counts, rows))
+
+    def order(self, epoch: int) -> np.ndarray:
+        longest_first = []
+        random = random_of(self.seed, epoch)
+        for bucket in reversed(range(len(self.boundaries))):
+            drawn = np.concatenate(
+                [self._drawn(part, bucket, epoch) for part in range(len(self.drawn))]
+            )
+            if self.shuffle:
+                random.shuffle(drawn)
+            longest_first.append(drawn)
+        return np.concatenate(longest_first)
+
+    def _drawn(self, part, bucket, epoch):
+        """The pairs of a corpus and bucket in an epoch.
+
+        Example: of 4 pairs, 6 are drawn in an epoch. The first epoch has all 4 and then 2 of
+        another order of them; the second epoch has the other 2 of that order, and all 4.
+        """
+        number = part * len(self.boundaries) + bucket
+        cell, count = self._cells[number], int(self.drawn[part, bucket])
+        if not count:
+            return cell[:0]
+
+        def order(cycle):
+            return (
+                random_of(self.seed, cycle, 3, number).permutation(cell) if self.shuffle else cell
+            )
+
+        first, skipped = divmod(epoch * count, len(cell))
+        last, end = divmod((epoch + 1) * count, len(cell))
+        if first == last:
+            return order(first)[skipped:end]
+        between = np.tile(cell, last - first - 1)  # the epoch shuffles them
+        return np.concatenate([order(first)[skipped:], between, order(last)[:end]])
+
+
+def _targets(sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The number of pairs of each corpus in an epoch, see `WeightedPlans`."""
+    shares = weights / weights.sum()
+    needed = max(size / share for size, share in zip(sizes, shares, strict=True) if share)
+    total = min(needed, max(4 * sizes.sum(), _MOST_DRAWN))
+    return np.rint(shares * total).astype(np.int64)
+
+
+def _draws(counts: np.ndarray, target: int) -> np.ndarray:
+    """Splits a number of draws over buckets in proportion to their pairs.
+
+    No bucket with pairs is left out, unless the target is 0. The most common bucket makes up for
+    rounding.
+
+    Example:
+        >>> _draws(np.array([0, 10, 5, 1]), target=8)
+        array([0, 5, 2, 1])
+    """
+    if not target:
+        return np.zeros_like(counts)
+    draws = np.maximum(np.rint(counts * (target / counts.sum())), counts > 0).astype(np.int64)
+    common = counts.argmax()
+    draws[common] = max(1, draws[common] + target - draws.sum())
+    return draws
 
 
 class Prefetcher:

@@ -7,7 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.batch_plan import EpochPlans, Prefetcher, bucket_boundaries
+from keras_transformer.data.batch_plan import (
+    EpochPlans,
+    Prefetcher,
+    WeightedPlans,
+    bucket_boundaries,
+)
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
 from keras_transformer.data.sources import TextPairs
@@ -108,6 +113,9 @@ class Batches:
     labels). So each pair is in exactly one batch of an epoch. Every epoch shuffles the pairs,
     across the whole corpus, and the order of the batches.
 
+    In an epoch of `WeightedPairs`, each corpus has its share of the pairs, so that pairs of a small
+    corpus occur several times. Each corpus starts anew once all its pairs were drawn.
+
     Batch `step` is a function of the corpus, the options and the step, so a run may start at any
     step. The plans of an epoch and its neighbours take 16 bytes of memory per pair.
 
@@ -168,7 +176,8 @@ class Batches:
         )
 
         def plans_of(pairs):
-            plain = EpochPlans(pairs, self._boundaries, self._rows, seed, shuffle)
+            how = pairs, self._boundaries, self._rows, seed, shuffle
+            plain = WeightedPlans(*how, corpus.parts) if corpus.parts else EpochPlans(*how)
             return DropoutPlans(corpus, plain, dropout) if dropout else plain
 
         plans = plans_of(corpus.pairs)

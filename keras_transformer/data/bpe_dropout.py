@@ -47,10 +47,11 @@ class DropoutPlans:
         self._orders = Prefetcher(epochs.order)
         self.plans_per_epoch = max(1, epochs.batches_per_plan // _GROUP_BATCHES)
         self.batches_per_plan = self._batches_needed()
-        smallest_group = epochs.pairs.size // self.plans_per_epoch
+        pairs_per_epoch = int(epochs.counts.sum())
+        smallest_group = pairs_per_epoch // self.plans_per_epoch
         if self.batches_per_plan > smallest_group:  # about one pair in each batch
             self.plans_per_epoch = 1
-            self.batches_per_plan = min(self._batches_needed(), epochs.pairs.size)
+            self.batches_per_plan = min(self._batches_needed(), pairs_per_epoch)
 
     def plan(self, number: int) -> BatchPlan:
         """Makes the plan of a group, counted over all epochs.

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from keras_transformer.text import Tokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
 
-_FORMAT = 2  # raise it when the same corpus gives other ids or other files
+_FORMAT = 3  # raise it when the same corpus gives other ids or other files
 _FILES = {"ids": None, "offsets": np.int64, "source_lengths": np.int32}
 _META = "corpus.json"
 _EXAMPLES = 3
@@ -100,6 +100,18 @@ class PairCounts:
     target_tokens: int
 
 
+class Part(NamedTuple):
+    """One of several corpora whose pairs follow each other in a `Corpus`.
+
+    Attributes:
+        kept: number of its pairs.
+        weight: weight of its pairs in batches; see `WeightedPairs`.
+    """
+
+    kept: int
+    weight: float
+
+
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Sentence pairs as ids of a vocabulary, on disk: a few bytes of memory per pair.
@@ -110,9 +122,10 @@ class Corpus:
         pairs: ids of the pairs kept.
         counts: numbers of pairs kept and left out.
         examples: places of the first pairs left out as `empty` and as `too_long`.
-        fingerprint: hexadecimal checksum of the pairs and their ids.
+        fingerprint: hexadecimal checksum of the pairs and their ids, and of the sizes of parts.
         tokenizer: the vocabulary.
         max_length: maximum tokens of a side, end symbol included.
+        parts: the corpora of `WeightedPairs`; of other pairs, none.
 
     Example:
         >>> corpus = Corpus.build(TextPairs("train.en", "train.de"), tokenizer)
@@ -126,6 +139,7 @@ class Corpus:
     fingerprint: str
     tokenizer: Tokenizer
     max_length: int
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def build(
@@ -188,6 +202,7 @@ class Corpus:
         for name, dtype in _dtypes(tokenizer).items():
             size = meta["files"][name]["size"]
             arrays[name] = np.memmap(files[name], dtype, "r") if size else np.zeros(0, dtype)
+        described = [meta["files"], meta["parts"]] if pairs.weights else meta["files"]
         return cls(
             PairIds(**{name: np.asarray(array) for name, array in arrays.items()}),
             PairCounts(**meta["counts"]),
@@ -195,9 +210,21 @@ class Corpus:
                 kind: [pairs.place(*place) for place in places]
                 for kind, places in meta["examples"].items()
             },
-            _digest(json.dumps(meta["files"]).encode()),
+            _digest(json.dumps(described).encode()),
             tokenizer,
             max_length,
+            tuple(
+                Part(meta["parts"].get(str(number), 0), weight)
+                for number, weight in enumerate(pairs.weights or ())
+            ),
+        )
+
+    def shares(self) -> str:
+        """Describes in words the share of each part in the pairs of batches."""
+        total = sum(part.weight for part in self.parts)
+        return ", ".join(
+            f"{part.weight / total:.1%} from corpus {number} ({part.kept:,} pairs)"
+            for number, part in enumerate(self.parts, 1)
         )
 
     def left_out(self) -> str:
@@ -254,6 +281,7 @@ class _Encoded(NamedTuple):
     source_lengths: np.ndarray
     left_out: dict[str, int]
     examples: dict[str, list[tuple[int, int, int]]]
+    part: int
 
 
 def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Encoded:
@@ -300,6 +328,7 @@ def _encode(block: Block, tokenizer: Tokenizer, max_length: int, dtype) -> _Enco
             ]
             for kind, (pairs, is_side) in kinds.items()
         },
+        block.part,
     )
 
 
@@ -309,6 +338,7 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
     digests = {name: hashlib.blake2b(digest_size=16) for name in _FILES}
     counts = dict.fromkeys(PairCounts.__dataclass_fields__, 0)
     examples: dict[str, list[str]] = {"empty": [], "too_long": []}
+    parts: Counter[str] = Counter()  # kept pairs of each; JSON turns numbers into strings
     reported, end = time.monotonic(), 0
 
     def write(name, array):
@@ -328,6 +358,7 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
             end += len(block.ids)
             kept, source_tokens = len(block.lengths), int(block.source_lengths.sum())
             counts["kept"] += kept
+            parts[str(block.part)] += kept
             counts["source_tokens"] += source_tokens + kept
             counts["target_tokens"] += len(block.ids) - source_tokens + kept
             for kind, places in block.examples.items():
@@ -341,7 +372,7 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
     described = {
         name: {"size": files[name].tell(), "checksum": digests[name].hexdigest()} for name in _FILES
     }
-    return {"counts": counts, "examples": examples, "files": described}
+    return {"counts": counts, "examples": examples, "parts": parts, "files": described}
 
 
 def _write_folder(folder: Path, pairs, tokenizer, max_length, say) -> None:
@@ -368,6 +399,7 @@ def _damage(folder: Path) -> str | None:
             if digest.hexdigest() != meta["files"][name]["checksum"]:
                 return f"{name} is damaged"
         PairCounts(**meta["counts"])
+        dict(meta["parts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"it cannot be read ({error})"
     return None

@@ -4,6 +4,7 @@ import abc
 import functools
 import hashlib
 import itertools
+import math
 import os
 import re
 import zlib
@@ -40,12 +41,14 @@ class Block(NamedTuple):
         source, target: the sentences of each side, in equal number.
         file: index of their pair of files, from 0.
         first: number of their first line, from 1.
+        part: index of the corpus that they belong to, in `WeightedPairs`.
     """
 
     source: list[bytes]
     target: list[bytes]
     file: int = 0
     first: int = 1
+    part: int = 0
 
 
 class SentencePairs(abc.ABC):
@@ -54,10 +57,12 @@ class SentencePairs(abc.ABC):
     Attributes:
         task: the task that they train a model for, "translation" or "parsing".
         description: name of the pairs for messages, such as "train.en, train.de".
+        weights: None; of `WeightedPairs` the weight of each corpus.
     """
 
     task = "translation"
     description: str
+    weights: tuple[float, ...] | None = None
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -163,6 +168,58 @@ class TextPairs(SentencePairs):
             except OSError as error:
                 raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
         return digest.hexdigest()
+
+
+class WeightedPairs(SentencePairs):
+    """Several corpora, from which training draws pairs in proportion to weights.
+
+    The weights matter to `Batches` alone: everything else takes the pairs in turn.
+
+    Args:
+        corpora: the corpora, all for the same task.
+        weights: a weight for each corpus. Those of 1 and 3 make a quarter and three quarters of the
+            pairs in batches, whatever the sizes of the corpora. A corpus of weight 0 is in no
+            batch, but a vocabulary is learned from it too.
+
+    Raises:
+        UserError: the weights are not such numbers, or the corpora are for different tasks.
+
+    Example:
+        >>> real, synthetic = TextPairs("train.en", "train.de"), BuiltinPairs("train", 1000)
+        >>> WeightedPairs([real, synthetic], weights=[3, 1]).check()
+        1200
+    """
+
+    def __init__(self, corpora: Sequence[SentencePairs], weights: Sequence[float]):
+        self.corpora, self.weights = list(corpora), tuple(map(float, weights))
+        are_usable = all(weight >= 0 and math.isfinite(weight) for weight in self.weights)
+        if len(self.weights) != len(self.corpora) or not are_usable or not any(self.weights):
+            found = ", ".join(f"{weight:g}" for weight in self.weights) or "none"
+            raise UserError(
+                f"weights must be {len(self.corpora)} numbers, one for each corpus, none of them "
+                f"negative and at least one positive: found {found}"
+            )
+        tasks = {pairs.task for pairs in self.corpora}
+        if len(tasks) > 1:
+            raise UserError(f"corpora must be for one task: found {' and '.join(sorted(tasks))}")
+        [self.task] = tasks
+        self.description = "; ".join(pairs.description for pairs in self.corpora)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields all pairs of the first corpus, then of the second, and so on."""
+        count = len(self.corpora)
+        for part, pairs in enumerate(self.corpora):
+            for block in pairs.blocks():
+                # Files 0, 1 and 2 of the second of two corpora are 1, 3 and 5: see `place`.
+                yield block._replace(part=part, file=block.file * count + part)
+
+    def place(self, side: int, file: int, line: int) -> str:
+        file, part = divmod(file, len(self.corpora))
+        return self.corpora[part].place(side, file, line)
+
+    def checksum(self) -> str:
+        checksums = " ".join(pairs.checksum() for pairs in self.corpora)
+        return hashlib.blake2b(checksums.encode(), digest_size=16).hexdigest()
 
 
 class TfdsPairs(SentencePairs):
@@ -333,27 +390,37 @@ def _first_line(error: Exception) -> str:
 
 
 def _line_blocks(source: str, target: str) -> Iterator[tuple[int, tuple[list[bytes], list[bytes]]]]:
-    """Yields blocks of parallel lines of two files, each with the number of its first line."""
+    """Yields blocks of parallel lines of two files, each with the number of its first line.
+
+    Blank lines at the end of the longer file, which editors and spreadsheets leave, do not count.
+    """
     with open_binary(source) as source_file, open_binary(target) as target_file:
-        first = 1
-        while lines := source_file.readlines(_BLOCK_BYTES):
+        first, rest = 1, list[bytes]()  # `rest`: lines of the source after the end of the target
+        while not rest and (lines := source_file.readlines(_BLOCK_BYTES)):
             translations = list(itertools.islice(target_file, len(lines)))
-            sides = lines, translations
-            if len(translations) < len(lines):
-                break
+            lines, rest = lines[: len(translations)], lines[len(translations) :]
             sides = list(map(without_end, lines)), list(map(without_end, translations))
             if not all(map(is_utf8, sides)):
                 raise UnicodeError
-            yield first, sides
+            if lines:
+                yield first, sides
             first += len(lines)
-        else:
-            sides = [], []
-        counts = [
-            first - 1 + len(side) + sum(1 for _ in file)
-            for side, file in zip(sides, (source_file, target_file), strict=True)
+        extra = [
+            _number_and_text(itertools.chain(rest, source_file)),
+            _number_and_text(target_file),
         ]
-    if counts[0] != counts[1]:
+    if any(has_text for _, has_text in extra):
+        counts = [first - 1 + number for number, _ in extra]
         raise UserError(
             f"source and target must have equal numbers of lines: found {counts[0]} in {source} "
             f"and {counts[1]} in {target}"
         )
+
+
+def _number_and_text(lines: Iterable[bytes]) -> tuple[int, bool]:
+    """The number of lines, and whether one of them is not blank."""
+    number, has_text = 0, False
+    for line in lines:
+        number += 1
+        has_text = has_text or bool(without_end(line).decode("utf-8", "replace").strip())
+    return number, has_text

@@ -7,11 +7,25 @@ from .bleu import (
     translation_scores,
 )
 from .perplexity import ReferenceLoss
+from .significance import (
+    MOST_REFERENCES,
+    Estimate,
+    bootstrap_scores,
+    check_bootstrap,
+    format_comparison,
+    format_margins,
+)
 
 __all__ = [
+    "MOST_REFERENCES",
+    "Estimate",
     "ReferenceLoss",
     "Score",
+    "bootstrap_scores",
+    "check_bootstrap",
     "check_language",
+    "format_comparison",
+    "format_margins",
     "format_scores",
     "has_moses_tokens",
     "split_compounds",

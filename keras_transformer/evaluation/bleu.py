@@ -15,6 +15,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.text.language_code import check_language_code
 from keras_transformer.text.sentences import as_text, utf_8
 
+LABELS = {"bleu": "sacreBLEU", "bleu_lowercased": "sacreBLEU, lowercased", "chrf": "chrF"}
+
 
 @dataclass(frozen=True)
 class Score:
@@ -70,9 +72,8 @@ def translation_scores(
 
     check_language(target_lang)
     scores = {
-        "bleu": sacre_bleu(hypotheses, references, target_lang),
-        "bleu_lowercased": sacre_bleu(hypotheses, references, target_lang, lowercase=True),
-        "chrf": _score("chrF", CHRF(), hypotheses, references),
+        name: _score(LABELS[name], metric, hypotheses, references)
+        for name, metric in plain_metrics(target_lang).items()
     }
     if target_lang and on_tokens:
         scores.update(_scores_on_tokens(hypotheses, references, target_lang))
@@ -93,9 +94,18 @@ def sacre_bleu(
         >>> sacre_bleu(["我爱吃苹果。"], ["我爱吃苹果。"], "zh").signature
         'nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:...'
     """
-    metric = BLEU(trg_lang=target_lang or "", lowercase=lowercase)
-    label = "sacreBLEU, lowercased" if lowercase else "sacreBLEU"
-    return _score(label, metric, hypotheses, references)
+    name = "bleu_lowercased" if lowercase else "bleu"
+    return _score(LABELS[name], plain_metrics(target_lang)[name], hypotheses, references)
+
+
+def plain_metrics(target_lang: str | None) -> dict[str, Metric]:
+    """sacreBLEU's metrics of plain text, new ones, under the names of `LABELS`."""
+    language = target_lang or ""
+    return {
+        "bleu": BLEU(trg_lang=language),
+        "bleu_lowercased": BLEU(trg_lang=language, lowercase=True),
+        "chrf": CHRF(),
+    }
 
 
 def check_language(target_lang: str | None) -> None:

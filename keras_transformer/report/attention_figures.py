@@ -145,8 +145,8 @@ def grid_figure(attention: WordAttention) -> Figure:
     return figure
 
 
-def add_legend(axes: Axes, names: Sequence[str], **options) -> None:
-    """Adds a legend with a name for each labelled line; options are those of `Axes.legend`.
+def add_legend(axes: Axes | Figure, names: Sequence[str], **options) -> None:
+    """Adds a legend with a name for each labelled line; options are those of `legend`.
 
     Names may be any text; as labels, those that begin with an underscore would be left out.
     """

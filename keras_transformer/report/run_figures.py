@@ -1,5 +1,6 @@
 """Draws the curves of runs with matplotlib, over steps and over time, several runs in one plot."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ class Plot(NamedTuple):
     is_log: bool = False
 
 
+_MARKERS = "os^DvPX*"  # tell runs apart where colours do not, as in print
+_LONGEST_NAME = 60  # characters
+_SIZE = 7.2, 2.9  # inches: letters stay legible where the page shows two pictures side by side
 _BOTH = "dashed: training, solid: validation"
 _PLOTS = (
     Plot("loss", f"Loss ({_BOTH})", (("train", "loss", "--"), ("validation", "loss", "-"))),
@@ -68,16 +72,18 @@ def _has_points(plot, runs):
 
 def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
     """A figure of two plots: over steps, and over hours of work."""
-    figure = Figure(figsize=(9, 3), layout="constrained")
+    figure = Figure(figsize=_SIZE, layout="constrained")
     figure.suptitle(plot.title, weight="bold", fontsize=11)
     sides: Any = figure.subplots(1, 2, sharey=True)
     for axes, over in zip(sides, ("step", "hours"), strict=True):
-        for run, colour in zip(runs, head_colours(len(runs)), strict=True):
-            for index, (split, name, style) in enumerate(plot.lines):
-                x, y = run.series(split, name, over)
-                label = "run" if index == len(plot.lines) - 1 else None
-                marker = "o" if len(x) == 1 else None  # a line of one point would be invisible
-                axes.plot(x, y, style, color=colour, label=label, marker=marker, linewidth=1.6)
+        for run, style in zip(runs, _styles(len(runs)), strict=True):
+            for split, name, dashes in plot.lines[:-1]:
+                axes.plot(*run.series(split, name, over), dashes, color=style["color"])
+            split, name, dashes = plot.lines[-1]
+            x, y = run.series(split, name, over)
+            if len(x) == 1:  # a line of one point would be invisible
+                style = {"marker": "o", **style}
+            axes.plot(x, y, dashes, **style, label="run" if over == "step" else None)
         axes.set_xlabel(over if over == "step" else "hours of work")
         if plot.is_log:
             axes.set_yscale("log")
@@ -88,9 +94,17 @@ def _curves(plot: Plot, runs: Sequence[RunHistory]) -> Figure:
     whole = MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
     sides[0].xaxis.set_major_locator(whole)
     sides[0].xaxis.set_major_formatter("{x:,.0f}")
-    if len(runs) > 1:
-        _legend(sides[1], runs)
+    _add_legend(figure, runs)
     return figure
+
+
+def _styles(count: int) -> list[dict[str, Any]]:
+    """The style of each run's line: a colour, and with several runs a marker."""
+    styles: list[dict[str, Any]] = [{"color": colour} for colour in head_colours(count)]
+    for number, style in enumerate(styles if count > 1 else ()):
+        marker = _MARKERS[number % len(_MARKERS)]
+        style |= {"marker": marker, "markersize": 5, "markevery": 0.12}  # share of the diagonal
+    return styles
 
 
 def _minor_formatter(low, high):
@@ -103,20 +117,33 @@ def _minor_formatter(low, high):
 
 def _lengths(runs: Sequence[RunHistory]) -> Figure:
     """The share of rows of batches that are padded to each length."""
-    figure = Figure(figsize=(9, 3), layout="constrained")
+    figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
-    for run, colour in zip(runs, head_colours(len(runs)), strict=True):
+    for run, style in zip(runs, _styles(len(runs)), strict=True):
         lengths = sorted(run.rows_by_length)
         total = sum(run.rows_by_length.values())
         shares = [run.rows_by_length[length] / total for length in lengths]
-        axes.step([0, *lengths], [0, *shares], where="pre", color=colour, label="run")
+        axes.step([0, *lengths], [0, *shares], where="pre", label="run", **style)
     axes.set_title("Rows of batches by the length they are padded to", weight="bold", fontsize=11)
     axes.set(xlabel="tokens", ylabel="share of rows", ylim=(0, None))
     axes.grid(alpha=0.3)
-    if len(runs) > 1:
-        _legend(axes, runs)
+    _add_legend(figure, runs)
     return figure
 
 
-def _legend(axes, runs):
-    add_legend(axes, [run.name for run in runs], frameon=False, fontsize=8)
+def _add_legend(figure: Figure, runs: Sequence[RunHistory]) -> None:
+    """Names several runs below the plots, in rows that make the figure taller."""
+    if len(runs) == 1:
+        return
+    names = [_shortened(run.name) for run in runs]
+    columns = max(1, min(len(runs), 100 // (max(map(len, names)) + 8)))
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + 0.2 * math.ceil(len(runs) / columns))
+    place: Any = {"loc": "outside lower center", "ncols": columns}
+    add_legend(figure, names, **place, frameon=False, fontsize=9)
+
+
+def _shortened(name: str) -> str:
+    """Cuts the middle out of a long name, whose beginning and end tell more."""
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"

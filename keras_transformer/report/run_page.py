@@ -157,7 +157,7 @@ def _figure(value: float | None) -> str:
 def _image(name, content):
     data = base64.b64encode(content).decode("ascii")
     alternative = html.escape(name.replace("_", " "))
-    return f'<img src="data:image/png;base64,{data}" alt="{alternative}">'
+    return f'<div class=picture><img src="data:image/png;base64,{data}" alt="{alternative}"></div>'
 
 
 def _samples(run):

@@ -298,7 +298,6 @@ def precision_warning(policy: str, config: TransformerConfig) -> str | None:
 
 def _data(job, tokenizer, corpus, valid_corpus, strategy):
     """The record of the data, from which batches and validations follow."""
-    start_from = job.start_from
     return {
         **dataclasses.asdict(corpus.counts),
         "fingerprint": corpus.fingerprint,
@@ -307,7 +306,8 @@ def _data(job, tokenizer, corpus, valid_corpus, strategy):
         "validation_text": job.valid and judging.digest_of_scored(job.valid),
         "vocabulary": digest_of(tokenizer.to_bytes()),
         "devices": strategy.num_replicas_in_sync,  # the rows of a batch are a multiple of it
-        "start_from": start_from and os.fspath(start_from),
+        "start_from": job.start_from and os.fspath(job.start_from),
+        "train_weights": job.train.weights and list(job.train.weights),
     }
 
 

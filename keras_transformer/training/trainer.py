@@ -150,6 +150,8 @@ def restore(prepared: Preparation) -> Run:
         f"{counts.source_tokens:,} source and {counts.target_tokens:,} target "
         f"tokens, {devices} device{'s' if devices > 1 else ''}"
     )
+    if prepared.corpus.parts:
+        log.say(f"Pairs in batches: {prepared.corpus.shares()}")
     return Run(prepared, model, state, log)
 
 

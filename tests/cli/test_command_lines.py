@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -132,6 +133,57 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
     assert figures["loss"] > 0
 
 
+@pytest.mark.slow
+def test_evaluate_compares_two_models_of_different_vocabularies(
+    lively, training, judge, tmp_path, capsys
+):
+    run("train", **training | {"vocab_size": 330, "model_dir": tmp_path / "other"})
+    capsys.readouterr()
+    options = {**judge, "model_dir": lively, "beam_size": 1}
+    run("evaluate", **options, compare=tmp_path / "other", json=tmp_path / "scores.json")
+    printed = capsys.readouterr().out
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    alone = {**options, "model_dir": tmp_path / "other", "output": tmp_path / "other.de"}
+    run("evaluate", **alone, json=tmp_path / "other.json")
+    other = json.loads((tmp_path / "other.json").read_text())
+    for name in ("bleu", "bleu_lowercased", "chrf"):
+        assert figures["intervals"][name]["value"] == figures[name]["value"]
+        assert figures["compared"][name]["value"] == other[name]["value"]
+        assert 0 < figures["compared"][name]["p_value"] <= 1
+        for system in ("intervals", "compared"):
+            estimate = figures[system][name]
+            assert f"{estimate['value']:.2f} ± {estimate['margin']:.2f}" in printed
+        assert f"{figures['compared'][name]['p_value']:.4f}" in printed
+    assert figures["compared"]["with"] == str(tmp_path / "other")
+
+    run("evaluate", **options, compare=tmp_path / "other.de", json=tmp_path / "scores2.json")
+    of_file = json.loads((tmp_path / "scores2.json").read_text())
+    of_file["compared"]["with"] = figures["compared"]["with"]
+    assert of_file == figures
+
+
+@pytest.mark.slow
+def test_evaluate_refuses_what_it_cannot_compare_with(judge, tmp_path, without_translating):
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\n")
+    message = refused("evaluate", **judge, compare=lines)
+    assert message == (
+        f"--compare={lines} must have one line for each of the 5 sentences of {judge['source']}: "
+        "found 2"
+    )
+    missing = tmp_path / "missing"
+    message = refused("evaluate", **judge, compare=missing)
+    assert message == f"{missing}: cannot read the file: No such file or directory"
+    assert "config.json: No such file" in refused("evaluate", **judge, compare=tmp_path)
+    assert refused("evaluate", **judge, compare="").startswith("--compare is missing or empty")
+    message = refused("evaluate", **judge, compare=lines, output=lines)
+    assert message == f"{lines} is an input or another output: choose another file"
+    own = judge["model_dir"] / "config.json"
+    others = {"model_dir": tmp_path, "compare": judge["model_dir"], "json": own}
+    message = refused("evaluate", **{**judge, **others})
+    assert message == f"{own} is a file of --compare: choose another file"
+
+
 STRANGE_INPUT = b"\n".join(
     [
         b"He will not buy a small lamp.",
@@ -237,6 +289,34 @@ def test_missing_file(training, tmp_path):
     message = refused("train", **{**training, "train_target": missing})
     assert message == f"{missing}: cannot read the file: No such file or directory"
     assert not training["model_dir"].exists()
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ("1", "must be 2 numbers, one for each corpus, .*: found 1"),
+        ("1,-3", "must be 2 numbers, one for each corpus, none of them negative .*: found 1, -3"),
+        ("0,0", "must be .* at least one positive: found 0, 0"),
+        ("1,many", "must be numbers: found 1,many"),
+        ("", "is missing or empty: give it a value"),
+    ],
+)
+def test_mistyped_weights_of_corpora(training, corpus, weights, found):
+    sides = {
+        side: f"{training[side]},{training[side]}" for side in ("train_source", "train_target")
+    }
+    message = refused("train", **{**training, **sides}, train_weights=weights)
+    assert re.fullmatch(f"--train_weights {found}", message)
+    assert not training["model_dir"].exists()
+
+
+def test_weights_need_a_target_for_each_source(training, corpus):
+    sources = {"train_source": f"{corpus / 'train.en'},{corpus / 'test.en'}"}
+    targets = {"train_target": corpus / "t*.de"}
+    message = refused("train", **{**training, **sources, **targets}, train_weights="1,3")
+    assert message == (
+        "--train_weights needs one of --train_target for each of --train_source: found 1 for 2"
+    )
 
 
 def test_unequal_line_counts(training, corpus):
@@ -582,6 +662,7 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
             "--normalization has no effect with --start_from",
         ),
         ({"target_lang": "de"}, "--target_lang has no effect with the built-in corpus"),
+        ({"train_weights": "1"}, "--train_weights has no effect with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
     ],
 )

@@ -102,6 +102,15 @@ def test_evaluate_scores_it_and_writes_its_trees(trained, treebank, tmp_path, ca
     ]
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("compare", "runs/other"), ("reference", "a.de"), ("target_lang", "de")]
+)
+def test_evaluate_refuses_for_parsers_what_compares_translations(tmp_path, option, value):
+    options = {"task": "parsing", "model_dir": tmp_path, "source": "a.mrg", option: value}
+    message = refused("evaluate", **options)
+    assert message == f"--{option} has no effect with --task=parsing: leave it out"
+
+
 def test_parse_writes_a_tree_for_each_line_that_it_reads(trained, monkeypatch, capfdbinary):
     lines = [b"The dogs go .", b"", b"caf\xe9 ( \xff )", b" \t", b"\r", "é \u2028 \x85".encode()]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines))))

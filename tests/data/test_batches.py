@@ -18,6 +18,7 @@ from keras_transformer.data import (
     Batches,
     Corpus,
     TextPairs,
+    WeightedPairs,
     bucket_boundaries,
     padding_share,
     translation_dataset,
@@ -769,3 +770,124 @@ def test_less_than_a_tenth_of_real_batches_is_padding(multi30k):
     tokenizer = SubwordTokenizer.train(files, vocab_size=10_000)
     batches = translation_dataset(*files, tokenizer, tokens_per_batch=4096)
     assert 0.02 < padding_share(batches) < 0.1
+
+
+# Several corpora with weights: pair n of `files` belongs to the first corpus if n < 240.
+
+NUM_FIRST = 240
+
+
+@pytest.fixture(scope="module")
+def parts(files, tmp_path_factory):
+    """The pairs of `files`, as two corpora."""
+    folder = tmp_path_factory.mktemp("parts")
+    for file in files:
+        lines = file.read_text().splitlines(keepends=True)
+        (folder / f"first.{file.name}").write_text("".join(lines[:NUM_FIRST]))
+        (folder / f"second.{file.name}").write_text("".join(lines[NUM_FIRST:]))
+    return [TextPairs(folder / f"{n}.en", folder / f"{n}.de") for n in ("first", "second")]
+
+
+def weighted(parts, tokenizer, *weights):
+    return Corpus.build(WeightedPairs(parts, weights), tokenizer)
+
+
+def numbers_drawn(batches, steps):
+    return [number for step in range(steps) for number in pairs_of(batches, step)]
+
+
+WEIGHTS = [(1, 1), (1, 3), (5, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("options", [PLAIN, DROPOUT], ids=["plain", "dropout"])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_an_epoch_has_the_share_of_each_corpus(parts, tokenizer, weights, options):
+    batches = Batches(weighted(parts, tokenizer, *weights), **options)
+    drawn = np.array(numbers_drawn(batches, batches.batches_per_epoch))
+    assert np.mean(drawn < NUM_FIRST) == pytest.approx(weights[0] / sum(weights), abs=1e-3)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_each_corpus_cycles_by_itself(parts, tokenizer, weights):
+    """Each pair is drawn as often as the others of its corpus and length, or once more."""
+    corpus = weighted(parts, tokenizer, *weights)
+    batches = Batches(corpus, **PLAIN)
+    lengths = buckets_of(corpus.pairs, bucket_boundaries(corpus.max_length))
+    for epochs in (1, 2, 3):
+        times = Counter(numbers_drawn(batches, epochs * batches.batches_per_epoch))
+        for pairs, weight in ((range(NUM_FIRST), weights[0]), (range(NUM_FIRST, NUM_PAIRS), 1)):
+            assert all(times[n] >= epochs for n in pairs) == (weight > 0)
+            for length in set(lengths):
+                counts = {times[n] for n in pairs if lengths[n] == length}
+                assert not counts or max(counts) - min(counts) <= 1
+
+
+def test_a_corpus_that_is_drawn_slowly_does_not_make_an_epoch_endless(
+    parts, tokenizer, monkeypatch
+):
+    monkeypatch.setattr("keras_transformer.data.batch_plan._MOST_DRAWN", 100)
+    batches = Batches(weighted(parts, tokenizer, 1, 19), **PLAIN)
+    drawn = np.array(numbers_drawn(batches, batches.batches_per_epoch))
+    assert len(drawn) == 4 * NUM_PAIRS  # all pairs of the first corpus would need 4800
+    assert np.mean(drawn < NUM_FIRST) == 1 / 20
+    times = Counter(numbers_drawn(batches, 8 * batches.batches_per_epoch))
+    assert len(times) > NUM_PAIRS - 10
+
+
+def test_weights_of_the_sizes_draw_each_pair_once_in_an_epoch(parts, tokenizer):
+    corpus = weighted(parts, tokenizer, NUM_FIRST, NUM_PAIRS - NUM_FIRST)
+    batches = Batches(corpus, **PLAIN)
+    times = Counter(numbers_drawn(batches, batches.batches_per_epoch))
+    assert times == dict.fromkeys(range(NUM_PAIRS), 1)
+
+
+def test_a_stream_of_weighted_corpora_begins_anywhere_and_follows_from_the_seed(parts, tokenizer):
+    corpus = weighted(parts, tokenizer, 1, 3)
+    for options in (*BOTH, PLAIN, DROPOUT):
+        whole, later = Batches(corpus, **options, seed=3), Batches(corpus, **options, seed=3)
+        other = Batches(corpus, **options, seed=4)
+        steps = [2 * whole.batches_per_epoch + 3, 60, 51, 49, 7]
+        batches = [whole.batch(step) for step in range(max(steps) + 1)]
+        differ = 0
+        for step in steps:
+            for ours, theirs in zip(later.batch(step), batches[step], strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+            differ += not np.array_equal(other.batch(step).labels, batches[step].labels)
+        assert differ >= 4
+
+
+def test_both_directions_of_weighted_corpora_have_the_same_shares(parts, tokenizer):
+    batches = Batches(weighted(parts, tokenizer, 1, 3), **PLAIN, bidirectional_steps=400)
+    starts = [batches._pairs_of(step) for step in range(200)]
+    pairs = np.concatenate([pairs for _, pairs, _ in starts])
+    exchanged, numbers = np.divmod(pairs, NUM_PAIRS)
+    assert np.mean(exchanged) == pytest.approx(0.5, abs=0.05)
+    assert np.mean(numbers < NUM_FIRST) == pytest.approx(0.25, abs=0.05)
+
+
+def test_sizes_of_parts_are_in_the_fingerprint_and_in_the_cache(parts, tokenizer, tmp_path):
+    corpora = [
+        Corpus.build(pairs, tokenizer, cache=tmp_path / "cache", say=lambda _: None)
+        for pairs in (
+            WeightedPairs(parts, [1, 3]),
+            WeightedPairs(parts, [1, 3]),
+            WeightedPairs(parts, [3, 1]),
+            WeightedPairs(parts[::-1], [1, 3]),
+        )
+    ]
+    assert [[tuple(part) for part in corpus.parts] for corpus in corpora] == [
+        [(240, 1.0), (60, 3.0)],
+        [(240, 1.0), (60, 3.0)],
+        [(240, 3.0), (60, 1.0)],
+        [(60, 1.0), (240, 3.0)],
+    ]
+    assert len({corpus.fingerprint for corpus in corpora}) == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_corpus_with_a_weight_has_a_usable_pair(parts, tokenizer, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    empty = TextPairs(tmp_path / "empty", tmp_path / "empty")
+    Batches(weighted([*parts, empty], tokenizer, 1, 1, 0))
+    with pytest.raises(UserError, match=r"^corpus 3 of 3 has a weight but no usable pair$"):
+        Batches(weighted([*parts, empty], tokenizer, 1, 1, 1))

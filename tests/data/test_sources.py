@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs
+from keras_transformer.data import BuiltinPairs, TextPairs, TfdsPairs, WeightedPairs
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
 
@@ -58,6 +58,23 @@ def test_a_pipe_is_refused_since_it_can_be_read_only_once(tmp_path):
 def test_unequal_line_counts_are_refused(tmp_path):
     pairs = TextPairs(write(tmp_path / "a.en", b"1\n2\n3\n"), write(tmp_path / "a.de", b"1\n2\n"))
     with pytest.raises(UserError, match=r"found 3 in .*a\.en and 2 in .*a\.de"):
+        pairs.check()
+
+
+@pytest.mark.parametrize(
+    "end", ["\n", "\n \t\r\n", "\u00a0\n", "\x1a", "\ufeff\n\u2028\n", "\u200b"]
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_blank_lines_at_the_end_of_one_file_do_not_count(tmp_path, end, side):
+    contents = [b"one\ntwo\n", b"eins\nzwei\n"]
+    contents[side] += end.encode()
+    files = (write(tmp_path / name, text) for name, text in zip("st", contents, strict=True))
+    assert read(TextPairs(*files)) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_a_line_of_text_after_blank_lines_counts(tmp_path):
+    pairs = TextPairs(write(tmp_path / "a.en", b"1\n\n\n4\n"), write(tmp_path / "a.de", b"1\n"))
+    with pytest.raises(UserError, match=r"found 4 in .*a\.en and 1 in .*a\.de"):
         pairs.check()
 
 
@@ -245,3 +262,46 @@ def test_built_in_pairs_are_those_of_the_grammar():
     assert pairs.check() == 20
     with pytest.raises(UserError, match="nope"):
         BuiltinPairs("nope", 20).check()
+
+
+@pytest.fixture
+def two_corpora(tmp_path):
+    """One of two files, found by a pattern, and one of one file."""
+    for name, text in (("a1", b"1\n"), ("a2", b"2\n3\n"), ("b", b"4\n")):
+        for side in ("en", "de"):
+            write(tmp_path / f"{name}.{side}", text)
+    return [TextPairs(tmp_path / f"{name}.en", tmp_path / f"{name}.de") for name in ("a*", "b")]
+
+
+def test_weighted_corpora_follow_each_other_and_know_their_places(two_corpora, tmp_path):
+    pairs = WeightedPairs(two_corpora, [1, 3])
+    assert [source for source, _ in pairs] == ["1", "2", "3", "4"]
+    assert [block.part for block in pairs.blocks()] == [0, 0, 1]
+    places = [pairs.place(1, block.file, block.first) for block in pairs.blocks()]
+    assert places == [f"{tmp_path / name}.de:1" for name in ("a1", "a2", "b")]
+    assert pairs.description == "; ".join(corpus.description for corpus in two_corpora)
+
+
+def test_a_checksum_tells_where_one_corpus_ends_and_the_next_begins(two_corpora, tmp_path):
+    together = TextPairs(
+        *([tmp_path / f"{n}.{s}" for n in ("a1", "a2", "b")] for s in ("en", "de"))
+    )
+    checksums = {together.checksum(), WeightedPairs(two_corpora, [1, 3]).checksum()}
+    assert len({*checksums, WeightedPairs(two_corpora[::-1], [1, 3]).checksum()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ([1], "1"),
+        ([1, 2, 3], "1, 2, 3"),
+        ([1, -0.5], "1, -0.5"),
+        ([0, 0], "0, 0"),
+        ([1, float("nan")], "1, nan"),
+        ([1, float("inf")], "1, inf"),
+        ([], "none"),
+    ],
+)
+def test_weights_are_one_number_for_each_corpus(two_corpora, weights, found):
+    with pytest.raises(UserError, match=rf"^weights must be 2 numbers, one for .*: found {found}$"):
+        WeightedPairs(two_corpora, weights)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import io
 import json
 import math
 import sys
@@ -10,6 +11,8 @@ from collections import Counter
 import pytest
 import sacrebleu
 
+from keras_transformer.data import TextPairs
+from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import (
     format_scores,
@@ -249,6 +252,55 @@ def test_scores_print_as_a_table_and_go_to_json():
     table = json.loads(json.dumps({k: dataclasses.asdict(v) for k, v in scores.items()}))
     assert table["chrf"]["label"] == "chrF"
     assert table["chrf"]["value"] == pytest.approx(100)
+
+
+# What editors, spreadsheets and old systems leave in a file, as a function of its lines.
+LEFTOVERS = {
+    "a byte-order mark": lambda lines: "\ufeff" + "\n".join(lines) + "\n",
+    "ends of Windows": lambda lines: "".join(f"{line}\r\n" for line in lines),
+    "no last end": "\n".join,
+    "blank lines at the end": lambda lines: "\n".join([*lines, "", " ", "\u00a0", ""]),
+    "an end of file of DOS": lambda lines: "\n".join([*lines, "\x1a"]),
+    **{
+        f"{name} {where}": lambda lines, change=change, character=character: "".join(
+            change(line, character) + "\n" for line in lines
+        )
+        for name, character in {
+            "U+2028": "\u2028",
+            "U+00A0": "\u00a0",
+            "U+202F": "\u202f",
+            "U+0085": "\x85",
+            "tab": "\t",
+            "form feed": "\f",
+            "U+200B": "\u200b",
+        }.items()
+        for where, change in {
+            "at the end": lambda line, character: line + character,
+            "as the first space": lambda line, character: line.replace(" ", character, 1),
+            "beside a space": lambda line, character: line.replace(" ", f"{character} ", 1),
+        }.items()
+    },
+    **{
+        f"{name} within words": lambda lines, character=character: "".join(
+            f"{line[:3]}{character}{line[3:]}\n" for line in lines
+        )
+        for name, character in {"U+FEFF": "\ufeff", "U+200E": "\u200e", "U+2060": "\u2060"}.items()
+    },
+}
+
+
+@pytest.mark.parametrize("leftover", LEFTOVERS.values(), ids=LEFTOVERS)
+def test_a_reference_scores_as_the_same_text_without_leftovers(tmp_path, leftover):
+    sources, references = map(list, zip(*builtin_pairs("test", 40), strict=True))
+    hypotheses = [line.rsplit(" ", 1)[0] + "." for line in references]
+    plain = translation_scores(hypotheses, references, "de")
+    (tmp_path / "source").write_bytes("\n".join(sources).encode())
+    (tmp_path / "reference").write_bytes(leftover(references).encode())
+    read = [target for _, target in TextPairs(tmp_path / "source", tmp_path / "reference")]
+    assert translation_scores(hypotheses, read, "de") == plain
+    # As a program of one's own reads them, with the ends of lines.
+    lines = io.StringIO(leftover(references), newline="\n").readlines()[: len(references)]
+    assert translation_scores(hypotheses, lines, "de") == plain
 
 
 RECORDED = {

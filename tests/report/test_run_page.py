@@ -196,9 +196,35 @@ def test_each_run_is_in_the_legend_whatever_its_name():
     names = ["_old", "$_$", "new"]
     drawn = run_figures([history(name, [entry]) for name in names])
     for name in ("loss", "padding", "lengths"):
-        legend = drawn[name].axes[-1].get_legend()
+        [legend] = drawn[name].legends
         assert [text.get_text() for text in legend.get_texts()] == names
         FigureCanvasAgg(drawn[name]).draw()
+
+
+@pytest.mark.parametrize("length", [3, 25, 200])
+@pytest.mark.parametrize("count", [2, 12])
+def test_the_names_of_runs_are_inside_the_picture_and_outside_its_plots(length, count):
+    entries = [{"step": step, "hours": step / 9, "loss": 2.0} for step in (1, 9)]
+    names = [f"{'long-' * 40}"[: length - 2] + f"{run:02}" for run in range(count)]
+    figure = run_figures([history(name, entries) for name in names])["loss"]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    [legend] = figure.legends
+    for text in legend.get_texts():
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+        assert all(box.y1 < axes.bbox.y0 for axes in figure.axes)
+    assert all(axes.bbox.height > 100 for axes in figure.axes)
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert len(set(shown)) == count  # also where names were cut
+
+
+def test_several_runs_differ_without_colours():
+    entries = [{"step": step, "hours": step / 9, "loss": 2.0} for step in (1, 9)]
+    figure = run_figures([history(str(run), entries) for run in range(8)])["loss"]
+    solid = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
+    assert len({line.get_marker() for line in solid}) == len(solid) == 8
+    assert not run_figures([history("one", entries)])["loss"].legends
 
 
 @pytest.mark.slow

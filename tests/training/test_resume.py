@@ -20,9 +20,9 @@ import quick_run
 from command_lines import FEW_STEPS, TINY_MODEL, arguments
 from file_faults import Killed
 from helpers import ROOT, run_python
-from model_dirs import contents_of
+from model_dirs import checkpoints_in, contents_of
 
-from keras_transformer.data import Block, BuiltinPairs
+from keras_transformer.data import Block, BuiltinPairs, WeightedPairs
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingOptions, TreebankPairs
 from keras_transformer.training import ModelDir, TrainingJob, parallel_parts, train
@@ -364,6 +364,20 @@ def test_a_new_parser_is_not_trained_with_options_of_translation(
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         run_on(treebank, tmp_path / "runs", **changed)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_run_on_weighted_corpora_resumes_with_the_same_weights_only(tmp_path):
+    corpora = [BuiltinPairs("train", 150), BuiltinPairs("train", 30, seed=1)]
+    weighted = WeightedPairs(corpora, [1, 2])
+    for path, stops in (("whole", [12]), ("resumed", [8, 12])):
+        for steps in stops:
+            run_on(weighted, tmp_path / path, steps=steps)
+    whole, resumed = (ModelDir(tmp_path / path) for path in ("whole", "resumed"))
+    assert checkpoints_in(resumed.checkpoints)[12] == checkpoints_in(whole.checkpoints)[12]
+    assert whole.load_training()["data"]["train_weights"] == [1.0, 2.0]
+    with pytest.raises(UserError, match=r"train_weights=\[1\.0, 2\.0\] \(now \[2\.0, 1\.0\]\)"):
+        run_on(WeightedPairs(corpora, [2, 1]), whole.path)
 
 
 @pytest.mark.slow
