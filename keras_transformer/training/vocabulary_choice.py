@@ -153,8 +153,8 @@ def _check_normalization(tokenizer, job, where):
     found = getattr(tokenizer, "normalization", None)  # only subwords of our own have it
     if job.normalization not in (None, found):
         raise UserError(
-            f"{where} was made with normalization={found}: leave out normalization "
-            f"(now {job.normalization})"
+            f"{where} was made with normalization={found}: to resume it or to start from it, leave "
+            f"out normalization (now {job.normalization})"
         )
 
 

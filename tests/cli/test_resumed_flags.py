@@ -65,6 +65,13 @@ CASES = {
     ),
     "train_source": refuse(OTHER_PAIRS, train_source="other.en"),
     "train_target": refuse(OTHER_PAIRS, train_target="other.de"),
+    "train_weights": refuse(
+        OTHER_PAIRS,
+        train_source="train.en,other.en",
+        train_target="train.de,other.de",
+        train_weights="1,3",
+    ),
+    "normalization": refuse("normalization=source", normalization="both"),
     "start_from": refuse(r"start_from=None \(now ", start_from="parser"),
     "tfds": refuse(OTHER_PAIRS, "folder", tfds="other_data"),
     "source_lang": refuse(OTHER_PAIRS, "folder", source_lang="fr"),
