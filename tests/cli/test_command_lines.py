@@ -603,8 +603,8 @@ def test_a_run_keeps_the_normalization_that_it_began_with(training):
     assert model_dir.load_tokenizer().normalization == "both"
     message = refused("train", **{**training, "steps": 4}, normalization="source")
     assert message == (
-        f"model_dir {model_dir.path} was made with normalization=both: leave out normalization "
-        "(now source)"
+        f"model_dir {model_dir.path} was made with normalization=both: to resume it or to start "
+        "from it, leave out normalization (now source)"
     )
 
 
