@@ -1,4 +1,4 @@
-"""The routes of a server: TensorFlow Serving's REST interface."""
+"""The application of a server: all routes, among them TensorFlow Serving's REST interface."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -17,6 +17,8 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
+from keras_transformer.serving.keys import Keys
+from keras_transformer.serving.libretranslate import libretranslate_routes
 from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page_routes import page_routes
 from keras_transformer.serving.server import Predict, Server, json_response
@@ -64,7 +66,13 @@ def create_app(
         cors_origins: origins of web pages that may use the server; "*": all.
         hosts: the names that requests may have in `Host`; empty: any.
     """
-    routes = [*page_routes(server), *_model_routes(server), *_other_routes(server)]
+    known = Keys(keys)
+    routes = [
+        *page_routes(server),
+        *_model_routes(server),
+        *libretranslate_routes(server, known),
+        *_other_routes(server),
+    ]
     middleware = [Middleware(Observe, server), Middleware(RefuseOtherSites, hosts, cors_origins)]
     if cors_origins:
         cors = Middleware(
@@ -74,8 +82,8 @@ def create_app(
             allow_headers=["Authorization", "Content-Type"],
         )
         middleware.append(cors)
-    if keys:
-        middleware.append(Middleware(RequireKey, keys))
+    if known:
+        middleware.append(Middleware(RequireKey, known))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
     app.router.redirect_slashes = False  # a redirect would repeat what the client sent

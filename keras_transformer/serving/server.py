@@ -25,7 +25,7 @@ _LOG = logging.getLogger("keras_transformer.serving")
 
 # The maximum of each number among the search options of a request, unless the server's own option
 # is larger.
-_MOST = {
+MOST = {
     "beam_size": 32,
     "n_best": 32,
     "alpha": 10,
@@ -35,7 +35,7 @@ _MOST = {
     "min_length": 1024,
     "no_repeat_ngram": 100,
 }
-_OPTIONS_OF_REQUESTS = (*_MOST, "length_penalty")
+_OPTIONS_OF_REQUESTS = (*MOST, "length_penalty")
 # The fields of `ServingOptions` that some part of the server applies.
 SERVING_OPTIONS = (
     "max_body_bytes",
@@ -177,8 +177,8 @@ class Server:
             if name not in _OPTIONS_OF_REQUESTS:
                 among = ", ".join(_OPTIONS_OF_REQUESTS)
                 raise UserError(f"options must be among {among}: found {name[:80]!r}")
-            if name in _MOST and isinstance(value, int | float):
-                most = max(_MOST[name], getattr(servable.options, name) or 0)
+            if name in MOST and isinstance(value, int | float):
+                most = max(MOST[name], getattr(servable.options, name) or 0)
                 if value > most:
                     raise UserError(f"{name} must be at most {most}: found {value}")
         return dataclasses.replace(servable.options, **changes)
@@ -188,12 +188,18 @@ class Server:
 
         Raises:
             UserError: the body is not strict JSON.
+            HTTPException: as for `read_body`.
+        """
+        return await asyncio.to_thread(parse_json, await self.read_body(request))
+
+    async def read_body(self, request: Request) -> bytes:
+        """Reads the body, expanded if it is compressed.
+
+        Raises:
+            UserError: the compressed body is not gzip.
             HTTPException: 413, the body is too large, or expands to more; 408, it arrives too
                 slowly; 415, it is compressed by another method than gzip.
         """
-        return await asyncio.to_thread(parse_json, await self._body(request))
-
-    async def _body(self, request):
         limit = self.options.max_body_bytes
         too_large = HTTPException(413, f"the body is larger than the limit of {limit} bytes")
         if int(request.headers.get("content-length", 0)) > limit:

@@ -16,7 +16,11 @@ from keras_transformer.private_names import PRIVATE_NAMES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OPTIONAL = {*EXTRAS["datasets"], *EXTRAS["keras-nlp"], *EXTRAS["serve"]}
+OPTIONAL = {
+    requirement
+    for extra in ("datasets", "detect", "keras-nlp", "serve")
+    for requirement in EXTRAS[extra]
+}
 APART = EXTRAS["beam"]  # needs older versions of some packages than the others
 NOT_IMPORTED = {"tensorboard"}  # `tf.summary` needs it
 OF_OTHERS = {"numpy", "protobuf"}  # requirements of TensorFlow
@@ -67,7 +71,7 @@ def test_the_site_has_a_file_of_what_its_extra_requires():
 
 def test_a_checkout_has_what_the_wheel_and_its_extras_require():
     needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
-    assert EXTRAS["test"][0] == "keras-transformer[datasets,keras-nlp,serve]"
+    assert EXTRAS["test"][0] == "keras-transformer[datasets,detect,keras-nlp,serve]"
     assert lines_of("requirements.txt") | lines_of("requirements-test.txt") == needed
 
 

@@ -22,7 +22,8 @@ from keras_transformer.search import NO_HYPOTHESIS
 from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.body import Body
-from keras_transformer.serving.middleware import host_names, read_keys
+from keras_transformer.serving.keys import read_keys
+from keras_transformer.serving.middleware import host_names
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.tensor_json import parse_predict

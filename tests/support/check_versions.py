@@ -34,7 +34,7 @@ VERSIONS = {
 }
 # They come with the libraries above, which set their ranges.
 INDIRECT = {"numpy": ("1.26.4", "2.4.6"), "h5py": ("3.11.0", "3.14.0")}
-TOOLS = ("hypothesis==6.*", "httpx", "httpx2==2.*", "pytest==9.*")
+TOOLS = ("hypothesis==6.*", "httpx", "httpx2==2.*", "libretranslatepy==2.*", "pytest==9.*")
 # Files and folders of tests/.
 TESTS = (
     "layers",
