@@ -112,6 +112,7 @@ def trained_model(
 
     def serve(version):
         translator = load(paths)
-        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow)
+        source_lang = ModelDir(paths[0]).load_training()["source_lang"]
+        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow, source_lang)
 
     return Model(name, lambda: {1: None}, serve)
