@@ -47,6 +47,7 @@ _CTRANSLATE2_FLAGS = (
     "scores",
     "score",
     "alignment",
+    "split",
     "input",
     "output",
     "lines_at_once",

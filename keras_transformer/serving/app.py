@@ -21,8 +21,9 @@ from keras_transformer.serving.keys import Keys
 from keras_transformer.serving.libretranslate import libretranslate_routes
 from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page_routes import page_routes
-from keras_transformer.serving.server import Predict, Server, json_response
+from keras_transformer.serving.server import Predict, Server, asks_for_split, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
+from keras_transformer.translation import Translation
 
 
 class _ModelName(Convertor[str]):
@@ -98,10 +99,27 @@ def _model_routes(server: Server) -> list[Route]:
         body = await server.read_json(request)
         asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
         signature = servable.signatures[asked.signature]
-        texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
-        task = Predict(servable, asked.signature)
-        outputs = await server.compute(request, task, asked.rows, texts)
+        if asks_for_split(body):
+            outputs = await predict_paragraphs(request, servable, asked)
+        else:
+            texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
+            task = Predict(servable, asked.signature)
+            outputs = await server.compute(request, task, asked.rows, texts)
         return json_response(predict_response(asked, signature, outputs))
+
+    async def predict_paragraphs(request, servable, asked):
+        if asked.signature != "serving_default":
+            raise UserError(
+                "split=sentences is for the signature serving_default: leave out one of them"
+            )
+        paragraphs = await server.split(servable, [text for (text,) in asked.rows])
+        rows = [(sentence,) for sentence in paragraphs.sentences]
+        task = Predict(servable, asked.signature)
+        outputs = await server.compute(request, task, rows, paragraphs.sentences)
+        found = [[Translation(one["translation"], one["score"])] for one in outputs]
+        return [
+            {"translation": best.text, "score": best.score} for [best] in paragraphs.join(found)
+        ]
 
     async def status(request: Request) -> Response:
         name, asked = request.path_params["name"], request.path_params.get("version")

@@ -221,10 +221,15 @@ def language_pair(model_name: str) -> tuple[str, str] | None:
     """
     parts = model_name.split("-")
     for cut in range(1, len(parts)):
-        source, target = (language_code("-".join(side)) for side in (parts[:cut], parts[cut:]))
-        if source and target:
-            return source, target
+        if pair := known_pair("-".join(parts[:cut]), "-".join(parts[cut:])):
+            return pair
     return None
+
+
+def known_pair(source: str | None, target: str | None) -> tuple[str, str] | None:
+    """The pair of two codes as this server writes them; None if one is missing or no code."""
+    source, target = language_code(source or ""), language_code(target or "")
+    return (source, target) if source and target else None
 
 
 def identify(text: str, codes: Iterable[str]) -> list[dict[str, Any]]:

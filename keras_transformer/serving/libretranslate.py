@@ -1,13 +1,14 @@
 """The interface of LibreTranslate, so that its clients use the server's models.
 
-A model whose name is a pair of languages, such as `en-de`, translates between them.
+A model whose name is a pair of languages, such as `en-de`, translates between them. For a model of
+another name, the languages with which it was trained count.
 """
 
 import asyncio
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -18,12 +19,18 @@ from starlette.routing import Route
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
+from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
 from keras_transformer.serving.keys import Keys, bearer_key
-from keras_transformer.serving.languages import NAMES, identify, language_code, language_pair
+from keras_transformer.serving.languages import (
+    NAMES,
+    identify,
+    known_pair,
+    language_code,
+    language_pair,
+)
 from keras_transformer.serving.server import MOST, Server, Translate, json_response
 from keras_transformer.serving.tensor_json import parse_json
-from keras_transformer.translation import Translation
 
 PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
 _MOST_FIELDS = 100  # of a form
@@ -55,15 +62,15 @@ def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
         keys: if there are any, a request for a translation or detection must send one, as `api_key`
             or in the header.
     """
-    models = {}
-    for name in server.models:
-        if pair := language_pair(name):
-            models[pair] = name
+    models: dict[tuple[str, str], str] = {}
+    for model in server.models.values():
+        if pair := language_pair(model.name) or known_pair(*model.languages):
+            models.setdefault(pair, model.name)
 
     def expect_models():
         if not models:
             raise UserError(
-                "no model of this server is named after its languages: start it with "
+                "this server knows the languages of none of its models: start it with "
                 "--model=en-de=PATH, where en-de is the source and the target language"
             )
 
@@ -81,7 +88,7 @@ def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
         else:
             # As if the path named the model: for `Server.model`, the log and the metrics.
             request.path_params["name"] = name
-            found = await _translations(server, request, asked)
+            found = await _translations(server, request, source, asked)
         answer: dict[str, Any] = {"translatedText": [best for best, *_ in found]}
         if detected:
             answer["detectedLanguage"] = [detected] * len(found)
@@ -276,14 +283,17 @@ def _model_for(models, source, target):
     return models.get((source, target))
 
 
-async def _translations(server, request, asked):
-    """The best translation of each text, and then its alternatives."""
+async def _translations(server, request, source, asked):
+    """The best translation of each text, and then its alternatives, all different."""
     _, _, servable = server.model(request)
-    pieces = [_split_lines(text) for text in asked.texts]
-    sentences = [sentence for some, _ in pieces for sentence in some]
+    paragraphs = await asyncio.to_thread(Paragraphs, asked.texts, source)
+    sentences = paragraphs.sentences
     task = Translate(servable, _options(servable.options, asked.alternatives))
-    found = iter(await server.compute(request, task, sentences, sentences))
-    return [_joined([next(found) for _ in some], gaps, asked.alternatives) for some, gaps in pieces]
+    found = await server.compute(request, task, sentences, sentences)
+    joined = await asyncio.to_thread(paragraphs.join, found)
+    return [
+        list(dict.fromkeys(one.text for one in some))[: asked.alternatives + 1] for some in joined
+    ]
 
 
 def _options(options: SearchOptions | None, alternatives: int) -> SearchOptions | None:
@@ -293,37 +303,6 @@ def _options(options: SearchOptions | None, alternatives: int) -> SearchOptions 
     options = options.best_only()
     wanted = max(options.n_best, alternatives + 1)
     return dataclasses.replace(options, n_best=wanted, beam_size=max(options.beam_size, wanted))
-
-
-def _joined(found: Sequence[Sequence[Translation]], gaps, alternatives) -> list[str]:
-    """A text of the best translations of its sentences, and different ones of the others.
-
-    The n-th alternative has the n-th alternative of each sentence, or else its best translation.
-    """
-    texts = [
-        _join([some[rank if rank < len(some) else 0].text for some in found], gaps)
-        for rank in range(alternatives + 1)
-    ]
-    return list(dict.fromkeys(texts))
-
-
-def _split_lines(text):
-    """The lines that are not blank, without white space around them, and the gaps around lines."""
-    sentences, gaps = [], [""]
-    for line in text.splitlines(keepends=True):
-        sentence = line.strip()
-        if not sentence:
-            gaps[-1] += line
-            continue
-        before = len(line) - len(line.lstrip())
-        gaps[-1] += line[:before]
-        sentences.append(sentence)
-        gaps.append(line[before + len(sentence) :])
-    return sentences, gaps
-
-
-def _join(sentences, gaps):
-    return gaps[0] + "".join(map("".join, zip(sentences, gaps[1:], strict=True)))
 
 
 def _named(code):

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
+from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
 from keras_transformer.serving.batching import Batcher, QueueFull, Task
 from keras_transformer.serving.body import Body
@@ -183,6 +184,19 @@ class Server:
                     raise UserError(f"{name} must be at most {most}: found {value}")
         return dataclasses.replace(servable.options, **changes)
 
+    async def split(self, servable: Servable, texts: Sequence[str | bytes]) -> Paragraphs:
+        """Splits texts into the sentences that `compute` gets; `Paragraphs.join` is the way back.
+
+        Raises:
+            UserError: the model is a parser, or there are too many texts or too long ones.
+        """
+        if servable.task != "translation":
+            raise UserError("split=sentences is for translation: leave it out for a parser")
+        self._check_count(texts)
+        most = self.options.max_characters
+        self._check_longest("text", "characters", [len(text) for text in texts], most)
+        return await asyncio.to_thread(Paragraphs, texts, servable.source_lang)
+
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
 
@@ -266,22 +280,37 @@ class Server:
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options
-        if len(rows) > options.max_sentences:
-            raise UserError(
-                f"a request must have at most {options.max_sentences} sentences: found {len(rows)}"
-            )
-        self._check_longest("characters", [len(text) for text in texts], options.max_characters)
+        self._check_count(rows)
+        lengths = [len(text) for text in texts]
+        self._check_longest("sentence", "characters", lengths, options.max_characters)
         tokens = servable.count_tokens(texts)
         most = min(options.max_sentence_tokens, servable.max_tokens)
-        self._check_longest("tokens", tokens, most)
+        self._check_longest("sentence", "tokens", tokens, most)
         return sum(tokens)
 
-    def _check_longest(self, unit, lengths, most):
+    def _check_count(self, sentences):
+        most = self.options.max_sentences
+        if len(sentences) > most:
+            raise UserError(f"a request must have at most {most} sentences: found {len(sentences)}")
+
+    def _check_longest(self, what, unit, lengths, most):
         for number, length in enumerate(lengths):
             if length > most:
                 raise UserError(
-                    f"a sentence must have at most {most} {unit}: found {length} at index {number}"
+                    f"a {what} must have at most {most} {unit}: found {length} at index {number}"
                 )
+
+
+def asks_for_split(body: Mapping[str, Any]) -> bool:
+    """Whether a request asks to split its texts: whether its `split` is "sentences".
+
+    Raises:
+        UserError: it is neither that nor "none", the default.
+    """
+    split = body.get("split", "none")
+    if split not in ("none", "sentences"):
+        raise UserError(f"split must be none or sentences: found {str(split)[:80]!r}")
+    return split == "sentences"
 
 
 async def _gone(request):

@@ -561,6 +561,7 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
         ({"download": True}, "--download has no effect without --tfds"),
         ({"start_from": "x"}, "x/config.json: No such file or directory: choose the folder"),
         ({"start_from": "x", "vocab_type": "bpe"}, "--vocab_type has no effect with --start_from"),
+        ({"source_lang": "en"}, "--source_lang has no effect with the built-in corpus"),
         ({"target_lang": "de"}, "--target_lang has no effect with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),
     ],

@@ -20,6 +20,7 @@ from keras_transformer.serving.languages import NAMES, identify, language_code, 
 from keras_transformer.serving.libretranslate import parse_form
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Server
+from keras_transformer.serving.versions import Model
 from keras_transformer.translation import Translation
 
 DEFAULTS = SearchOptions()
@@ -106,9 +107,28 @@ def test_the_model_is_chosen_by_the_languages(client):
     assert post(client, q="a b.", target="en").json() == {"translatedText": "a b."}
 
 
-def test_lines_are_translated_each_and_keep_the_white_space_between_them(client):
-    answer = post(client, q="\n  one\n\n\ttwo \r\nthree\n").json()
-    assert answer == {"translatedText": "\n  en-de ONE\n\n\ten-de TWO \r\nen-de THREE\n"}
+def test_sentences_are_translated_each_and_keep_what_stands_between_them(client):
+    answer = post(client, q="\n  One.  Two\n\n- three \r\nfour\n").json()
+    expected = "\n  en-de ONE.  en-de TWO\n\n- en-de THREE \r\nen-de FOUR\n"
+    assert answer == {"translatedText": expected}
+
+
+def test_sentences_end_by_the_rules_of_the_source_language(client):
+    text = "Am 3. Oktober z. B. regnet es."
+    answer = post(client, q=text, source="de", target="en").json()
+    assert answer == {"translatedText": f"de-en {text.upper()}"}
+
+
+def test_the_languages_of_the_training_count_for_a_model_of_another_name():
+    model = Model("base", lambda: {1: None}, lambda version: Spelling("base"), ("en", "de"))
+    other = Model("fr-en", lambda: {1: None}, lambda version: Spelling("fr-en"), ("en", "de"))
+    server = Server([other, model])
+    model.refresh()
+    client = TestClient(create_app(server))
+    assert post(client, q="a").json() == {"translatedText": "base A"}
+    busy = post(client, q="a", source="fr", target="en")
+    assert error_of(busy) == (503, "model fr-en is loading") and "Retry-After" in busy.headers
+    server.batcher.close()
 
 
 def test_alternatives_differ_and_need_not_be_as_many_as_wanted(client):
@@ -120,7 +140,7 @@ def test_alternatives_differ_and_need_not_be_as_many_as_wanted(client):
         "translatedText": ["en-de A", "en-de B\nen-de C", ""],
         "alternatives": [
             ["en-de A!", "en-de A!!"],
-            ["en-de B!\nen-de C!", "en-de B!!\nen-de C!!"],
+            ["en-de B\nen-de C!", "en-de B!\nen-de C"],
             [],
         ],
     }

@@ -40,6 +40,7 @@ def refused(**fields):
         ({"options": {"steps": 3}}, "options must be TrainingOptions: found {'steps': 3}"),
         ({"exact_vocab_size": 1}, "exact_vocab_size must be bool: found 1"),
         ({"vocab_type": "words"}, "vocab_type must be bpe or unigram: found words"),
+        ({"source_lang": "English"}, "source_lang must be a language code such as de"),
         ({"target_lang": "German"}, "target_lang must be a language code such as de"),
         ({"vocabulary": "a.model", "start_from": "runs/a"}, "vocabulary=a.model has no effect"),
         (
