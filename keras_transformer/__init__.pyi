@@ -21,6 +21,7 @@ from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .model import Transformer
+from .paragraphs import Paragraphs, translate_paragraphs
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
 from .text.marian import MarianTokenizer
@@ -40,6 +41,7 @@ __all__ = [
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",
     "ModelDir",
+    "Paragraphs",
     "Perplexity",
     "SubwordTokenizer",
     "TokenAccuracy",
@@ -63,4 +65,5 @@ __all__ = [
     "search",
     "text",
     "training",
+    "translate_paragraphs",
 ]

@@ -2,7 +2,7 @@ r"""Converts a Marian model, such as OPUS-MT, from Hugging Face's format to a mo
 
   git clone https://huggingface.co/Helsinki-NLP/opus-mt-en-de
   keras-transformer import-marian --source=opus-mt-en-de --model_dir=runs/opus-en-de \
-      --target_lang=de
+      --source_lang=en --target_lang=de
 
 All other commands use it like a model_dir from `keras-transformer train`.
 """
@@ -27,6 +27,12 @@ def define_flags() -> None:
             required=True,
         )
         flags.DEFINE_string("model_dir", None, "folder to write, new or empty", required=True)
+        flags.DEFINE_string(
+            "source_lang",
+            None,
+            "two-letter code of the source language, by which `translate --split=sentences` splits "
+            "text",
+        )
         flags.DEFINE_string("target_lang", None, "two-letter code of the target language, for BLEU")
 
 
@@ -37,7 +43,9 @@ def main():
     model_dir = training.ModelDir(FLAGS.model_dir)
     model_dir.check_new()
     model, tokenizer = import_marian(FLAGS.source)
-    model_dir.create_trained(model, tokenizer, FLAGS.target_lang, shlex.join(sys.argv))
+    model_dir.create_trained(
+        model, tokenizer, FLAGS.target_lang, shlex.join(sys.argv), FLAGS.source_lang
+    )
     print(f"{model.count_params():,} parameters, {tokenizer.vocab_size:,} pieces: {model_dir.path}")
 
 

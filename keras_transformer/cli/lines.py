@@ -52,11 +52,15 @@ def define_flags(input_help: str = "", output_help: str = "") -> None:
 
 
 @contextlib.contextmanager
-def lines_and_output() -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
+def lines_and_output(exact: bool = False) -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
     """Opens the input and the output that the flags name.
 
+    Args:
+        exact: whether lines keep their control characters, such as tabs.
+
     Yields:
-        The lines of the input as plain text, in lists of at most `--lines_at_once`, and the output.
+        The lines of the input, as plain text unless `exact`, in lists of at most
+        `--lines_at_once`; and the output.
 
     Raises:
         UserError: a file cannot be read or written.
@@ -76,13 +80,13 @@ def lines_and_output() -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
             partial = stack.enter_context(whole_file(FLAGS.output))
             opened = (gzip.open if FLAGS.output.endswith(".gz") else open)(partial, "wb")
             write = cast(BinaryIO, stack.enter_context(opened))
-        yield _plain(read), write
+        yield _lines(read, exact), write
 
 
-def _plain(read):
+def _lines(read, exact):
     with _naming(FLAGS.input or "standard input"):
         for lines in blocks(read, FLAGS.lines_at_once):
-            yield list(map(without_end, lines))
+            yield [line.rstrip(b"\r\n") if exact else without_end(line) for line in lines]
 
 
 @contextlib.contextmanager

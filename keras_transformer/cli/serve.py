@@ -1,11 +1,12 @@
-"""Serves models over HTTP, with the REST interface of TensorFlow Serving.
+"""Serves models over HTTP, with the interfaces of TensorFlow Serving and LibreTranslate.
 
   keras-transformer serve --model_dir=runs/en-de
   curl -d '{"instances": ["Two dogs."]}' http://localhost:8501/v1/models/en-de:predict
 
 --model_dir names a trained model, several that form an ensemble, or a folder of SavedModels that
 `export` wrote; the server loads new versions in that folder. Repeat --model=NAME=PATH[,PATH...] to
-serve several models, each under its name.
+serve several models, each under its name. Clients of LibreTranslate use the models whose name is a
+pair of languages, such as en-de, or that were trained with --source_lang and --target_lang.
 """
 
 import functools
@@ -58,7 +59,8 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "api_key_file",
             None,
-            "file of keys, one a line; every request must send one, as Authorization: Bearer KEY",
+            "file of keys, one a line; every request must send one, as Authorization: Bearer KEY; "
+            "clients of LibreTranslate, as api_key",
         )
         flags.DEFINE_list(
             "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
@@ -86,7 +88,7 @@ def main():
             "exported with --sample has a signature that samples by the seeds of a request"
         )
     try:
-        from keras_transformer.serving import logs, middleware, run
+        from keras_transformer.serving import keys, logs, run
         from keras_transformer.serving import model_sources as sources
     except ModuleNotFoundError as error:
         raise not_installed("the server", "serve", error) from None
@@ -99,7 +101,7 @@ def main():
         if name in models:
             raise UserError(f"two models have the name {name}: give another in --model=NAME=PATH")
         models[name] = open_model(sources, name, paths)
-    keys = middleware.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
+    known = keys.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
     logs.log_to_stderr(FLAGS.access_log)
     trained = [(name, paths) for name, paths in served if not sources.has_saved_models(paths[0])]
     for name, paths in trained:
@@ -107,7 +109,7 @@ def main():
     run.serve(
         models.values(),
         options,
-        run.Access(keys, FLAGS.cors_origin, FLAGS.allowed_hosts),
+        run.Access(known, FLAGS.cors_origin, FLAGS.allowed_hosts),
         host=FLAGS.host,
         port=FLAGS.port,
         tokens_per_batch=FLAGS.tokens_per_batch,

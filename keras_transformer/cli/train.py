@@ -77,7 +77,7 @@ TRANSLATION_ONLY = (
     "vocabulary",
     "bpe_dropout",
 )
-TFDS_ONLY = ("source_lang", "download", "train_split", "valid_split", "test_split")
+TFDS_ONLY = ("download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
 # The headings of `--help` for the fields of TrainingOptions; all others are under "Training".
 DATA_FIELDS = ("max_length", "lowercase", "bpe_dropout")
@@ -156,7 +156,12 @@ def define_flags() -> None:
             "data set of TensorFlow Datasets to train on, or a folder with en.train.txt, "
             "de.train.txt and so on",
         )
-        flags.DEFINE_string("source_lang", None, "source language of the TFDS data set")
+        flags.DEFINE_string(
+            "source_lang",
+            None,
+            "two-letter code of the source language, by which `translate --split=sentences` splits "
+            "text; with --tfds also the language to translate from",
+        )
         flags.DEFINE_string(
             "target_lang",
             None,
@@ -262,6 +267,7 @@ def chosen_job():
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
         start_from=FLAGS.start_from,
         target_lang="de" if is_builtin else FLAGS.target_lang,
+        source_lang="en" if is_builtin else FLAGS.source_lang,
         data_cache=FLAGS.data_cache,
         command=shlex.join(sys.argv),
     )
@@ -361,7 +367,7 @@ def sentence_pairs():
         )
     refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(present(["target_lang", "train_weights"]), "with the built-in corpus")
+        refuse(present(["source_lang", "target_lang", "train_weights"]), "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),

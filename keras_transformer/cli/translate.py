@@ -16,6 +16,9 @@ line: pairs of word indices, source-target, in the Pharaoh format.
 At a terminal, each line is answered when it has been typed, and Ctrl-D ends the input. From a pipe
 that stays open, lines are answered within a second after the last one.
 
+--split=sentences splits each line into sentences, translates all of them together, and writes them
+with the white space, list markers and indentation that the line has.
+
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them.
 
@@ -27,6 +30,7 @@ import itertools
 
 from absl import flags
 
+from keras_transformer import training
 from keras_transformer.cli import cluster, lines, quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, present, refuse
@@ -43,6 +47,7 @@ from keras_transformer.cli.translator_flags import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
+from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.text.text_files import read_lines
 
 
@@ -63,6 +68,13 @@ def define_flags() -> None:
             "file of prefixes, line by line, that the translations start with; blank lines stay "
             "blank",
         )
+        flags.DEFINE_enum(
+            "split",
+            "none",
+            ["none", "sentences"],
+            "what to split each line into: none, a line is a sentence; or sentences, by the rules "
+            "of the source language that `train` recorded, or else of English",
+        )
         lines.define_flags(
             "; with --runner, files: a local or gs:// path, which may have wildcards",
             "; with --runner, prefix of the files to write: PREFIX-00000-of-00002 and so on",
@@ -82,6 +94,9 @@ def main():
         quiet.find_devices()
     if not FLAGS.alignment:
         refuse(present(["subwords"]), "without --alignment")
+    if FLAGS.split == "sentences":
+        beside = [name for name in ("score", "prefix", "alignment") if FLAGS[name].value]
+        refuse(beside, "with --split=sentences, since it is for single sentences")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
@@ -92,7 +107,7 @@ def main():
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
-    with lines.lines_and_output() as (blocks, write):
+    with lines.lines_and_output(exact=FLAGS.split == "sentences") as (blocks, write):
         translator = load_translator("translation")
         say_engine("Translating")
         with CutLines(**names) as cut_lines:
@@ -129,10 +144,11 @@ def output(translator, sentences, given, number, cut_lines):
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
+    found = _found(translator, sentences, given, number, cut_lines)
     rows = [
-        (index, text, score)
-        for index, translations in enumerate(translator.translate_n(sentences, given))
-        for text, score in (translations if with_scores else translations[:1])
+        (index, translation.text, translation.score)
+        for index, translations in enumerate(found)
+        for translation in (translations if with_scores else translations[:1])
     ]
     links = [""] * len(rows)
     if FLAGS.alignment:
@@ -144,6 +160,16 @@ def output(translator, sentences, given, number, cut_lines):
     for (index, text, score), aligned in zip(rows, links, strict=True):
         scored = f"{number + index} ||| {text} ||| {score:.6f}" if with_scores else text
         yield scored + aligned
+
+
+def _found(translator, sentences, given, number, cut_lines):
+    """The translations of each line; with `--split=sentences`, of its sentences, joined."""
+    if FLAGS.split == "none":
+        return translator.translate_n(sentences, given)
+    recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
+    paragraphs = Paragraphs(sentences, recorded["source_lang"])
+    cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
+    return paragraphs.join(translator.translate_n(paragraphs.sentences))
 
 
 def alignment(links):

@@ -48,6 +48,7 @@ _CTRANSLATE2_FLAGS = (
     "score",
     "alignment",
     "subwords",
+    "split",
     "input",
     "output",
     "lines_at_once",

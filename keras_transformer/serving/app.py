@@ -1,4 +1,4 @@
-"""The routes of a server: TensorFlow Serving's REST interface."""
+"""The application of a server: all routes, among them TensorFlow Serving's REST interface."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -17,10 +17,13 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from keras_transformer.errors import UserError
+from keras_transformer.serving.keys import Keys
+from keras_transformer.serving.libretranslate import libretranslate_routes
 from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page_routes import page_routes
-from keras_transformer.serving.server import Predict, Server, json_response
+from keras_transformer.serving.server import Predict, Server, asks_for_split, json_response
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
+from keras_transformer.translation import Translation
 
 
 class _ModelName(Convertor[str]):
@@ -64,7 +67,13 @@ def create_app(
         cors_origins: origins of web pages that may use the server; "*": all.
         hosts: the names that requests may have in `Host`; empty: any.
     """
-    routes = [*page_routes(server), *_model_routes(server), *_other_routes(server)]
+    known = Keys(keys)
+    routes = [
+        *page_routes(server),
+        *_model_routes(server),
+        *libretranslate_routes(server, known),
+        *_other_routes(server),
+    ]
     middleware = [Middleware(Observe, server), Middleware(RefuseOtherSites, hosts, cors_origins)]
     if cors_origins:
         cors = Middleware(
@@ -74,8 +83,8 @@ def create_app(
             allow_headers=["Authorization", "Content-Type"],
         )
         middleware.append(cors)
-    if keys:
-        middleware.append(Middleware(RequireKey, keys))
+    if known:
+        middleware.append(Middleware(RequireKey, known))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
     app.router.redirect_slashes = False  # a redirect would repeat what the client sent
@@ -90,10 +99,27 @@ def _model_routes(server: Server) -> list[Route]:
         body = await server.read_json(request)
         asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
         signature = servable.signatures[asked.signature]
-        texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
-        task = Predict(servable, asked.signature)
-        outputs = await server.compute(request, task, asked.rows, texts)
+        if asks_for_split(body):
+            outputs = await predict_paragraphs(request, servable, asked)
+        else:
+            texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
+            task = Predict(servable, asked.signature)
+            outputs = await server.compute(request, task, asked.rows, texts)
         return json_response(predict_response(asked, signature, outputs))
+
+    async def predict_paragraphs(request, servable, asked):
+        if asked.signature != "serving_default":
+            raise UserError(
+                "split=sentences is for the signature serving_default: leave out one of them"
+            )
+        paragraphs = await server.split(servable, [text for (text,) in asked.rows])
+        rows = [(sentence,) for sentence in paragraphs.sentences]
+        task = Predict(servable, asked.signature)
+        outputs = await server.compute(request, task, rows, paragraphs.sentences)
+        found = [[Translation(one["translation"], one["score"])] for one in outputs]
+        return [
+            {"translation": best.text, "score": best.score} for [best] in paragraphs.join(found)
+        ]
 
     async def status(request: Request) -> Response:
         name, asked = request.path_params["name"], request.path_params.get("version")

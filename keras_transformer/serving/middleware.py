@@ -1,24 +1,23 @@
 """Steps around every request: names and origins, API key, log, metrics."""
 
-import hashlib
-import hmac
 import ipaddress
 import logging
 import re
 import time
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_transformer.errors import UserError
-from keras_transformer.serving import page_routes
+from keras_transformer.serving import libretranslate, page_routes
+from keras_transformer.serving.keys import Keys, bearer_key
 from keras_transformer.serving.server import Server, json_response
 
 _PROBES = {"/healthz", "/readyz"}
-# Paths that need no key: probes, and the page that asks for the key.
-_OPEN = {*_PROBES, *page_routes.FILES}
+# Paths that need no key (probes, the page that asks for the key, LibreTranslate's settings), and
+# those that take it in another way too.
+_OPEN = {*_PROBES, *page_routes.FILES, *libretranslate.PATHS}
 _LOG = logging.getLogger("keras_transformer.serving.access")
 
 
@@ -96,9 +95,8 @@ def host_names(allowed: Iterable[str], host: str, address: str) -> set[str]:
 class RequireKey:
     """Refuses requests that do not send one of the keys, as `Authorization: Bearer KEY`."""
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str]):
-        self._app = app
-        self._digests = [_digest(key.encode()) for key in keys]
+    def __init__(self, app: ASGIApp, keys: Keys):
+        self._app, self._keys = app, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(scope):
@@ -109,38 +107,8 @@ class RequireKey:
         await json_response({"error": message}, 401, headers)(scope, receive, send)
 
     def _is_known(self, scope):
-        kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        digest = _digest(key.strip().encode("latin-1"))
-        # A list, not a generator: every key is compared, even after a match.
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return kind.lower() == "bearer" and any(matches)
-
-
-def read_keys(path: str) -> list[str]:
-    """Reads the keys in a file, one a line; ignores empty lines and those that begin with #.
-
-    Raises:
-        UserError: the file cannot be read, has no key, or has one that no header can hold.
-    """
-    try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8"
-        raise UserError(f"--api_key_file {path}: {why}") from None
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise UserError(f"--api_key_file {path} has no key: write one a line")
-    for number, line in enumerate(lines, 1):
-        if line in keys and not (line.isascii() and line.isprintable() and " " not in line):
-            raise UserError(
-                f"--api_key_file {path}, line {number}: a key must be ASCII without spaces"
-            )
-    return keys
-
-
-def _digest(key):
-    """A digest of fixed length, so that the time of a comparison reveals nothing about the key."""
-    return hashlib.sha256(key).digest()
+        key = bearer_key(Headers(scope=scope))
+        return key is not None and self._keys.knows(key)
 
 
 class Observe:

@@ -110,8 +110,11 @@ def trained_model(
     for path in paths:
         ModelDir(path).load_config()
 
+    record = ModelDir(paths[0]).load_training()
+    source_lang = record["source_lang"]
+
     def serve(version):
         translator = load(paths)
-        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow)
+        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow, source_lang)
 
-    return Model(name, lambda: {1: None}, serve)
+    return Model(name, lambda: {1: None}, serve, (source_lang, record["target_lang"]))

@@ -12,7 +12,13 @@ from starlette.routing import Route
 from keras_transformer.errors import UserError
 from keras_transformer.report.attention_page import attention_data
 from keras_transformer.report.word_attention import WordAttention, word_numbers
-from keras_transformer.serving.server import Attention, Server, Translate, json_response
+from keras_transformer.serving.server import (
+    Attention,
+    Server,
+    Translate,
+    asks_for_split,
+    json_response,
+)
 
 # The search options that people can choose on the page.
 OPTIONS = (
@@ -55,10 +61,16 @@ def page_routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> Response:
         _, _, servable = server.model(request)
         body = await server.read_json(request)
-        texts, changes = parse_translate(body)
-        options = server.search_options(servable, changes)
-        found = await server.compute(request, Translate(servable, options), texts, texts)
-        return json_response({"translations": [[one._asdict() for one in some] for some in found]})
+        texts, changes, is_split = parse_translate(body)
+        task = Translate(servable, server.search_options(servable, changes))
+        if not is_split:
+            return _translations(await server.compute(request, task, texts, texts))
+        paragraphs = await server.split(servable, texts)
+        sentences = paragraphs.sentences
+        found = await server.compute(request, task, sentences, sentences)
+        split = [{"sentences": of_text, "gaps": gaps} for of_text, gaps in paragraphs.split]
+        joined = await asyncio.to_thread(paragraphs.join, found)
+        return _translations(joined, sources=split)
 
     async def attention(request: Request) -> Response:
         _, _, servable = server.model(request)
@@ -75,18 +87,21 @@ def page_routes(server: Server) -> list[Route]:
     ]
 
 
-def parse_translate(body: Any) -> tuple[list[str], dict[str, Any]]:
+def parse_translate(body: Any) -> tuple[list[str], dict[str, Any], bool]:
     """The texts and the options of a request such as `{"text": ["Two dogs."], "options": {}}`.
+
+    Returns:
+        Texts, options, and whether `"split": "sentences"` asks to split the texts.
 
     Raises:
         UserError: the body has another form.
     """
-    texts, options = _values(body, "text", "options")
+    texts, options, _ = _values(body, "text", "options", "split")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UserError("text must be a list of strings")
     if not isinstance(options, dict | None):
         raise UserError("options must be an object")
-    return texts, options or {}
+    return texts, options or {}, asks_for_split(body)
 
 
 def parse_attention(body: Any) -> tuple[str, str]:
@@ -104,8 +119,15 @@ def parse_attention(body: Any) -> tuple[str, str]:
 def _values(body, *names):
     """The values of an object for these names, and no others; None for a missing name."""
     if not isinstance(body, dict) or not set(body) <= set(names):
-        raise UserError(f"the body must be an object of {' and '.join(names)}")
+        *others, last = names
+        raise UserError(f"the body must be an object of {', '.join(others)} and {last}")
     return [body.get(name) for name in names]
+
+
+def _translations(found, **more):
+    """The answer with all translations of each text."""
+    translations = [[one._asdict() for one in some] for some in found]
+    return json_response({"translations": translations, **more})
 
 
 def _described(model):

@@ -38,6 +38,7 @@ class Servable(Protocol):
     options: SearchOptions | None  # the defaults of `translate_n`; None: they are fixed
     max_tokens: int  # the maximum number of tokens that are read of a text
     attention: Attention | None  # None: the model shows no attention
+    source_lang: str | None  # by whose rules texts are split into sentences; None: English
 
     def count_tokens(self, texts: Texts) -> list[int]:
         """The number of tokens of each text."""
@@ -85,6 +86,7 @@ class TranslatorServable:
         translator: a translator that uses beam search; requests bring no seeds for sampling.
         load_tensorflow: loads the same model in TensorFlow, for what CTranslate2 lacks: attention,
             and some search options of requests. It is called when that is first needed.
+        source_lang: code of the source language, if it is known.
 
     Raises:
         UserError: the translator samples.
@@ -94,6 +96,7 @@ class TranslatorServable:
         self,
         translator: "Translator | CTranslate2Translator",
         load_tensorflow: Callable[[], Translator] | None = None,
+        source_lang: str | None = None,
     ):
         translator.options.expect_only(
             BEAM_SEARCH_OPTIONS,
@@ -102,6 +105,7 @@ class TranslatorServable:
         )
         self.translator = translator
         self.task = translator.tokenizer.task
+        self.source_lang = source_lang
         self.engine, self._tensorflow = "ctranslate2", None
         if isinstance(translator, Translator):
             self.engine, self._tensorflow = "tensorflow", translator
@@ -176,8 +180,9 @@ class ParserServable(TranslatorServable):
         self,
         translator: "Translator | CTranslate2Translator",
         load_tensorflow: Callable[[], Translator] | None = None,
+        source_lang: str | None = None,
     ):
-        super().__init__(translator, load_tensorflow)
+        super().__init__(translator, load_tensorflow, source_lang)
         self.attention = None
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 
@@ -209,6 +214,7 @@ class SavedModelServable:
     task, engine = "translation", "saved_model"
     options: SearchOptions | None = None
     attention: Attention | None = None
+    source_lang: str | None = None  # an export does not say
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
+from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
 from keras_transformer.serving.batching import Batcher, QueueFull, Task
 from keras_transformer.serving.body import Body
@@ -25,7 +26,7 @@ _LOG = logging.getLogger("keras_transformer.serving")
 
 # The maximum of each number among the search options of a request, unless the server's own option
 # is larger.
-_MOST = {
+MOST = {
     "beam_size": 32,
     "n_best": 32,
     "alpha": 10,
@@ -35,7 +36,7 @@ _MOST = {
     "min_length": 1024,
     "no_repeat_ngram": 100,
 }
-_OPTIONS_OF_REQUESTS = (*_MOST, "length_penalty")
+_OPTIONS_OF_REQUESTS = (*MOST, "length_penalty")
 # The fields of `ServingOptions` that some part of the server applies.
 SERVING_OPTIONS = (
     "max_body_bytes",
@@ -177,23 +178,42 @@ class Server:
             if name not in _OPTIONS_OF_REQUESTS:
                 among = ", ".join(_OPTIONS_OF_REQUESTS)
                 raise UserError(f"options must be among {among}: found {name[:80]!r}")
-            if name in _MOST and isinstance(value, int | float):
-                most = max(_MOST[name], getattr(servable.options, name) or 0)
+            if name in MOST and isinstance(value, int | float):
+                most = max(MOST[name], getattr(servable.options, name) or 0)
                 if value > most:
                     raise UserError(f"{name} must be at most {most}: found {value}")
         return dataclasses.replace(servable.options, **changes)
+
+    async def split(self, servable: Servable, texts: Sequence[str | bytes]) -> Paragraphs:
+        """Splits texts into the sentences that `compute` gets; `Paragraphs.join` is the way back.
+
+        Raises:
+            UserError: the model is a parser, or there are too many texts or too long ones.
+        """
+        if servable.task != "translation":
+            raise UserError("split=sentences is for translation: leave it out for a parser")
+        self._check_count(texts)
+        most = self.options.max_characters
+        self._check_longest("text", "characters", [len(text) for text in texts], most)
+        return await asyncio.to_thread(Paragraphs, texts, servable.source_lang)
 
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
 
         Raises:
             UserError: the body is not strict JSON.
+            HTTPException: as for `read_body`.
+        """
+        return await asyncio.to_thread(parse_json, await self.read_body(request))
+
+    async def read_body(self, request: Request) -> bytes:
+        """Reads the body, expanded if it is compressed.
+
+        Raises:
+            UserError: the compressed body is not gzip.
             HTTPException: 413, the body is too large, or expands to more; 408, it arrives too
                 slowly; 415, it is compressed by another method than gzip.
         """
-        return await asyncio.to_thread(parse_json, await self._body(request))
-
-    async def _body(self, request):
         limit = self.options.max_body_bytes
         too_large = HTTPException(413, f"the body is larger than the limit of {limit} bytes")
         if int(request.headers.get("content-length", 0)) > limit:
@@ -260,22 +280,37 @@ class Server:
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options
-        if len(rows) > options.max_sentences:
-            raise UserError(
-                f"a request must have at most {options.max_sentences} sentences: found {len(rows)}"
-            )
-        self._check_longest("characters", [len(text) for text in texts], options.max_characters)
+        self._check_count(rows)
+        lengths = [len(text) for text in texts]
+        self._check_longest("sentence", "characters", lengths, options.max_characters)
         tokens = servable.count_tokens(texts)
         most = min(options.max_sentence_tokens, servable.max_tokens)
-        self._check_longest("tokens", tokens, most)
+        self._check_longest("sentence", "tokens", tokens, most)
         return sum(tokens)
 
-    def _check_longest(self, unit, lengths, most):
+    def _check_count(self, sentences):
+        most = self.options.max_sentences
+        if len(sentences) > most:
+            raise UserError(f"a request must have at most {most} sentences: found {len(sentences)}")
+
+    def _check_longest(self, what, unit, lengths, most):
         for number, length in enumerate(lengths):
             if length > most:
                 raise UserError(
-                    f"a sentence must have at most {most} {unit}: found {length} at index {number}"
+                    f"a {what} must have at most {most} {unit}: found {length} at index {number}"
                 )
+
+
+def asks_for_split(body: Mapping[str, Any]) -> bool:
+    """Whether a request asks to split its texts: whether its `split` is "sentences".
+
+    Raises:
+        UserError: it is neither that nor "none", the default.
+    """
+    split = body.get("split", "none")
+    if split not in ("none", "sentences"):
+        raise UserError(f"split must be none or sentences: found {str(split)[:80]!r}")
+    return split == "sentences"
 
 
 async def _gone(request):

@@ -40,6 +40,8 @@ class Model:
         name: NAME in `/v1/models/NAME`.
         find: returns the versions, each with a value that changes whenever its files do.
         load: loads a version.
+        languages: codes of the source and target languages with which the model was trained, each
+            None if it is unknown.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Model:
         name: str,
         find: Callable[[], Mapping[int, Hashable]],
         load: Callable[[int], Servable],
+        languages: tuple[str | None, str | None] = (None, None),
     ):
-        self.name = name
+        self.name, self.languages = name, languages
         self._find, self._load = find, load
         self._current: tuple[int, Servable] | None = None
         self._failed: dict[int, tuple[Hashable, str]] = {}  # the files and the error

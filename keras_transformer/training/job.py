@@ -34,6 +34,7 @@ class TrainingJob(Record):
             from the weights that commands use of it. Only dropout and label smoothing
             may be configured differently.
         target_lang: two-letter code of the target language, for BLEU.
+        source_lang: code of the source language, by which texts are split into sentences.
         data_cache: folder where the tokenised training data are kept; see `Corpus.build`.
         command: the command to record in the model_dir.
 
@@ -63,12 +64,14 @@ class TrainingJob(Record):
     exact_vocab_size: bool = True
     start_from: str | os.PathLike | None = None
     target_lang: str | None = None
+    source_lang: str | None = None
     data_cache: str | os.PathLike | None = None
     command: str = ""
 
     def __post_init__(self):
         super().__post_init__()
         check_language_code(self.target_lang)
+        check_language_code(self.source_lang, "source_lang")
         self._check_pairs()
         self._check_vocabulary()
         self._check_options()

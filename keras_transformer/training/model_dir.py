@@ -214,6 +214,7 @@ class ModelDir:
         tokenizer: "Tokenizer",
         target_lang: str | None,
         command: str,
+        source_lang: str | None = None,
     ) -> None:
         """Writes a model that was trained elsewhere to a folder that is new or empty.
 
@@ -224,15 +225,18 @@ class ModelDir:
             tokenizer: its vocabulary.
             target_lang: two-letter code of the target language, for `evaluate`; None if unknown.
             command: how the model was made, to record in the model_dir.
+            source_lang: code of the source language, for `translate --split=sentences`.
 
         Raises:
-            UserError: the folder is not empty, or `target_lang` is not the code of a language.
+            UserError: the folder is not empty, or a language is not the code of one.
         """
         self.check_new()
         path, is_new = self.path.absolute(), not self.path.exists()
         with partial_folder(path if is_new else path / path.name) as folder:
             partial = ModelDir(folder)
-            partial.create(model.config, tokenizer, record_of_other(target_lang, command))
+            partial.create(
+                model.config, tokenizer, record_of_other(target_lang, command, source_lang)
+            )
             partial.checkpoints.save(model, step=0)
             if is_new:
                 folder.rename(path)

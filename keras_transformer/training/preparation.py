@@ -313,7 +313,7 @@ def _data(job, tokenizer, corpus, valid_corpus, strategy):
 
 def _record(job, model_dir, data, vocab_type):
     """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
-    before = {"preset": None, "target_lang": None, "commands": [], "starts": []}
+    before = {"preset": None, "source_lang": None, "commands": [], "starts": []}
     options, linearization = dataclasses.asdict(job.options), linearization_of(job.train)
     if model_dir.exists():
         before = model_dir.load_training()
@@ -330,6 +330,7 @@ def _record(job, model_dir, data, vocab_type):
     return {
         **before,
         "preset": job.preset or before["preset"],
+        "source_lang": job.source_lang or before["source_lang"],
         "target_lang": job.target_lang,
         "options": options,
         "data": data,

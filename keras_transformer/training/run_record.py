@@ -14,6 +14,7 @@ _FIELDS = {
     "vocab_type": str | None,
     "linearization": str | None,
     "preset": str | None,
+    "source_lang": str | None,
     "target_lang": str | None,
     "config": str | None,
     "commands": list,
@@ -54,6 +55,8 @@ def read_record(text: str, path: Path) -> dict:
         UserError: the text is not such a record.
     """
     record = parse_json(text, path)
+    if isinstance(record, dict):
+        record.setdefault("source_lang", None)  # models of version 0.2.0 do not know it
     if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
         raise UserError(f"{path} must be an object with the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():
@@ -71,19 +74,21 @@ def read_record(text: str, path: Path) -> dict:
     return {**record, "options": dataclasses.asdict(checked)}
 
 
-def record_of_other(target_lang: str | None, command: str) -> dict:
+def record_of_other(target_lang: str | None, command: str, source_lang: str | None) -> dict:
     """The record of a model that was not trained by `train`.
 
     Raises:
-        UserError: `target_lang` is not the code of a language.
+        UserError: `target_lang` or `source_lang` is not the code of a language.
     """
     check_language_code(target_lang)
+    check_language_code(source_lang, "source_lang")
     return {
         "options": dataclasses.asdict(TrainingOptions(average_checkpoints=1)),
         "data": {},
         "vocab_type": None,
         "linearization": None,
         "preset": None,
+        "source_lang": source_lang,
         "target_lang": target_lang,
         "commands": [command],
         "starts": [],

@@ -661,6 +661,7 @@ def test_an_argument_that_is_no_flag_is_refused(tmp_path):
             {"start_from": "x", "normalization": "both"},
             "--normalization has no effect with --start_from",
         ),
+        ({"source_lang": "en"}, "--source_lang has no effect with the built-in corpus"),
         ({"target_lang": "de"}, "--target_lang has no effect with the built-in corpus"),
         ({"train_weights": "1"}, "--train_weights has no effect with the built-in corpus"),
         ({"seed": -1}, "seed must be in [0, 2^32): found -1"),

@@ -74,7 +74,7 @@ CASES = {
     "normalization": refuse("normalization=source", normalization="both"),
     "start_from": refuse(r"start_from=None \(now ", start_from="parser"),
     "tfds": refuse(OTHER_PAIRS, "folder", tfds="other_data"),
-    "source_lang": refuse(OTHER_PAIRS, "folder", source_lang="fr"),
+    "source_lang": refuse(OTHER_PAIRS, "folder", source_lang="fr"),  # of files, it may change
     "train_split": refuse(OTHER_PAIRS, "folder", train_split="test"),
     "vocab_type": other_training(vocab_type="unigram"),
     "vocabulary": refuse("another vocabulary than", vocabulary="other.model"),
@@ -244,18 +244,41 @@ def test_another_value_is_refused_in_a_line_that_says_how_to_go_on(flag, runs):
     assert re.search("to resume|resume it|resume the run|are for", message)
 
 
+@pytest.fixture
+def record_of(runs, monkeypatch):
+    """The record of a run that is resumed as a case says."""
+
+    def record(case):
+        accepted = []
+
+        def check(job, strategy):
+            with contextlib.ExitStack() as until_checked:
+                accepted.append(prepare(job, strategy, until_checked))
+
+        monkeypatch.setattr("keras_transformer.training.train", check)
+        monkeypatch.setattr("keras_transformer.report.write_report", lambda _: "")
+        run("train", **resumed_with(runs, case))
+        [prepared] = accepted
+        return prepared.record
+
+    return record
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", [flag for flag, case in CASES.items() if not case.message])
-def test_another_value_is_accepted(flag, runs, monkeypatch):
-    accepted = []
+def test_another_value_is_accepted(flag, record_of):
+    value = CASES[flag].changed[flag]
+    assert record_of(CASES[flag])["options"].get(flag, value) == value
 
-    def check(job, strategy):
-        with contextlib.ExitStack() as until_checked:
-            accepted.append(prepare(job, strategy, until_checked))
 
-    monkeypatch.setattr("keras_transformer.training.train", check)
-    monkeypatch.setattr("keras_transformer.report.write_report", lambda _: "")
-    run("train", **resumed_with(runs, CASES[flag]))
-    [prepared] = accepted
-    recorded, value = prepared.record["options"], CASES[flag].changed[flag]
-    assert recorded.get(flag, value) == value
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "language"),
+    [
+        (Case("text", {"source_lang": "en"}), "en"),
+        (Case("text", {}), None),
+        (Case("folder", {}), "en"),
+    ],
+)
+def test_the_source_language_is_recorded(case, language, record_of):
+    assert record_of(case)["source_lang"] == language

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import pty
+import shutil
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from helpers import small_model
 
 from keras_transformer import Transformer
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.paragraphs import translate_paragraphs
 from keras_transformer.precision import in_precision
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
@@ -59,7 +61,7 @@ def translate(model_dirs, monkeypatch, capfd):
     def translated(stdin=STDIN, **options):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         run("translate", **{"model_dir": model_dirs[0], **limited(options)})
-        out = capfd.readouterr().out
+        out, translated.said = capfd.readouterr()
         assert out.endswith("\n")
         return out.split("\n")[:-1]
 
@@ -162,6 +164,47 @@ def test_a_line_of_a_token_is_translated_compiled_as_it_is_otherwise(
     assert translate(b"a\n", jit_compile=True, prefix=tmp_path / "prefixes") == expected
 
 
+# Paragraphs
+
+PARAGRAPHS = b"The girls sleep.  A horse! \n\n\t- A horse!\n---\r\n The old man sees two birds.\n"
+
+
+def test_sentences_of_a_line_are_translated_and_joined_with_what_stands_between_them(
+    translate, translator
+):
+    girls, horse, birds = translator(["The girls sleep.", "A horse!", LINES[3]])
+    found = translate(PARAGRAPHS, split="sentences")
+    assert found == [f"{girls}  {horse} ", "", f"\t- {horse}", "---", f" {birds}"]
+
+
+def test_alternatives_of_a_line_are_combinations_with_the_sum_of_scores(
+    translate, models, tokenizer
+):
+    options = {"n_best": 3, "beam_size": 3}
+    each = Translator(models[0], tokenizer, **SHORT, **options)
+    paragraphs = translate_paragraphs(each, PARAGRAPHS.decode().splitlines())
+    assert [len(translations) for translations in paragraphs] == [3, 1, 3, 1, 3]
+    expected = [[one[:2] for one in translations] for translations in paragraphs]
+    assert_records(translate(PARAGRAPHS, split="sentences", **options), expected)
+
+
+def test_the_recorded_source_language_splits(model_dirs, tmp_path, translate, translator):
+    sentence = "Sie kam am 3. Oktober an."
+    folder = tmp_path / "de-en"
+    shutil.copytree(model_dirs[0], folder)
+    model_dir = ModelDir(folder)
+    model_dir.save_training({**model_dir.load_training(), "source_lang": "de"})
+    stdin = f"{sentence}\n".encode()
+    assert translate(stdin, split="sentences", model_dir=folder) == translator([sentence])
+    assert translate(stdin, split="sentences") != translator([sentence])
+
+
+def test_a_long_sentence_of_a_paragraph_is_named_by_its_line(translate):
+    stdin = "One.\nTwo. {} Three.\n".format("A horse " * 600 + "sleeps.").encode()
+    assert len(translate(stdin, split="sentences", beam_size=1, max_length=9)) == 2
+    assert "Read only the first 1,023 tokens of 1 line of the input (2)\n" in translate.said
+
+
 # Refusals.
 
 
@@ -186,6 +229,9 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"score": "x", "n_best": 2}, "--n_best has no effect with --score"),
         ({"score": "x", "workers": 2}, "--workers has no effect with --score"),
         ({"score": "x", "jit_compile": True}, "--jit_compile has no effect with --score"),
+        ({"split": "sentences", "score": "x"}, "--score has no effect with --split=sentences"),
+        ({"split": "sentences", "prefix": "x"}, "--prefix has no effect with --split=sentences"),
+        ({"split": "sentences", "alignment": True}, "--alignment has no effect with --split"),
         ({"precision": "int8", "engine": "tensorflow"}, "--precision=int8 needs --jit_compile"),
         ({"seed": 1}, "seed must be"),
         ({"top_p": 0.5}, "top_p must be"),

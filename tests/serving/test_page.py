@@ -139,6 +139,42 @@ def test_a_request_may_ask_for_the_search_of_the_paper(client, translator):
     ]
 
 
+PARAGRAPH = f"- {SENTENCE}  {OTHER}"
+
+
+def test_a_text_may_be_split_into_sentences(client, three_best):
+    body = {"text": [PARAGRAPH, " \n"], "options": OPTIONS, "split": "sentences"}
+    found = asked(client, "translate", body)
+    assert found["sources"] == [
+        {"sentences": [SENTENCE, OTHER], "gaps": ["- ", "  ", ""]},
+        {"sentences": [], "gaps": [" \n"]},
+    ]
+    paragraph, blank = found["translations"]
+    first, second = ([one.text for one in some] for some in three_best)
+    best = paragraph[0]
+    assert best["text"] == f"- {first[0]}  {second[0]}"
+    assert best["sentences"] == [first[0], second[0]]
+    assert best["score"] == pytest.approx(sum(some[0].score for some in three_best), rel=1e-4)
+    assert len(paragraph) == 3
+    assert blank == [{"text": " \n", "score": 0.0, "sentences": []}]
+
+
+def test_a_text_is_a_sentence_unless_it_is_to_be_split(client):
+    [[best]] = asked(client, "translate", {"text": [PARAGRAPH]})["translations"]
+    assert asked(client, "translate", {"text": [PARAGRAPH], "split": "none"}) == {
+        "translations": [[best]]
+    }
+
+
+def test_limits_count_the_sentences(client, server):
+    limited = Server(server.models.values(), dataclasses.replace(LIMITS, max_sentences=2))
+    client = TestClient(create_app(limited))
+    body = {"text": ["One. Two. Three."], "split": "sentences"}
+    message = "a request must have at most 2 sentences: found 3"
+    assert asked(client, "translate", body, status=400)["error"] == message
+    limited.batcher.close()
+
+
 def test_a_parser_answers_with_trees(client):
     [[best]] = asked(client, "translate", {"text": ["The dogs chase ."]}, "parser")["translations"]
     assert words(parse_tree(best["text"])) == ["The", "dogs", "chase", "."]
@@ -162,11 +198,11 @@ def test_attention_is_the_models_with_the_word_of_each_subword(client, translato
 @pytest.mark.parametrize(
     ("verb", "body", "message"),
     [
-        ("translate", ["a"], "the body must be an object of text and options"),
+        ("translate", ["a"], "the body must be an object of text, options and split"),
         (
             "translate",
             {"text": ["a"], "temperature": 2},
-            "the body must be an object of text and options",
+            "the body must be an object of text, options and split",
         ),
         ("translate", {}, "text must be a list of strings"),
         ("translate", {"text": "a"}, "text must be a list of strings"),
@@ -175,6 +211,13 @@ def test_attention_is_the_models_with_the_word_of_each_subword(client, translato
         ("translate", {"text": ["a"], "options": {"n_best": 9}}, "n_best must be in [1, beam_"),
         ("translate", {"text": ["a"], "options": {"beam_size": 1.5}}, "beam_size must be int"),
         ("translate", {"text": ["a"], "options": {"beam_size": 999}}, "beam_size must be at most"),
+        ("translate", {"text": ["a"], "split": True}, "split must be none or sentences: found 'T"),
+        ("translate", {"text": ["a"], "split": ["a"]}, "split must be none or sentences: found"),
+        (
+            "translate",
+            {"text": ["a" * 301], "split": "sentences"},
+            "a text must have at most 300 characters: found 301 at index 0",
+        ),
         ("attention", {"text": "a"}, "text and translation must be strings"),
         ("attention", {"text": "a", "translation": ["b"]}, "text and translation must be strings"),
         ("attention", {"text": "", "translation": "b"}, "source must be a sentence of 1 to 400"),
@@ -241,7 +284,7 @@ def type_and_wait(page, text):
     page.locator("#text").fill(text)
     # Waits until the rows are the new ones, and all are answered.
     count = sum(bool(line.strip()) for line in text.split("\n"))
-    says = f"{count} sentences done." if count > 1 else "Done."
+    says = f"{count} lines done." if count > 1 else "Done."
     expect(page.locator("#status")).to_have_text(says)
 
 
@@ -267,6 +310,23 @@ def test_what_is_typed_is_translated_line_by_line(opened, translator):
     assert best_of(opened) == [one.text for one in expected]
     scores = opened.locator(".aside span").all_inner_texts()
     assert scores == [shown(one.score) for one in expected]
+
+
+def test_sentences_of_a_line_are_translated_together_and_keep_its_layout(opened, translator):
+    type_and_wait(opened, f"A list:\n\n  {PARAGRAPH}\n---")
+    first, second = translator([SENTENCE, OTHER])
+    assert best_of(opened)[1:] == [f"- {first}  {second}", "---"]
+    opened.get_by_role("button", name="Copy text").click()
+    copied = opened.get_by_label("copied text").input_value()
+    [heading] = translator(["A list:"])
+    assert copied == f"{heading}\n\n  - {first}  {second}\n---"
+
+
+def test_a_line_is_a_sentence_if_the_option_says_so(opened, translator):
+    opened.get_by_role("button", name="Options").click()
+    opened.get_by_label("Split lines into sentences").uncheck()
+    type_and_wait(opened, PARAGRAPH)
+    assert best_of(opened) == translator([PARAGRAPH])
 
 
 def test_only_what_is_new_is_asked_for(opened):
@@ -303,7 +363,7 @@ def test_a_request_that_is_overtaken_is_given_up(opened, server):
         turned.wait_until_begun()
         with opened.expect_event("requestfailed") as failed:
             opened.locator("#text").fill("wanted")
-        assert failed.value.post_data_json == {"text": ["overtaken"]}
+        assert failed.value.post_data_json == {"text": ["overtaken"], "split": "sentences"}
     finally:
         turned.go_on()
     expect(opened.locator(".words")).to_have_text("detnaw")
@@ -361,6 +421,23 @@ def test_a_word_that_is_pointed_at_shows_what_it_attends_to(opened, cross):
     strongest = SENTENCE.split()[int(np.argmax(expected))].strip(".")
     said = re.sub("[\u2068\u2069]", "", says.inner_text())
     assert said.startswith(f"“Mädchen” looks at “{strongest}”")
+
+
+def test_a_word_of_a_paragraph_attends_to_its_sentence(opened):
+    choose(opened, "known")
+    type_and_wait(opened, f"{OTHER} {SENTENCE}")
+    words, says = opened.locator(".words span"), opened.locator("#status")
+    source = opened.locator(".source span")
+    before = len(OTHER.split())
+    for word, is_first in ((1, True), (4, False)):
+        words.nth(word).hover()
+        expect(says).to_contain_text("“\u2068Mädchen\u2069” looks at")
+        shares = source.evaluate_all(
+            "words => words.map(word => Number(word.style.getPropertyValue('--share')))"
+        )
+        assert (sum(shares[:before]) > 0.5) == is_first
+        assert (sum(shares[before:]) > 0.5) != is_first
+        opened.mouse.move(0, 0)
 
 
 def test_attention_opens_from_the_keyboard(opened, cross):
@@ -468,7 +545,7 @@ def refused_once(page, status, **answer):
 
 def test_limits_of_the_server_are_one_sentence(opened):
     for letters, message in (
-        (400, "a sentence must have at most 300 characters: found 400"),
+        (400, "a text must have at most 300 characters: found 400"),
         (4000, "the body is larger than the limit of 2000 bytes"),
     ):
         opened.locator("#text").fill("a" * letters)
@@ -480,7 +557,7 @@ def test_limits_of_the_server_are_one_sentence(opened):
 def test_a_sentence_that_is_refused_keeps_no_other_from_its_translation(opened, translator):
     opened.locator("#text").fill(f"{SENTENCE}\n{'a' * 400}\n{OTHER}")
     refused = opened.locator("#rows > li").nth(1).get_by_role("alert")
-    expect(refused).to_contain_text("a sentence must have at most 300 characters")
+    expect(refused).to_contain_text("a text must have at most 300 characters")
     expect(opened.locator(".words")).to_have_text(translator([SENTENCE, OTHER]))
 
 

@@ -21,6 +21,7 @@ VERSIONS = {
     "tensorflow-serving-api": ("2.20.0", "2.21.0"),
     "tensorboard": ("2.20.0", "2.21.0"),
     "sentencepiece": ("0.2.1", "0.2.3"),
+    "sentencex": ("1.0.32", "1.0.32"),
     "sacrebleu": ("2.5.0", "2.6.0"),
     "sacremoses": ("0.1.0", "0.2.0"),
     "absl-py": ("2.0.0", "2.5.1"),
@@ -34,7 +35,7 @@ VERSIONS = {
 }
 # They come with the libraries above, which set their ranges.
 INDIRECT = {"numpy": ("1.26.4", "2.4.6"), "h5py": ("3.11.0", "3.14.0")}
-TOOLS = ("hypothesis==6.*", "httpx", "httpx2==2.*", "pytest==9.*")
+TOOLS = ("hypothesis==6.*", "httpx", "httpx2==2.*", "libretranslatepy==2.*", "pytest==9.*")
 # Files and folders of tests/.
 TESTS = (
     "layers",

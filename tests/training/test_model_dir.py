@@ -23,6 +23,7 @@ TRAINING = {
     "vocab_type": "bpe",
     "linearization": None,
     "preset": None,
+    "source_lang": None,
     "target_lang": None,
     "config": None,
     "commands": [],
@@ -81,6 +82,15 @@ def test_a_trained_model_fits_into_an_empty_folder_and_through_a_link(tmp_path, 
     files = sorted(path.name for path in folder.iterdir())
     assert files == ["checkpoints", "config.json", "training.json", "vocabulary.model"]
     assert ModelDir(folder).load_model().count_params() == new_model().count_params()
+
+
+def test_the_languages_of_a_trained_model_are_recorded(tmp_path, tokenizer):
+    model_dir = ModelDir(tmp_path / "en-de")
+    with pytest.raises(UserError, match=r"^source_lang must be a language code such as de"):
+        model_dir.create_trained(new_model(), tokenizer, "de", "", source_lang="English")
+    model_dir.create_trained(new_model(), tokenizer, "de", "", source_lang="en")
+    record = model_dir.load_training()
+    assert (record["source_lang"], record["target_lang"]) == ("en", "de")
 
 
 def test_a_trained_model_that_cannot_be_written_leaves_the_folder_empty(
@@ -324,6 +334,7 @@ def test_an_option_that_a_record_lacks_had_its_default(tmp_path):
         ),
         ({"data": []}, "data: found []"),
         ({"commands": None}, "commands: found None"),
+        ({"source_lang": 1}, "source_lang: found 1"),
         ({"target_lang": 1}, "target_lang: found 1"),
         ({"data": {"kept": 0}}, "data: found {'kept': 0}"),
         (
@@ -350,6 +361,12 @@ def test_a_training_record_of_other_values_is_refused(tmp_path, changed, message
     with pytest.raises(UserError) as error:
         model_dir.load_training()
     assert str(error.value) == f"{tmp_path / 'training.json'}: {message}"
+
+
+def test_a_record_of_version_0_2_names_no_source_language(tmp_path):
+    model_dir = ModelDir(tmp_path)
+    model_dir.save_training({name: TRAINING[name] for name in TRAINING if name != "source_lang"})
+    assert model_dir.load_training()["source_lang"] is None
 
 
 def test_an_option_of_a_later_version_does_not_keep_a_model_from_use(tmp_path):

@@ -113,6 +113,7 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         "vocab_type": "bpe",
         "linearization": None,
         "preset": None,
+        "source_lang": None,
         "target_lang": "de",
         "config": digest_of((model_dir.path / "config.json").read_bytes()),
         "commands": ["train.py --steps=6"],

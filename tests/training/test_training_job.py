@@ -44,6 +44,7 @@ def refused(**fields):
             {"normalization": "nfkc"},
             "normalization must be source, both or none: found nfkc",
         ),
+        ({"source_lang": "English"}, "source_lang must be a language code such as de"),
         ({"target_lang": "German"}, "target_lang must be a language code such as de"),
         ({"vocabulary": "a.model", "start_from": "runs/a"}, "vocabulary=a.model has no effect"),
         (

@@ -2,7 +2,7 @@
 // The page of the server: what is typed is translated as typing stops, by one model or by two.
 
 const TYPING_MS = 300, POINTING_MS = 100;
-const AT_ONCE = 16, MOST = 200;  // sentences in a request, and in the page
+const AT_ONCE = 16, MOST = 200;  // lines in a request, and in the page
 const MOST_WORDS = 400;  // of a sentence whose attention can be shown
 const DOWN_SECONDS = 3;  // until a server that does not answer is asked again
 const NO_HYPOTHESIS = -1e9;
@@ -65,7 +65,7 @@ async function ask(path, body = null, signal = null) {
 
 class Panel {
   constructor(model) {
-    this.answers = new Map();  // by sentence
+    this.answers = new Map();  // by line
     this.element = make($("#panels"), "section", { class: "panel" });
     this.choose(model);
   }
@@ -73,6 +73,7 @@ class Panel {
   choose(model) {
     this.model = model;
     this.changed = {};  // options that differ from the model's own
+    this.isSplit = model.task === "translation";  // into sentences, each line
     this.element.setAttribute("aria-label", model.name);
     this.showHead();
     this.forget();
@@ -98,8 +99,10 @@ class Panel {
     make(title, "span", { class: "about" }, about(model));
     const buttons = make(bar, "div");
     const options = make(buttons, "button", { type: "button", "aria-expanded": false }, "Options");
-    const copy = make(buttons, "button", { type: "button" }, "Copy as curl");
-    copy.addEventListener("click", () => this.copy());
+    const copyText = make(buttons, "button", { type: "button" }, "Copy text");
+    copyText.addEventListener("click", () => this.copy("copied text", this.text()));
+    const copyCurl = make(buttons, "button", { type: "button" }, "Copy as curl");
+    copyCurl.addEventListener("click", () => this.copy("curl command", this.curl()));
     const fields = this.showOptions();
     options.addEventListener("click", () => {
       fields.hidden = !fields.hidden;
@@ -128,7 +131,21 @@ class Panel {
         soon(translate);
       });
     }
+    if (this.isSplit) this.showSplit(fields);
     return fields;
+  }
+
+  showSplit(fields) {
+    const title = "Translate each sentence of a line on its own; otherwise a line is a sentence";
+    const label = make(fields, "label", { class: "check", title });
+    const box = make(label, "input", { type: "checkbox", name: "split" });
+    label.append("Split lines into sentences");
+    box.checked = true;
+    box.addEventListener("change", () => {
+      this.isSplit = box.checked;
+      this.forget();
+      soon(translate);
+    });
   }
 
   close() {
@@ -143,19 +160,20 @@ class Panel {
     for (const row of rows) row.show(this);
   }
 
-  request(sentences) {
+  request(lines) {
     const options = Object.keys(this.changed).length ? { options: this.changed } : {};
-    return [pathOf(this.model, "translate"), { text: sentences, ...options }];
+    const split = this.isSplit ? { split: "sentences" } : {};
+    return [pathOf(this.model, "translate"), { text: lines, ...split, ...options }];
   }
 
-  // Asks for sentences that it has no answer to; what was being asked is given up.
-  async translate(sentences) {
+  // Asks for lines that it has no answer to; what was being asked is given up.
+  async translate(lines) {
     this.asking?.abort();
     clearTimeout(this.again);
     const asking = this.asking = new AbortController();
-    const wanted = new Set(sentences);
+    const wanted = new Set(lines);
     for (const known of this.answers.keys()) if (!wanted.has(known)) this.answers.delete(known);
-    const missing = [...wanted].filter((sentence) => !this.answers.has(sentence));
+    const missing = [...wanted].filter((line) => !this.answers.has(line));
     this.element.classList.toggle("busy", missing.length > 0);
     let failure = null;
     try {
@@ -170,23 +188,24 @@ class Panel {
     this.element.classList.remove("busy");
     this.fail(failure);
     if (failure?.retry) {
-      this.again = setTimeout(() => this.translate(sentences), 1000 * failure.retry);
+      this.again = setTimeout(() => this.translate(lines), 1000 * failure.retry);
     }
     tell();
   }
 
-  // Where the server refuses several sentences, it is asked for each alone: most are answered then,
+  // Where the server refuses several lines, it is asked for each alone: most are answered then,
   // and a refusal is the answer to the others.
   async answer(some, signal) {
     try {
-      const { translations } = await ask(...this.request(some), signal);
-      some.forEach((sentence, i) => this.answers.set(sentence, translations[i]));
+      const { translations, sources } = await ask(...this.request(some), signal);
+      some.forEach((line, i) => this.answers.set(line,
+        translations[i].map((one) => ({ ...one, source: sources?.[i] }))));
     } catch (error) {
       if (!error.isRefusal) throw error;
       if (some.length === 1) {
-        error.message = error.message.replace(/ at index 0$/, "");  // it stands below its sentence
+        error.message = error.message.replace(/ at index \d+$/, "");  // it stands below its line
         this.answers.set(some[0], error);
-      } else for (const sentence of some) await this.answer([sentence], signal);
+      } else for (const line of some) await this.answer([line], signal);
     }
   }
 
@@ -195,23 +214,32 @@ class Panel {
     this.failure.textContent = failure?.message ?? "";
   }
 
+  // The best translation of the whole text, with its blank lines and indentation.
+  text() {
+    const best = (line) => this.answers.get(line)?.[0]?.text ?? line;
+    return textLines().map((line) => line.replace(line.trim(), best)).join("\n");
+  }
+
   // The request that translates what is in the page, for a shell.
-  async copy() {
-    const [path, body] = this.request(sentences());
-    const command = [
+  curl() {
+    const [path, body] = this.request(wantedLines());
+    return [
       `curl ${quoted(new URL(path, location.href).href)}`,
       ...(sessionStorage.getItem("key") ? [`-H "Authorization: Bearer $API_KEY"`] : []),
       `-H 'Content-Type: application/json'`,
       `-d ${quoted(JSON.stringify(body))}`,
     ].join(" \\\n  ");
-    this.element.querySelector(".curl")?.remove();
+  }
+
+  async copy(name, text) {
+    this.element.querySelector(".copied")?.remove();
     const shown = make(this.element, "textarea",
-      { class: "curl", readonly: "", rows: 4, wrap: "off", "aria-label": "curl command" });
-    shown.value = command;
+      { class: "copied", readonly: "", rows: 4, wrap: "off", "aria-label": name });
+    shown.value = text;
     shown.select();
     shown.addEventListener("keydown", ({ key }) => { if (key === "Escape") shown.remove(); });
     // Only a page of this machine or of https may write to the clipboard.
-    const isCopied = await navigator.clipboard?.writeText(command).then(() => true, () => false);
+    const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
     say(isCopied ? "Copied." : "Press Ctrl+C to copy.");
   }
 }
@@ -221,7 +249,7 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 const about = ({ engine, versions }) => `${engine} · version ${versions.join(", ")}`;
 
-// A row: a sentence, and below it a cell for each panel.
+// A row: a line, and below it a cell for each panel.
 
 class Row {
   constructor() {
@@ -231,10 +259,16 @@ class Row {
     this.ofPanel = new Map();
   }
 
-  set(sentence) {
-    if (sentence === this.sentence) return;
-    this.sentence = sentence;
-    showWords(this.source, sentence);
+  set(line) {
+    if (line === this.line) return;
+    this.line = line;
+    this.source.replaceChildren();
+    this.words = showWords(this.source, line);
+  }
+
+  // The word at a position of the line.
+  wordAt(position) {
+    return this.words.findLast(({ start }) => start <= position)?.element;
   }
 
   arrange() {
@@ -248,7 +282,7 @@ class Row {
   show(panel) {
     const cell = this.ofPanel.get(panel);
     if (!cell) return;
-    const answer = panel.answers.get(this.sentence);
+    const answer = panel.answers.get(this.line);
     cell.setAttribute("aria-label", panel.model.name);
     cell.classList.toggle("stale", !answer);
     if (!answer || cell.answer === answer) return;
@@ -263,25 +297,44 @@ class Row {
   }
 }
 
-// Each word is an element of its own, but for a text so long that nobody points at its words.
+// Adds a text, of which each word is an element of its own, but for a text so long that nobody
+// points at its words. Returns the words and where they start in the text.
 function showWords(parent, text) {
-  parent.replaceChildren();
-  const words = text.split(/\s+/).filter(Boolean);
-  if (words.length > MOST_WORDS) {
+  const found = [...text.matchAll(/\S+/g)];
+  if (found.length > MOST_WORDS) {
     parent.append(text);
     return [];
   }
-  return words.map((word, i) => {
-    if (i) parent.append(" ");
-    return make(parent, "span", {}, word);
+  let end = 0;
+  const words = found.map(({ 0: word, index }) => {
+    parent.append(text.slice(end, index));
+    end = index + word.length;
+    return { start: index, element: make(parent, "span", {}, word) };
   });
+  parent.append(text.slice(end));
+  return words;
+}
+
+// The sentences of a line and of its translation: where each starts in the line, what stands before
+// it, and what after the last one.
+function sentencePairs(line, text, sentences, source) {
+  if (!source) return [[{ source: line, target: text, start: 0, before: "" }], ""];
+  let start = 0;
+  const pairs = source.sentences.map((sentence, i) => {
+    const before = source.gaps[i];
+    const pair = { source: sentence, target: sentences[i], start: start + before.length, before };
+    start = pair.start + sentence.length;
+    return pair;
+  });
+  return [pairs, source.gaps.at(-1)];
 }
 
 // A translation with its score. Who points at a word of it sees in the source what it attends to.
 
 class Hypothesis {
-  constructor(list, row, panel, { text, score }) {
-    Object.assign(this, { row, panel, text, sentence: row.sentence });
+  constructor(list, row, panel, { text, score, sentences, source }) {
+    Object.assign(this, { row, panel, text, line: row.line });
+    [this.pairs, this.after] = sentencePairs(row.line, text, sentences, source);
     this.element = make(list, "li", { class: "hypothesis" });
     const isParser = panel.model.task === "parsing";
     if (score <= NO_HYPOTHESIS || (isParser && !text)) {
@@ -290,10 +343,14 @@ class Hypothesis {
     }
     if (isParser) this.showTree();
     else this.showText();
+    if (!this.pairs.length) return;  // nothing was translated
     const aside = make(this.element, "div", { class: "aside" });
     const number = score.toFixed(2).replace("-", "−");
-    make(aside, "span", { title: "log-probability / length penalty" }, number);
-    if (panel.model.attention && text) this.offerDrawing(aside);
+    const title = "log-probability / length penalty"
+      + (this.pairs.length > 1 ? ", the sum of the sentences" : "");
+    make(aside, "span", { title }, number);
+    this.drawable = this.pairs.filter(({ source, target }) => source && target);
+    if (panel.model.attention && this.drawable.length) this.offerDrawing(aside);
   }
 
   showTree() {
@@ -305,11 +362,17 @@ class Hypothesis {
 
   showText() {
     const line = make(this.element, "p", { class: "words", dir: "auto" });
-    this.words = showWords(line, this.text);
+    // Of each word: its element, its sentence, and its number in that.
+    this.words = this.pairs.flatMap((pair) => {
+      line.append(pair.before);
+      return showWords(line, pair.target).map(({ element }, number) => ({ element, pair, number }));
+    });
+    line.append(this.after);
     if (!this.panel.model.attention || !this.words.length) return;
     line.classList.add("live");
     // One stop of the tabulator; arrows lead from word to word.
-    this.words.forEach((word, i) => {
+    const elements = this.words.map(({ element }) => element);
+    elements.forEach((word, i) => {
       word.tabIndex = i ? -1 : 0;
       word.addEventListener("pointerenter", () => this.point(i));
       word.addEventListener("pointerleave", () => this.point(null));
@@ -319,7 +382,7 @@ class Hypothesis {
     line.addEventListener("keydown", (event) => {
       const ahead = getComputedStyle(line).direction === "rtl" ? "ArrowLeft" : "ArrowRight";
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      const next = this.words[this.words.indexOf(event.target) + (event.key === ahead ? 1 : -1)];
+      const next = elements[elements.indexOf(event.target) + (event.key === ahead ? 1 : -1)];
       if (!next) return;
       event.preventDefault();
       event.target.tabIndex = -1;
@@ -337,8 +400,11 @@ class Hypothesis {
       button.setAttribute("aria-expanded", drawn !== null);
       if (!place) return;
       try {
-        const attention = await this.attention();
-        drawAttention(place, attention, attention.kinds.at(-1));
+        for (const pair of this.drawable) {
+          const attention = await this.attention(pair);
+          if (!place.isConnected) return;  // closed again
+          drawAttention(make(place, "div"), attention, attention.kinds.at(-1));
+        }
       } catch (error) {
         make(place, "p", { class: "failure" }, error.message);
       }
@@ -346,11 +412,11 @@ class Hypothesis {
   }
 
   // Asked for once, and again if that failed.
-  attention() {
-    const pair = { text: this.sentence, translation: this.text };
-    this.asked ??= ask(pathOf(this.panel.model, "attention"), pair).then(readAttention);
-    this.asked.catch(() => { this.asked = null; });
-    return this.asked;
+  attention(pair) {
+    const body = { text: pair.source, translation: pair.target };
+    pair.asked ??= ask(pathOf(this.panel.model, "attention"), body).then(readAttention);
+    pair.asked.catch(() => { pair.asked = null; });
+    return pair.asked;
   }
 
   // Tints the source by what a word of the translation attends to, once the pointer rests on it.
@@ -362,23 +428,24 @@ class Hypothesis {
   }
 
   async attend(index) {
-    const isOver = () =>
-      Hypothesis.pointed !== this.words[index] || this.row.sentence !== this.sentence;
+    const { element, pair, number } = this.words[index];
+    const isOver = () => Hypothesis.pointed !== this.words[index] || this.row.line !== this.line;
     let attention;
     try {
-      attention = await this.attention();
+      attention = await this.attention(pair);
     } catch (error) {
       if (!isOver()) say(error.message);
       return;
     }
     if (isOver()) return;
-    const shares = wordShares(attention, index);
-    const source = [...this.row.source.children];
-    source.forEach((word, i) => word.style.setProperty("--share", shares[i] ?? 0));
-    const best = source.map((word, i) => [shares[i] ?? 0, word.textContent])
+    const shares = wordShares(attention, number);
+    const source = [...pair.source.matchAll(/\S+/g)];
+    source.forEach(({ index: position }, i) =>
+      this.row.wordAt(pair.start + position)?.style.setProperty("--share", shares[i] ?? 0));
+    const best = source.map(([word], i) => [shares[i] ?? 0, word])
       .sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([share]) => share >= 0.05)
       .map(([share, word]) => `${named(word)} ${percent(share)}`);
-    say(`${named(this.words[index].textContent)} looks at ${best.join(", ")}`);
+    say(`${named(element.textContent)} looks at ${best.join(", ")}`);
   }
 }
 
@@ -404,10 +471,8 @@ function wordShares({ kinds, colours, words }, index) {
 
 // The page as a whole.
 
-function sentences() {
-  const lines = $("#text").value.split("\n").slice(0, MOST);
-  return lines.map((line) => line.trim()).filter(Boolean);
-}
+const textLines = () => $("#text").value.split("\n").slice(0, MOST);
+const wantedLines = () => textLines().map((line) => line.trim()).filter(Boolean);
 
 let typing = null;
 function soon(action) {
@@ -421,32 +486,32 @@ function say(text) {
 
 // Says when all panels have answered, mostly to those who do not see it.
 function tell() {
-  const wanted = sentences();
+  const wanted = wantedLines();
   const found = panels.flatMap(({ answers }) => wanted.map((one) => answers.get(one)));
   if (!found.length || !found.every(Array.isArray)) {
     say("");  // one is missing, or a refusal
   } else if ($("#text").value.split("\n").length > MOST) {
     say(`The first ${MOST} lines are translated; the command translates files.`);
   } else {
-    say(wanted.length > 1 ? `${wanted.length} sentences done.` : "Done.");
+    say(wanted.length > 1 ? `${wanted.length} lines done.` : "Done.");
   }
 }
 
 function translate() {
-  const wanted = sentences();
+  const wanted = wantedLines();
   arrangeRows(wanted);
   for (const panel of panels) panel.translate(wanted);
 }
 
-// A sentence keeps its row wherever it moves; one that was edited takes over the row at its place.
+// A line keeps its row wherever it moves; one that was edited takes over the row at its place.
 function arrangeRows(wanted) {
   const free = new Set(rows);
   const keep = (row) => free.delete(row) && row;
-  const kept = wanted.map((sentence) =>
-    keep(rows.find((row) => free.has(row) && row.sentence === sentence)));
-  rows = wanted.map((sentence, i) => {
+  const kept = wanted.map((line) =>
+    keep(rows.find((row) => free.has(row) && row.line === line)));
+  rows = wanted.map((line, i) => {
     const row = kept[i] || keep(rows[i]) || new Row();
-    row.set(sentence);
+    row.set(line);
     return row;
   });
   $("#rows").replaceChildren(...rows.map((row) => row.element));

@@ -1,0 +1,65 @@
+"""Texts are split into sentences, and nothing of them is lost."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from keras_transformer.text.sentence_split import join_sentences, split_sentences
+
+# What sentences end with, and what sentencex 1.0.32 fails at: white space beyond ASCII before a
+# full stop, and half a surrogate pair.
+SIGNS = st.sampled_from(
+    [*'aB.!?"”»()。…', "\n", "\r\n", " ", "\t", "\u00a0", "\u2028", "- ", "1. "]
+)
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.lists(SIGNS).map("".join)
+
+
+@given(ANY_TEXT, st.sampled_from([None, "en", "de", "fr", "ja", "ru", "pt-br", "xx"]))
+@example("\udc80 a. B.", "en")
+@example("”/B\xa0./«", "de")
+def test_sentences_and_gaps_are_the_text(text, language):
+    sentences, gaps = split_sentences(text, language)
+    assert join_sentences(sentences, gaps) == text
+    assert len(gaps) == len(sentences) + 1
+    for sentence in sentences:
+        assert sentence == sentence.strip() and "\n" not in sentence
+        assert any(map(str.isalnum, sentence))
+    assert not any(map(str.isalpha, "".join(gaps).replace("a)", "")))
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en", ["Mr. Jones left at 5 p.m. on Monday.", "“Really?” she asked.", "It cost $3.50!"]),
+        ("en", ["J. R. R. Tolkien wrote it, e.g. in Oxford.", "Yes!", "See example.com."]),
+        ("de", ["Dr. Müller kam am 3. Oktober an.", "Das ist z. B. so, bzw. anders.", "Ja!"]),
+        ("fr", ["M. Dupont est arrivé avec M. Martin.", "Il a dit « Bonjour ! »"]),
+        ("pt-br", ["O Sr. Silva veio.", "Ele saiu."]),
+        ("hi", ["यह है।", "वह है।"]),
+        (None, ["Mr. Jones left.", "He did."]),
+        ("xx", ["Mr. Jones left.", "He did."]),
+    ],
+)
+def test_the_rules_of_the_language_split(language, sentences):
+    spaces = [""] + ["  "] * (len(sentences) - 1) + ["\t"]
+    assert split_sentences(join_sentences(sentences, spaces), language) == (sentences, spaces)
+
+
+def test_sentences_need_no_space_between_them():
+    assert split_sentences("你好。他说:“是的。”", "zh") == (
+        ["你好。", "他说:“是的。”"],
+        ["", "", ""],
+    )
+
+
+def test_lists_blank_lines_and_indentation_stand_between_sentences():
+    text = "A list:\n\n\t- One. Two.\r\n  2. Three\n> a) Four\n-----\n# Five\n\n* 6\n ... \n"
+    sentences, gaps = split_sentences(text)
+    assert sentences == ["A list:", "One.", "Two.", "Three", "Four", "Five", "6"]
+    between = ["\n\n\t- ", " ", "\r\n  2. ", "\n> a) ", "\n-----\n# ", "\n\n* ", "\n ... \n"]
+    assert gaps == ["", *between]
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \t\r\n", "---", "- \n- \n", "?!"])
+def test_a_text_without_letters_or_digits_has_no_sentence(text):
+    assert split_sentences(text) == ([], [text])
