@@ -247,7 +247,7 @@ def test_the_settings_are_those_of_this_server(client):
 
 
 def test_the_only_source_language_is_detected_without_a_library(of_one_pair, monkeypatch):
-    monkeypatch.setattr(languages, "_identifier_of_all", None)
+    monkeypatch.setattr(languages, "_identifier", None)
     found = of_one_pair.post("/detect", json={"q": "Zwei Hunde."}).json()
     assert found == [{"confidence": 100, "language": "en"}]
     assert post(of_one_pair, q=["a", "b"], source="auto").json() == {
