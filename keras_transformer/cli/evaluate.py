@@ -120,8 +120,8 @@ def evaluate_translator():
     resamples = FLAGS.compare is not None or len(references) <= evaluation.MOST_REFERENCES
     if resamples:
         evaluation.check_bootstrap(len(references))
-    translator = load_translator("translation")
     say_engine("Translating")
+    translator = load_translator("translation")
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:

@@ -52,10 +52,13 @@ def define_flags(input_help: str = "", output_help: str = "") -> None:
 
 
 @contextlib.contextmanager
-def lines_and_output(exact: bool = False) -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
+def lines_and_output(
+    inputs: Sequence[str] = (), exact: bool = False
+) -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
     """Opens the input and the output that the flags name.
 
     Args:
+        inputs: other files that the command reads, which the output may not replace.
         exact: whether lines keep their control characters, such as tabs.
 
     Yields:
@@ -76,7 +79,7 @@ def lines_and_output(exact: bool = False) -> Iterator[tuple[Iterator[list[bytes]
         if FLAGS.output is None:
             write = standard_output()
         else:
-            check_outputs([FLAGS.input] if FLAGS.input else [], ["output"])
+            check_outputs([*inputs, *([FLAGS.input] if FLAGS.input else [])], ["output"])
             partial = stack.enter_context(whole_file(FLAGS.output))
             opened = (gzip.open if FLAGS.output.endswith(".gz") else open)(partial, "wb")
             write = cast(BinaryIO, stack.enter_context(opened))

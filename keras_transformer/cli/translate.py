@@ -45,7 +45,7 @@ from keras_transformer.cli.translator_flags import (
     share_cores_among_workers,
     uses_ctranslate2,
 )
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.text.text_files import read_lines
@@ -100,16 +100,21 @@ def main():
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
         of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
-        of_search |= {"workers"} if (FLAGS.workers or 1) > 1 else set()
+        if (FLAGS.workers or 1) > 1 and not uses_ctranslate2():
+            of_search.add("workers")
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
         refuse(sorted(of_search), "with --score, which does not search")
+    for name in ("input", "score", "prefix"):
+        if FLAGS[name].value is not None:
+            expect_named(name, FLAGS[name].value)
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
+    say_engine("Translating" if FLAGS.score is None else "Scoring")
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
-    with lines.lines_and_output(exact=FLAGS.split == "sentences") as (blocks, write):
+    inputs = [] if beside is None else [beside]
+    with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
         translator = load_translator("translation")
-        say_engine("Translating")
         with CutLines(**names) as cut_lines:
             translate(translator, blocks, write, others, cut_lines)
 

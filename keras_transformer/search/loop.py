@@ -35,6 +35,14 @@ class DecoderSteps(abc.ABC):
         """Returns the state with room for `size` positions."""
         return state
 
+    def allow_in_place(self) -> None:
+        """Allows steps to write in the memory of their state.
+
+        The loop promises that each tensor of the state has memory of its own, and that it uses no
+        state after the step that takes it. By default, steps make no use of this.
+        """
+        return
+
     def refill(self, state: Any, initial: Any, is_new: Tensor) -> Any:
         """Returns the state after new sentences have moved into some batch slots.
 
@@ -235,9 +243,15 @@ class _Loop:
 
 
 class _LoopOfAnyShape(_Loop):
-    """The loop for shapes that may change: closes slots by halves, grows the state as needed."""
+    """The loop for shapes that may change: closes slots by halves, grows the state as needed.
+
+    The state grows within a loop, so that each of its tensors is a variable of that loop. Outside
+    of it, TensorFlow would make one tensor of several that begin as equal zeros.
+    """
 
     def run(self, hypotheses):
+        self.steps.allow_in_place()
+
         def some_steps(size, search):
             slots = search.slots
             farthest = ops.max(ops.where(slots.is_open, slots.position, 0), initial=0)

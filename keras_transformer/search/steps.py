@@ -107,6 +107,10 @@ class TransformerSteps(DecoderSteps):
     def __init__(self, model: Transformer, source_ids):
         self.model = model
         self.source_ids = source_ids
+        self.in_place = False
+
+    def allow_in_place(self):
+        self.in_place = True
 
     def initial_state(self, batch, beam_size):
         memory, source_mask = self.model.encode(self.source_ids)
@@ -140,9 +144,7 @@ class TransformerSteps(DecoderSteps):
         # (batch, beam_size, size, beam_size): query beam, key position, key beam
         visible = ops.equal(paths[..., None], beams) & is_past[..., None]
         visible = ops.reshape(visible, (batch, 1, beam_size, size * beam_size))
-        # A search uses no state twice. Where sizes are known, TensorFlow might share the memory of
-        # several caches, as long as all are zeros.
-        past = Past(position, visible, in_place=not isinstance(size, int))
+        past = Past(position, visible, self.in_place)
         with keras.StatelessScope(self.weights):
             logits, cache = self.model.decode_step(ids, past, cache, *memory, self.logits_kernel)
         return logits, (memory, paths, cache)
@@ -161,6 +163,10 @@ class EnsembleSteps(DecoderSteps):
 
     def __init__(self, members: Sequence[DecoderSteps]):
         self.members = members
+
+    def allow_in_place(self):
+        for member in self.members:
+            member.allow_in_place()
 
     def initial_state(self, batch, beam_size):
         return tuple(member.initial_state(batch, beam_size) for member in self.members)

@@ -151,7 +151,7 @@ def blocks(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
         lines += [line + b"\n" for line in ended]
         while len(lines) >= most:
             yield lines[:most]
-            lines = lines[most:]
+            lines, end = lines[most:], time.monotonic() + _WAIT_SECONDS
     lines += [rest] if rest else []
     if lines:
         yield lines

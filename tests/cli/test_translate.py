@@ -227,7 +227,10 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
     [
         ({"score": "x", "prefix": "y"}, "--prefix has no effect with --score"),
         ({"score": "x", "n_best": 2}, "--n_best has no effect with --score"),
-        ({"score": "x", "workers": 2}, "--workers has no effect with --score"),
+        (
+            {"score": "x", "workers": 2, "engine": "tensorflow"},
+            "--workers has no effect with --score",
+        ),
         ({"score": "x", "jit_compile": True}, "--jit_compile has no effect with --score"),
         ({"split": "sentences", "score": "x"}, "--score has no effect with --split=sentences"),
         ({"split": "sentences", "prefix": "x"}, "--prefix has no effect with --split=sentences"),
@@ -320,6 +323,9 @@ def files(folder, name):
         ({"input": "missing"}, "missing: cannot read the file: No such file or directory"),
         ({"output": "no/out"}, "no/out: its folder does not exist or is not writable"),
         ({"input": "in", "output": "in"}, "in is an input or another output: choose another file"),
+        ({"output": "in", "score": "in"}, "in is an input or another output: choose another file"),
+        ({"output": "in", "prefix": "in"}, "in is an input or another output: choose another file"),
+        ({"input": ""}, "--input is missing or empty: give it a value"),
         ({"input": "cut.gz"}, "cut.gz: damaged gzip file: "),
     ],
 )

@@ -217,7 +217,7 @@ def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
         np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(None, None), (4, 7)])
+@pytest.mark.parametrize("shape", [(None, None), (4, None), (None, 7), (4, 7)])
 def test_each_cache_in_a_graph_has_memory_of_its_own(shape):
     """Keys and values of all layers begin as equal zeros, and a step may write in their memory."""
     model = small_model(num_encoder_layers=1, num_decoder_layers=2)

@@ -40,6 +40,15 @@ def test_a_part_of_a_line_waits_for_its_end():
     assert list(blocks(from_pipe((0, b"a"), (0.3, b"b\nc")), 10)) == [[b"ab\n", b"c"]]
 
 
+def test_a_file_is_read_in_full_lists_however_long_each_takes(tmp_path):
+    (tmp_path / "file").write_bytes(b"line\n" * 30_000)
+    sizes = []
+    for lines in blocks(open_binary(tmp_path / "file"), 10_000):
+        sizes.append(len(lines))
+        time.sleep(0.6)
+    assert sizes == [10_000] * 3
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("text", [b"", b"\n", b"a", b"a\n\nb\r\n", b"line\n" * 40_000 + b"end"])
 def test_a_file_gives_lists_of_as_many_lines_as_asked(text, most, tmp_path):
