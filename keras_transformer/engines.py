@@ -1,11 +1,12 @@
 """The translator of a model_dir, by CTranslate2 where that can do what is asked, on a CPU."""
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.ctranslate2.support import check_model
-from keras_transformer.errors import Unsupported, UserError
+from keras_transformer.ctranslate2.support import USE_TENSORFLOW, check_model
+from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.machine.gpu import has_gpu
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.training.model_dir import ModelDir
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
     from keras_transformer.translator import Translator
 
-_ADVICE = "leave it out, or use --engine=tensorflow"
+_ADVICE = f"leave it out, or {USE_TENSORFLOW}"
 ENGINES = ("auto", "tensorflow", "ctranslate2")
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -24,7 +25,7 @@ Paths = str | os.PathLike | Sequence[str | os.PathLike]
 def load(
     model_dir: Paths,
     *,
-    weights: str = "auto",
+    weights: str | int = "auto",
     average: int | None = None,
     engine: str = "auto",
     precision: str = "float32",
@@ -43,18 +44,19 @@ def load(
         engine: "auto", "tensorflow", or "ctranslate2", which refuses what CTranslate2 lacks.
         precision: "float32", "bfloat16" or "int8".
         **options: keyword arguments of `Translator` or `CTranslate2Translator`: `workers`,
-            `tokens_per_batch`, `max_source_length`, and the fields of `SearchOptions`. With
-            `jit_compile`, TensorFlow translates. The search of a parser has other defaults.
+            `tokens_per_batch`, `max_source_length`, `options`, and the fields of `SearchOptions`
+            that differ from `options`. With `jit_compile`, TensorFlow translates. Without
+            `options`, the search of a parser has other defaults.
 
     Raises:
-        UserError: a folder holds no model, or an option is out of range or not supported by the
-            engine.
+        UserError: `model_dir` is no path, a folder holds no model, or an option is out of range or
+            not supported by the engine.
 
     Example:
         >>> translator = kt.load("runs/demo", beam_size=5)
         >>> [german] = translator(["A man rides a horse."])  # such as "Ein Mann reitet ein Pferd."
     """
-    paths = [model_dir] if isinstance(model_dir, str | os.PathLike) else list(model_dir)
+    paths = _as_list(model_dir)
     if engine not in ENGINES:
         raise UserError(f"engine must be one of {', '.join(ENGINES)}: found {engine!r}")
     if engine == "auto":
@@ -97,10 +99,25 @@ def why_tensorflow(
             raise Unsupported("CTranslate2", "jit_compile", _ADVICE)
         if precision not in precisions():
             raise Unsupported("CTranslate2", f"precision={precision} on this processor", _ADVICE)
-        check_search(_search_options(options), options.get("max_source_length", 1024))
+        max_source_length = options.get("max_source_length", 1024)
+        expect_at_least(2, "max_source_length", max_source_length)
+        check_search(_search_options(options), max_source_length)
     except Unsupported as error:
         return f"{error.by} does not support {error.what}"
     return None
+
+
+def _as_list(model_dir):
+    is_one = isinstance(model_dir, str | os.PathLike) or not isinstance(model_dir, Iterable)
+    paths = [model_dir] if is_one else list(model_dir)
+    if not paths:
+        raise UserError("model_dir must name at least one folder: found none")
+    for path in paths:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise UserError(
+                f"model_dir must be the path of a folder, or a list of paths: found {model_dir!r}"
+            )
+    return paths
 
 
 def _check_ensemble(paths):
@@ -108,14 +125,15 @@ def _check_ensemble(paths):
         raise Unsupported(
             "CTranslate2",
             f"ensembles: found {len(paths)} folders",
-            "use one, or --engine=tensorflow",
+            f"use one, or {USE_TENSORFLOW}",
         )
 
 
 def _search_options(options: dict[str, Any]) -> SearchOptions:
     """The search options among the options of `load`."""
-    own = {"workers", "tokens_per_batch", "max_source_length", "jit_compile"}
-    return SearchOptions(**{name: value for name, value in options.items() if name not in own})
+    own = {"workers", "tokens_per_batch", "max_source_length", "jit_compile", "options"}
+    fields = {name: value for name, value in options.items() if name not in own}
+    return dataclasses.replace(options.get("options", SearchOptions()), **fields)
 
 
 def _load_tensorflow(model_dirs, weights, average, precision, options):
@@ -132,4 +150,5 @@ def _load_tensorflow(model_dirs, weights, average, precision, options):
     models = [
         in_precision(model_dir.load_model(average, weights), precision) for model_dir in model_dirs
     ]
-    return Translator(models, tokenizer, **{**search_defaults(tokenizer), **options})
+    defaults = {} if "options" in options else search_defaults(tokenizer)
+    return Translator(models, tokenizer, **{**defaults, **options})

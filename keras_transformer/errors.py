@@ -43,9 +43,14 @@ def reason_of(error: "OSError | tf.errors.OpError") -> str:
     return error.message.partition("\n")[0].rpartition("; ")[2]
 
 
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer, of Python or of NumPy; a boolean is none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def expect_at_least(least: int, name: str, value: int) -> None:
     """Raises `UserError` unless an argument is an integer and at least `least`."""
-    if not isinstance(value, numbers.Integral) or value < least:
+    if not is_integer(value) or value < least:
         raise UserError(f"{name} must be an integer of at least {least}: found {value!r}")
 
 

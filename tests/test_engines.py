@@ -1,6 +1,7 @@
 """CTranslate2 translates where it can do what is asked; else TensorFlow does, for one reason."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -239,6 +240,68 @@ def test_a_parser_has_its_own_search(parser):
     assert isinstance(translator, Translator)
     assert translator.options.beam_size == 21
     assert kt.load(parser, beam_size=2).options.beam_size == 2
+
+
+@pytest.mark.parametrize("engine", engines.ENGINES)
+def test_fields_given_by_name_differ_from_given_options(engine, path):
+    options = SearchOptions(beam_size=2, extra_length=4)
+    assert kt.load(path, engine=engine, options=options).options == options
+    found = kt.load(path, engine=engine, options=options, beam_size=3).options
+    assert found == SearchOptions(beam_size=3, extra_length=4)
+
+
+def test_given_options_decide_the_engine_and_the_whole_search_of_a_parser(path, parser):
+    assert isinstance(kt.load(path, options=SearchOptions(min_length=2)), Translator)
+    assert kt.load(parser, options=SearchOptions(beam_size=2)).options.beam_size == 2
+
+
+def test_a_step_may_be_an_integer(path):
+    assert isinstance(kt.load(path, weights=0), CTranslate2Translator)
+
+
+@pytest.mark.parametrize(
+    "model_dir", [None, 3, b"runs/en-de", "", [""], ["runs/en-de", None]], ids=str
+)
+def test_what_is_no_path_of_a_folder_is_refused_in_one_line(model_dir):
+    message = f"model_dir must be the path of a folder, or a list of paths: found {model_dir!r}"
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        kt.load(model_dir)
+
+
+def test_no_folder_at_all_is_refused():
+    with pytest.raises(UserError, match=r"^model_dir must name at least one folder: found none$"):
+        kt.load([])
+
+
+@pytest.mark.parametrize("engine", engines.ENGINES)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_source_length": "9"}, "max_source_length must be an integer of at least 2: found '"),
+        (
+            {"max_source_length": None},
+            "max_source_length must be an integer of at least 2: found N",
+        ),
+        ({"workers": True}, "workers must be an integer of at least 1: found True"),
+        ({"average": "2"}, "average must be 1 to 1, .*: found '2'"),
+        ({"average": 1.0}, "average must be 1 to 1, .*: found 1.0"),
+        ({"average": True}, "average must be 1 to 1, .*: found True"),
+        ({"weights": 7}, "weights must be auto, .*: found 7"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused_by_every_engine(options, message, engine, path):
+    with pytest.raises(UserError, match=f"^{message}"):
+        kt.load(path, engine=engine, **options)
+
+
+def test_what_ctranslate2_lacks_is_refused_with_advice_for_commands_and_for_python(path):
+    translator = kt.load(path, engine="ctranslate2")
+    advice = re.escape('use TensorFlow (--engine=tensorflow, or engine="tensorflow" in kt.load)')
+    with pytest.raises(UserError, match=f"{advice}$"):
+        translator.translate(["A horse!"], ["Ein"])
+    with pytest.raises(UserError, match=f"{advice}$"):
+        kt.load(path, engine="ctranslate2", jit_compile=True)
 
 
 @pytest.mark.parametrize(

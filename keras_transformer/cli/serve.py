@@ -11,6 +11,7 @@ pair of languages, such as en-de, or that were trained with --source_lang and --
 
 import functools
 import logging
+import time
 
 from absl import flags
 
@@ -147,7 +148,7 @@ def open_model(sources, name, paths):
     if not any(sources.has_saved_models(path) for path in paths):
         load_tensorflow = None
         if FLAGS.engine == "auto" and uses_ctranslate2(paths):
-            load_tensorflow = functools.partial(load_translator, None, paths, 1, "tensorflow")
+            load_tensorflow = functools.partial(load_in_tensorflow, name, paths)
         load = functools.partial(load_translator, None, workers=1)
         return sources.trained_model(name, paths, load, load_tensorflow)
     if len(paths) > 1:
@@ -155,6 +156,17 @@ def open_model(sources, name, paths):
     advice = "leave it out, or serve a model_dir"
     expect_only_flags(_SAVED_MODEL_FLAGS, f"the SavedModel in {paths[0]}", advice)
     return sources.saved_model(name, paths[0])
+
+
+def load_in_tensorflow(name, paths):
+    """Loads a model for a request that CTranslate2 cannot answer, and logs how long that took."""
+    about = {"model": name, "engine": "tensorflow"}
+    _LOG.info("loading", extra={"fields": about})
+    began = time.monotonic()
+    translator = load_translator(None, paths, 1, "tensorflow")
+    seconds = round(time.monotonic() - began, 3)
+    _LOG.info("loaded", extra={"fields": about | {"seconds": seconds}})
+    return translator
 
 
 COMMAND = Command(main, __doc__)

@@ -76,7 +76,7 @@ class ConvertedModel:
         self,
         model_dir: str | os.PathLike,
         average: int | None = None,
-        weights: str = "auto",
+        weights: str | int = "auto",
         precision: str = "float32",
     ):
         if precision not in precisions():

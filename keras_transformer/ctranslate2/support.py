@@ -51,7 +51,8 @@ CTRANSLATE2_CHOICES = {
 # symbol; the length of its output is an option.
 POSITIONS = 2048
 
-
+# What to do about an option that CTranslate2 lacks, for commands and for Python.
+USE_TENSORFLOW = 'use TensorFlow (--engine=tensorflow, or engine="tensorflow" in kt.load)'
 _ADVICE = "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)"
 _VOCABULARIES = {"vocabulary.model", "vocabulary.zip"}  # the others are not for translation
 

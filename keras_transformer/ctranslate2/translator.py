@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from keras_transformer.ctranslate2.converted import ConvertedModel, ModelInMemory
-from keras_transformer.ctranslate2.support import POSITIONS
+from keras_transformer.ctranslate2.support import POSITIONS, USE_TENSORFLOW
 from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
@@ -37,7 +37,7 @@ CTRANSLATE2_SEARCH_CHOICES = {"length_penalty": ("power",)}
 # With exponent 0, CTranslate2 ends a search by another rule. This exponent also divides by 1.
 _ALMOST_NO_PENALTY = 1e-30
 
-_ADVICE = "leave it out, or use --engine=tensorflow"
+_ADVICE = f"leave it out, or {USE_TENSORFLOW}"
 
 
 def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
@@ -55,7 +55,7 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
             "CTranslate2",
             f"sentences of more than {POSITIONS:,} tokens, as "
             f"max_source_length={max_source_length} allows",
-            "use a smaller one, or --engine=tensorflow",
+            f"use a smaller one, or {USE_TENSORFLOW}",
         )
     if options.longest(max_source_length) > POSITIONS:
         name = "extra_length" if options.max_length is None else "max_length"
@@ -63,7 +63,7 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
             "CTranslate2",
             f"translations of more than {POSITIONS:,} tokens, as "
             f"{name}={getattr(options, name)} allows",
-            f"use a smaller {name}, or --engine=tensorflow",
+            f"use a smaller {name}, or {USE_TENSORFLOW}",
         )
 
 
@@ -158,7 +158,7 @@ class CTranslate2Translator:
         if prefixes is not None:
             raise UserError(
                 "CTranslate2 does not support prefixes, since its scores leave them out: leave "
-                "them out, or use --engine=tensorflow"
+                f"them out, or {USE_TENSORFLOW}"
             )
         sources = self._split(self._subwords.split_source, as_list(sentences))
         found = self._search(sources)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import UserError, expect_named
+from keras_transformer.errors import UserError, expect_named, is_integer
 from keras_transformer.files import (
     expect_local,
     is_partial,
@@ -318,7 +318,7 @@ class ModelDir:
         with whole_file(self._training) as partial:
             partial.write_text(json.dumps(training, indent=2) + "\n")
 
-    def load_model(self, average: int | None = None, weights: str = "auto") -> "Transformer":
+    def load_model(self, average: int | None = None, weights: str | int = "auto") -> "Transformer":
         """The model with the weights that `train` has chosen, or with others.
 
         Args:
@@ -327,7 +327,7 @@ class ModelDir:
             weights: "auto", as `resolved_weights` says; "mean", of the last `average` checkpoints
                 (paper, section 6.1); "ema", the moving average in the last checkpoint; "best", the
                 weights of the best validation; "last", the last checkpoint; or the step of one
-                checkpoint, as text.
+                checkpoint, as text or an integer.
 
         Raises:
             UserError: there are fewer checkpoints than asked for, one is damaged, or the weights
@@ -350,7 +350,7 @@ class ModelDir:
         self,
         shapes: Mapping[str, tuple[int, ...]],
         average: int | None = None,
-        weights: str = "auto",
+        weights: str | int = "auto",
     ) -> dict[str, "np.ndarray"]:
         """The weights that `load_model` would load, without Keras.
 
@@ -376,7 +376,7 @@ class ModelDir:
         return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
 
     def chosen_checkpoints(
-        self, average: int | None = None, weights: str = "auto"
+        self, average: int | None = None, weights: str | int = "auto"
     ) -> tuple[Checkpoints, list[int]]:
         """The checkpoints that `load_model` reads with the same arguments, and their steps."""
         weights = self.resolved_weights(weights, average)
@@ -416,7 +416,7 @@ class ModelDir:
             content = {**choice, "by": by, "figures": dict(figures)}
             partial.write_text(json.dumps(content, indent=2) + "\n")
 
-    def resolved_weights(self, weights: str = "auto", average: int | None = None) -> str:
+    def resolved_weights(self, weights: str | int = "auto", average: int | None = None) -> str:
         """The weights that "auto" stands for: those that `train` chose at its end; else "mean".
 
         A choice is void once there are later checkpoints: a run that goes on chooses again at its
@@ -426,19 +426,34 @@ class ModelDir:
             UserError: the file of the choice is damaged.
         """
         if weights != "auto":
-            return weights
+            return str(weights)
         if average is not None or not self._choice.exists():
             return "mean"
-        choice = parse_json(self._read(self._choice), self._choice)
+        try:
+            choice = parse_json(self._read(self._choice), self._choice)
+        except UserError as error:
+            raise self._damaged_choice(str(error)) from error
         if not isinstance(choice, dict) or choice.get("weights") not in CHOICES:
-            raise UserError(
-                f'{self._choice}: "weights" must be one of {", ".join(CHOICES)}: remove the file, '
-                "and run `train` again to choose, or use the mean of the last checkpoints"
-            )
+            names = ", ".join(CHOICES)
+            raise self._damaged_choice(f'{self._choice}: "weights" must be one of {names}')
+        for name in ("step", "last_step"):
+            if not is_integer(choice.get(name)):
+                raise self._damaged_choice(f'{self._choice}: "{name}" must be an integer')
         chosen = self.best if choice["weights"] == "best" else self.checkpoints
         found = self.checkpoints.steps()[-1:], chosen.steps()[-1:]
-        holds = found == ([choice.get("last_step")], [choice.get("step")])
-        return choice["weights"] if holds else "mean"
+        if found != ([choice["last_step"]], [choice["step"]]):
+            return "mean"
+        if choice["weights"] == "ema" and not self.load_training()["options"]["ema_decay"]:
+            raise self._damaged_choice(
+                f'{self._choice}: "weights" is "ema", but the run had no ema_decay'
+            )
+        return choice["weights"]
+
+    def _damaged_choice(self, damage):
+        return UserError(
+            f"{damage}: remove {self._choice.name}, and run `train` again to choose, or use the "
+            "mean of the last checkpoints"
+        )
 
     def _why_no_best(self):
         data = self.load_training()["data"]
@@ -458,10 +473,10 @@ class ModelDir:
         if average is None:
             options = TrainingOptions(**self.load_training()["options"])
             return min(len(steps), options.average_checkpoints)
-        if not 1 <= average <= len(steps):
+        if not is_integer(average) or not 1 <= average <= len(steps):
             raise UserError(
                 f"average must be 1 to {len(steps)}, the number of checkpoints in "
-                f"{self.checkpoints.folder}: found {average}"
+                f"{self.checkpoints.folder}: found {average!r}"
             )
         return average
 

@@ -13,6 +13,7 @@ from command_lines import arguments, refused
 from serving_world import SOON, tiny_translator
 
 import keras_transformer as kt
+from keras_transformer.cli import serve
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.serving.http import listen
 
@@ -29,6 +30,22 @@ def runs(tmp_path_factory):
     kt.ModelDir(folder / "parser").create_trained(model, tokenizer, None, "")
     (folder / "export" / "1").mkdir(parents=True)
     return folder
+
+
+def test_loading_tensorflow_for_a_request_is_logged_with_its_seconds(monkeypatch, caplog):
+    def load_translator(task, paths, workers, engine):
+        assert [record.message for record in caplog.records] == ["loading"]
+        return task, paths, workers, engine
+
+    monkeypatch.setattr(serve, "load_translator", load_translator)
+    with caplog.at_level("INFO", logger="keras_transformer.serving"):
+        found = serve.load_in_tensorflow("en-de", ["runs/en-de"])
+    assert found == (None, ["runs/en-de"], 1, "tensorflow")
+    loading, loaded = caplog.records
+    assert loading.fields == {"model": "en-de", "engine": "tensorflow"}
+    assert loaded.message == "loaded"
+    assert 0 <= loaded.fields.pop("seconds") < SOON
+    assert loaded.fields == loading.fields
 
 
 def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):

@@ -248,11 +248,11 @@ def test_why_there_is_no_best_checkpoint_is_said(model_dir, data, reason):
         model_dir.load_model(weights="best")
 
 
-@pytest.mark.parametrize("average", [0, -1, 3])
+@pytest.mark.parametrize("average", [0, -1, 3, "2", 2.0, True])
 def test_more_checkpoints_than_there_are_are_refused(model_dir, average):
     for step in (1, 2):
         model_dir.checkpoints.save(new_model(), step)
-    with pytest.raises(UserError, match=f"average must be 1 to 2, .*: found {average}"):
+    with pytest.raises(UserError, match=f"average must be 1 to 2, .*: found {average!r}"):
         model_dir.load_model(average)
 
 

@@ -20,7 +20,7 @@ from keras_transformer.training import ModelDir, TrainingJob, TrainingOptions, j
 from keras_transformer.training.run_record import record_of_other
 from keras_transformer.training.weights_choice import choose_weights, described
 
-RECORD = record_of_other(None, "") | {
+RECORD = record_of_other(None, "", None) | {
     "options": dataclasses.asdict(TrainingOptions(average_checkpoints=2)),
     "config": None,
 }
@@ -150,14 +150,47 @@ def test_a_choice_of_the_best_is_void_once_there_is_a_better_one_or_none(model_d
     assert model_dir.resolved_weights() == "mean"
 
 
-@pytest.mark.parametrize("content", ["[]", '{"weights": "first"}', '{"weights": ["best"]}'])
-def test_a_damaged_choice_is_named_with_what_to_do(model_dir, content):
+STEPS = '"step": 3, "last_step": 3'
+
+
+@pytest.mark.parametrize(
+    ("content", "damage"),
+    [
+        (b"[]", ': "weights" must be one of mean, ema, best, last'),
+        (b'{"weights": "first"}', ': "weights" must be one of mean, ema, best, last'),
+        (b'{"weights": ["best"]}', ': "weights" must be one of mean, ema, best, last'),
+        (b'{"weights": "best"}', ': "step" must be an integer'),
+        (b'{"weights": "last", "step": 3}', ': "last_step" must be an integer'),
+        (b'{"weights": "last", "step": true, "last_step": 3}', ': "step" must be an integer'),
+        (f'{{"weights": "ema", {STEPS}}}'.encode(), ': "weights" is "ema", but the run had no ema'),
+        (b"best", ":1: not JSON: "),
+        (b"\xff", ": not UTF-8 text: "),
+        (None, ": is a folder, not a regular file"),
+    ],
+    ids=str,
+)
+def test_a_damaged_choice_is_named_with_what_to_do(content, damage, model_dir):
     path = model_dir.path / "weights.json"
-    path.write_text(content)
-    message = f'{path}: "weights" must be one of mean, ema, best, last: remove the file, and run'
-    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    begin, remedy = re.escape(f"{path}{damage}"), "remove weights.json, and run `train` again"
+    with pytest.raises(UserError, match=f"^{begin}.*: {remedy}"):
         model_dir.load_model()
     assert value_of(model_dir.load_model(weights="last")) == 6.0
+
+
+def test_a_void_choice_of_the_moving_average_is_no_damage(model_dir):
+    choice = {"weights": "ema", "step": 2, "last_step": 2}
+    (model_dir.path / "weights.json").write_text(json.dumps(choice))
+    assert model_dir.resolved_weights() == "mean"
+
+
+def test_a_step_may_be_an_integer(model_dir):
+    assert value_of(model_dir.load_model(weights=2)) == 4.0
+    with pytest.raises(UserError, match="one of the steps 1, 2, 3: found 7"):
+        model_dir.load_model(weights=7)
 
 
 # Real runs.
