@@ -59,7 +59,7 @@ def said(monkeypatch, capfd, tmp_path):
         run(command, **options)
         captured = capfd.readouterr()
         assert "Read only" not in captured.out
-        return re.sub(r"\A(Translating|Parsing) with .*\n", "", captured.err)
+        return re.sub(r"\A(Translating|Scoring|Parsing) with .*\n", "", captured.err)
 
     return said
 

@@ -29,8 +29,8 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
         they are the text (`join_sentences`).
 
     Example:
-        >>> split_sentences("- Dr. Who left. \tHe runs!\n")
-        (['Dr. Who left.', 'He runs!'], ['- ', ' \t', '\n'])
+        >>> split_sentences("- Dr. Smith left. \tHe runs!\n")
+        (['Dr. Smith left.', 'He runs!'], ['- ', ' \t', '\n'])
     """
     code = (language or "en").replace("_", "-").split("-")[0]
     sentences, gaps = [], [""]
