@@ -89,11 +89,14 @@ def main(_):
                         flush=True,
                     )
     for which in first:
-        base = statistics.median(seconds.get(("CTranslate2's script", which), [float("nan")]))
+        base = seconds.get(("CTranslate2's script", which))
         for (name, other), values in seconds.items():
             if other == which:
                 middle = statistics.median(values)
-                print(f"{which:6} {name:24} {middle:7.2f} s  {middle / base:6.2f} times the script")
+                ratio = (
+                    f"  {middle / statistics.median(base):6.2f} times the script" if base else ""
+                )
+                print(f"{which:6} {name:24} {middle:7.2f} s{ratio}")
 
 
 def commands_for(exported):

@@ -228,9 +228,7 @@ def test_a_language_at_the_start_is_one_symbol(tokenizer, folder, language):
         assert tokenizer.tokenize([text])[0].numpy().tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "text", [">>xyz<< A horse.", "A >>fra<< horse.", ">> fra <<", ">><<"]
-)
+@pytest.mark.parametrize("text", [">>xyz<< A horse.", "A >>fra<< horse.", ">> fra <<", ">><<"])
 def test_other_brackets_are_text(tokenizer, folder, text):
     assert tokenizer.tokenize([text])[0].numpy().tolist() == ids_by_hand(folder, "source", text)
 
