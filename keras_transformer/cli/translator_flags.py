@@ -162,7 +162,7 @@ def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
         if name not in _CTRANSLATE2_FLAGS and FLAGS[name].value != FLAGS[name].default:
             return f"CTranslate2 does not support --{name}"
     paths = FLAGS.model_dir if paths is None else paths
-    expect_named("model_dir", paths)
+    _expect_named(paths)
     reason = engines.why_tensorflow(paths, FLAGS.precision, given_fields(SearchOptions))
     # "sample=True" is a flag, "positions=rotary" is the model's.
     found = re.search(r" (\w+)=(\S+)", reason or "")
@@ -258,6 +258,12 @@ def expect_task(tokenizer: "text.Tokenizer", task: str, path: str | os.PathLike)
         )
 
 
+def _expect_named(paths):
+    """Refuses an empty `--model_dir`, or an empty name in it."""
+    for path in paths or [""]:
+        expect_named("model_dir", path)
+
+
 def load_translator(
     task: str | None,
     paths: Sequence[str] | None = None,
@@ -276,9 +282,11 @@ def load_translator(
         UserError: the model is for another task, or the flags do not fit it.
     """
     paths = FLAGS.model_dir if paths is None else paths
-    expect_named("model_dir", paths)
+    _expect_named(paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
-    engine = engine or ("ctranslate2" if uses_ctranslate2(paths) else "tensorflow")
+    if engine is None:
+        is_parser = task == "parsing"  # TensorFlow says so if the model is none
+        engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"
     if engine == "tensorflow":
         if FLAGS.precision == "int8" and not FLAGS.jit_compile:
             raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")

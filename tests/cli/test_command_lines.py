@@ -411,7 +411,7 @@ def test_model_dir_of_another_configuration(trained, training):
     before = files_of(model_dir)
     message = refused("train", **{**training, "model_dir": model_dir, "d_ff": 32})
     assert f"model_dir {model_dir} " in message
-    assert message.endswith(": d_ff=16 (now 32)")
+    assert ": d_ff=16 (now 32); resume the run with" in message
     assert files_of(model_dir) == before
 
 
@@ -440,6 +440,7 @@ def test_damaged_checkpoint(trained, training, corpus):
     weights.write_bytes(weights.read_bytes()[:-100])
     judge = {"source": corpus / "test.en", "reference": corpus / "test.de"}
     for script, options in (("translate", {}), ("evaluate", judge)):
+        options |= {"engine": "tensorflow", "weights": "last"}  # the others do not read it
         message = refused(script, **{**options, "model_dir": training["model_dir"]})
         assert message.startswith(f"{weights}: the checkpoint is damaged")
 
@@ -840,8 +841,7 @@ def test_an_empty_model_dir_is_refused_by_every_command(
 @pytest.mark.parametrize("command", ["translate", "report"])
 def test_a_model_dir_may_have_a_comma_in_its_name(command, trained, tmp_path, monkeypatch, capfd):
     path = shutil.copytree(trained[0], tmp_path / "en,de")
-    said = "Translating with CTranslate2\n" if command == "translate" else ""
-    assert ended(command, {"model_dir": path}, monkeypatch, capfd) == (0, said)
+    assert ended(command, {"model_dir": path}, monkeypatch, capfd) == (0, "")
     (tmp_path / "en,de").rename(tmp_path / "other")
     status, said = ended(command, {"model_dir": path}, monkeypatch, capfd)
     assert status == 2  # an ensemble, of folders that do not exist

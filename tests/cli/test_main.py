@@ -303,7 +303,8 @@ def test_a_gpu_without_its_libraries_is_named_once(visible, tmp_path):
     (tmp_path / "nvidia0").touch()
     script = (
         "from keras_transformer.cli import quiet\n"
-        f"quiet._GPU_FILES = {str(tmp_path)!r} + '/nvidia[0-9]*'\n"
+        "from keras_transformer.machine import gpu\n"
+        f"gpu._GPU_FILES = {str(tmp_path)!r} + '/nvidia[0-9]*'\n"
         "import tensorflow as tf\n"
         "tf.config.list_physical_devices = lambda kind=None: []\n"
         "quiet.import_tensorflow()"
