@@ -17,7 +17,8 @@ from keras_transformer.evaluation.bleu import LABELS, plain_metrics
 from keras_transformer.text.sentences import as_text, one_for_each
 
 NUM_SAMPLES = 1000  # sacreBLEU's default
-MOST_REFERENCES = 20_000  # sacreBLEU holds all samples in memory: 1.4 GB for chrF
+MOST_REFERENCES = 20_000
+"""The largest test set; sacreBLEU holds all samples in memory, 1.4 GB for chrF at this size."""
 
 
 @dataclasses.dataclass(frozen=True)
