@@ -267,15 +267,15 @@ class Transformer(keras.Model):
         return ops.reshape(logits, (-1, past.beam_size, logits.shape[-1])), cache
 
     @property
-    def decoding_variables(self) -> list[keras.Variable]:
-        """The variables that `decode_step` reads."""
+    def decoding_weights(self) -> list[keras.Variable]:
+        """The weights that `decode_step` reads, without the states of dropout's seeds."""
         layers = (
             self.decoder,
             self.target_embedding,
             self.target_positions,
             self.output_projection,
         )
-        return [each for layer in layers if layer is not None for each in layer.variables]
+        return [each for layer in layers if layer is not None for each in layer.weights]
 
     def logits_kernel(self):
         """Copies what `decode_step` multiplies by to compute logits; None: no copy is faster."""

@@ -116,8 +116,7 @@ class TransformerSteps(DecoderSteps):
         memory, source_mask = self.model.encode(self.source_ids)
         # Once per search, and not in each step: a copy of a matrix, and reading the variables.
         self.logits_kernel = self.model.logits_kernel()
-        variables = self.model.decoding_variables
-        self.weights = [(each, value_of(each)) for each in variables]
+        self.weights = [(each, value_of(each)) for each in self.model.decoding_weights]
         paths = ops.zeros((batch, beam_size, 0), "int32")
         cache = self.model.decoder.new_cache(batch, beam_size)
         return (self.model.decoder.prepare(memory), source_mask), paths, cache
