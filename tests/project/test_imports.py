@@ -97,7 +97,7 @@ model = keras.saving.load_model(sys.argv[1])
 print(len(others), search(model, ids, SearchOptions(beam_size=2)).ids.shape[:2])
 """
     found = run_python(script, tmp_path / "model.keras")
-    assert found == "9 (2, 1)\n"
+    assert found == "10 (2, 1)\n"
 
 
 def test_importing_a_package_loads_no_backend_unless_it_computes():
