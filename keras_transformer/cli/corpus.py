@@ -10,21 +10,17 @@ It prints lengths, and how many pairs break each rule. With --output_source and 
 writes all others, and a file of examples of what it dropped.
 """
 
-import contextlib
-import gzip
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from absl import flags
 
 from keras_transformer import data
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
+from keras_transformer.cli.outputs import check_files, writing
 from keras_transformer.errors import UserError, expect_named
-from keras_transformer.files import refuse_existing, whole_file
+from keras_transformer.files import refuse_existing
 from keras_transformer.options.cleaning import RULES, CleaningOptions
 
 SETS = ("valid", "test")
@@ -145,35 +141,10 @@ def output_paths(inputs):
         name = str(paths["output_source"]).removesuffix(".gz")
         paths["examples"] = Path(f"{name}.dropped.tsv")
     read = [path for pairs in inputs for path in (*pairs.source, *pairs.target)]
-    taken = {os.path.realpath(path) for path in read}
-    for path in paths.values():
-        folder = os.path.dirname(os.path.realpath(path))
-        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise UserError(f"{path}: its folder does not exist or is not writable")
-        if path.exists() and not path.is_file():
-            raise UserError(f"{path} is not a regular file: choose another name")
-        if os.path.realpath(path) in taken:
-            raise UserError(f"{path} is an input or another output: choose another file")
-        taken.add(os.path.realpath(path))
+    check_files(read, paths.values())
     if not FLAGS.overwrite:
         refuse_existing(paths.values())
     return paths
-
-
-@contextlib.contextmanager
-def writing(paths: dict[str, Path]) -> Iterator[dict[str, BinaryIO]]:
-    """Opens files to write, compressed if their names end in .gz; all appear at the end, or none.
-
-    Args:
-        paths: the files, by the names that the opened files get.
-    """
-    with contextlib.ExitStack() as until_whole, contextlib.ExitStack() as until_closed:
-        files = {}
-        for name, path in paths.items():
-            partial = until_whole.enter_context(whole_file(path))
-            opened = (gzip.open if path.suffix == ".gz" else open)(partial, "wb")
-            files[name] = cast(BinaryIO, until_closed.enter_context(opened))
-        yield files
 
 
 COMMAND = Command(main, __doc__, needs_tensorflow=lambda: False)

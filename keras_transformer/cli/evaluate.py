@@ -15,7 +15,6 @@ match. If lines are too long for the model, one line on standard error says whic
 """
 
 import dataclasses
-import gzip
 import json
 import math
 import os
@@ -26,7 +25,7 @@ from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
-from keras_transformer.cli.lines import check_outputs
+from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
@@ -208,9 +207,8 @@ def evaluate_parser():
 def write_output(lines):
     """Writes translations or trees to `--output`, before scoring, which may fail."""
     if FLAGS.output:
-        content = "".join(f"{line}\n" for line in lines).encode("utf-8")
-        with whole_file(FLAGS.output) as partial:
-            partial.write_bytes(gzip.compress(content) if FLAGS.output.endswith(".gz") else content)
+        with writing({"output": FLAGS.output}) as files:
+            files["output"].writelines(f"{line}\n".encode() for line in lines)
 
 
 def write_json(translator, figures):

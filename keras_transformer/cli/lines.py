@@ -2,18 +2,16 @@
 
 import contextlib
 import gzip
-import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, cast
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 from absl import flags
 
-from keras_transformer import training
 from keras_transformer.cli.flags import FLAGS
+from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.errors import UserError
-from keras_transformer.files import whole_file
 from keras_transformer.options.records import LARGEST
 from keras_transformer.text.text_files import (
     blocks,
@@ -80,9 +78,7 @@ def lines_and_output(
             write = standard_output()
         else:
             check_outputs([*inputs, *([FLAGS.input] if FLAGS.input else [])], ["output"])
-            partial = stack.enter_context(whole_file(FLAGS.output))
-            opened = (gzip.open if FLAGS.output.endswith(".gz") else open)(partial, "wb")
-            write = cast(BinaryIO, stack.enter_context(opened))
+            write = stack.enter_context(writing({"output": FLAGS.output}))["output"]
         yield _lines(read, exact), write
 
 
@@ -101,38 +97,3 @@ def _naming(path):
         raise UserError(f"{path}: damaged gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
-
-
-def check_outputs(
-    inputs: Iterable[str], names: Iterable[str], folders: Mapping[str, Sequence[str]] = {}
-) -> None:
-    """Refuses, before any work, outputs that cannot be written or that would replace an input.
-
-    Args:
-        inputs: the files that the command reads.
-        names: the flags that name its outputs.
-        folders: other model_dirs that it reads, by their flags.
-
-    Raises:
-        UserError: an output is not a regular file in a folder that exists, or it is an input,
-            another output or a file of a model_dir.
-    """
-    taken = {os.path.realpath(path) for path in (*inputs, "/dev/stdout", "/dev/stderr")}
-    for name in names:
-        path = FLAGS[name].value
-        if path is None:
-            continue
-        if not path:
-            raise UserError(f"--{name} is empty: give a file to write to")
-        file = os.path.realpath(path)
-        folder = os.path.dirname(file)
-        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise UserError(f"{path}: its folder does not exist or is not writable")
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise UserError(f"{path} is not a regular file: choose another name")
-        if file in taken:
-            raise UserError(f"{path} is an input or another output: choose another file")
-        for flag, paths in {"model_dir": FLAGS.model_dir, **folders}.items():
-            if any(training.ModelDir(path_).owns(path) for path_ in filter(os.path.isdir, paths)):
-                raise UserError(f"{path} is a file of --{flag}: choose another file")
-        taken.add(file)
