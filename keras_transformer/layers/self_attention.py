@@ -116,7 +116,11 @@ class SelfAttention(MultiHeadAttention):
             "keys": past.write(cache["keys"], self.keys(x, past.beam_size, positions)),
             "values": past.write(cache["values"], self.values(x, past.beam_size)),
         }
-        return self.attend(queries, cache["keys"], cache["values"], past.visible), cache
+        return self.attend(queries, cache["keys"], cache["values"], self.visible(past)), cache
+
+    def visible(self, past):
+        """The entries of a `Past` that a step attends to, in the shape of `past.visible`."""
+        return past.visible
 
     def compute_output_shape(self, x_shape):
         return x_shape

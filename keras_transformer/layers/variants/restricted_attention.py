@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import expect_at_least
-from keras_transformer.layers.cache import Past
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
 from keras_transformer.layers.positions import Rotation
@@ -103,11 +102,11 @@ class RestrictedSelfAttention(SelfAttention):
         farthest = 0 if self.causal else self.radius
         return (distances >= -self.radius) & (distances <= farthest)
 
-    def step(self, x, past, cache):
+    def visible(self, past):
         first = (past.position - self.radius) * past.beam_size  # (batch,), the first entry near
         entries = ops.arange(ops.shape(past.visible)[3], dtype="int32")
         near = entries >= first[:, None, None, None]  # (batch, 1, 1, size * beam_size)
-        return super().step(x, Past(past.position, past.visible & near, past.in_place), cache)
+        return past.visible & near
 
 
 def _neighbourhoods(x, size, blocks, before=0, after=0):
