@@ -20,7 +20,7 @@ VERSIONS = {
     "tensorflow-text": ("2.20.0", "2.21.1"),
     "tensorflow-serving-api": ("2.20.0", "2.21.0"),
     "tensorboard": ("2.20.0", "2.21.0"),
-    "sentencepiece": ("0.2.1", "0.2.3"),
+    "sentencepiece": ("0.2.2", "0.2.3"),
     "sentencex": ("1.0.32", "1.0.32"),
     "sacrebleu": ("2.5.0", "2.6.0"),
     "sacremoses": ("0.1.0", "0.2.0"),
