@@ -44,7 +44,7 @@ def reason_of(error: "OSError | tf.errors.OpError") -> str:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, of Python or of NumPy; a boolean is none."""
+    """Whether a value is an integer, of Python or NumPy; booleans do not count."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 

@@ -231,7 +231,7 @@ class _Filling:
 
 
 def sinusoids(length: int, d_model: int, interleave: bool) -> np.ndarray:
-    """What `PositionalEncoding` adds at positions 0, 1, 2 and so on, computed as it does.
+    """The sinusoids of positions 0, 1, 2 and so on, as `PositionalEncoding` computes them.
 
     Args:
         length: number of positions.

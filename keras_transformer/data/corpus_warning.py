@@ -57,7 +57,7 @@ def _are_copies(sources, targets, lengths):
 
 
 def _suspicious(lengths, is_copied, is_repeated) -> list[str]:
-    """What is suspicious in too many pairs, in words."""
+    """Says how many pairs are suspicious, and why, in one text; none if they are few."""
     source, target = lengths
     is_empty = (lengths == 0).any(axis=0)
     relative = relative_length(source, target, usual_ratio(source.sum(), target.sum()))

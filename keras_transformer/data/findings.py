@@ -1,4 +1,4 @@
-"""What a corpus holds: lengths, and the pairs that break rules."""
+"""Checks a corpus: its lengths, and the pairs that break rules."""
 
 import dataclasses
 import random
@@ -39,7 +39,7 @@ class BadPair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Findings:
-    """What `check_pairs` has found in a corpus.
+    """The result of `check_pairs`: lengths, and how many pairs break each rule.
 
     Attributes:
         words, characters: numbers in each line, int32 `(2, pairs)`: sources, then targets.

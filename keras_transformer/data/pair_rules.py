@@ -43,7 +43,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Usual:
-    """What is usual in a corpus, by which its pairs are judged.
+    """The usual length ratio, scripts and repeats of a corpus, by which its pairs are judged.
 
     Attributes:
         repeats: bool `(pairs,)`, whether the same pair came before.
