@@ -15,6 +15,7 @@ from keras_transformer.data.batch_plan import (
 )
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
+from keras_transformer.data.numpy_function import numpy_function
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.text import PAD_ID, Tokenizer
@@ -253,7 +254,7 @@ class Batches:
                 f"epoch needs bidirectional_steps=0: found {self._phases[-1].first_step}; "
                 "use dataset instead"
             )
-        size, complete = self.batches_per_epoch, 0
+        size, complete, zero = self.batches_per_epoch, 0, np.int64(0)
 
         def first_step():
             return np.int64(complete * size)
@@ -265,11 +266,13 @@ class Batches:
 
         def taken(step, batch):
             is_last = tf.equal(step % size, size - 1)
-            tf.cond(is_last, lambda: tf.numpy_function(completed, [step], tf.int64), lambda: step)
+            tf.cond(
+                is_last, lambda: numpy_function(completed, [step], tf.int64, zero), lambda: step
+            )
             return batch
 
         first = tf.data.Dataset.from_tensors(0).map(
-            lambda _: tf.ensure_shape(tf.numpy_function(first_step, [], tf.int64), [])
+            lambda _: tf.ensure_shape(numpy_function(first_step, [], tf.int64, zero), [])
         )
         steps = first.flat_map(lambda step: tf.data.Dataset.range(step, step + size))
         batches = self._at(steps, with_step=True).map(taken)
@@ -288,7 +291,8 @@ class Batches:
             return self.batch(step, num_workers, worker_index)
 
         def batch(step):
-            arrays = tf.numpy_function(batch_at, [step], [tf.int32] * 3)
+            empty = [np.zeros((0, 0), np.int32)] * 3
+            arrays = numpy_function(batch_at, [step], [tf.int32] * 3, at_exit=empty)
             source_ids, target_ids, labels = (tf.ensure_shape(a, [None, None]) for a in arrays)
             made = {"source_ids": source_ids, "target_ids": target_ids}, labels
             return (step, made) if with_step else made

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_transformer.data import BatchCount, Batches
 from keras_transformer.data.batches import BATCHES_AHEAD
+from keras_transformer.data.numpy_function import numpy_function
 
 
 class BatchCounts:
@@ -28,7 +29,7 @@ class BatchCounts:
         """Returns the same dataset, of the batches from `start` on, counted as it is read."""
 
         def count(step, batch):
-            tf.numpy_function(self._count, [step], [])
+            numpy_function(self._count, [step], [])
             return batch
 
         return dataset.enumerate(start).map(count).prefetch(BATCHES_AHEAD)

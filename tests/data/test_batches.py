@@ -679,6 +679,32 @@ print("even")
     assert run_python(script, *files, tmp_path / "vocabulary").split()[-1] == "even"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("made", ["dataset", "epoch"])
+def test_a_program_ends_while_batches_are_made_ahead(files, tmp_path, corpus, made):
+    """A batch takes long, so that one is always being made when the program ends."""
+    corpus.tokenizer.save(tmp_path / "vocabulary")
+    script = """
+import sys
+import time
+from keras_transformer.data import Batches, Corpus, TextPairs
+from keras_transformer.text import SubwordTokenizer
+class SlowBatches(Batches):
+    def batch(self, *args):
+        end = time.monotonic() + 0.05
+        while time.monotonic() < end:
+            pass
+        return super().batch(*args)
+source, target, vocabulary, made = sys.argv[1:]
+corpus = Corpus.build(TextPairs(source, target), SubwordTokenizer.load(vocabulary), max_length=100)
+batches = iter(getattr(SlowBatches(corpus, tokens_per_batch=200), made)())
+next(batches)
+print("last line")
+"""
+    said = run_python(script, *files, tmp_path / "vocabulary", made)
+    assert said.splitlines()[-1] == "last line"
+
+
 def test_model_fit_takes_epochs(corpus):
     batches = Batches(corpus, **PLAIN)
     steps = []
