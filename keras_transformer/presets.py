@@ -90,6 +90,31 @@ PRESETS: dict[str, Preset] = {
             "validation_steps": 400,
         },
     ),
+    # For hundreds of thousands of pairs on a few cores: a deep encoder and a shallow decoder, which
+    # is what a translation waits for (docs/results.md#software-texts).
+    "compact": Preset(
+        {
+            "num_encoder_layers": 6,
+            "num_decoder_layers": 2,
+            "d_model": 192,
+            "d_ff": 768,
+            "num_heads": 4,
+            "dropout": 0.1,
+            "pre_norm": True,
+            "vocab_size": 8000,
+        },
+        {
+            **_AUTO,
+            "steps": 7000,
+            "warmup_steps": 1000,
+            "learning_rate": 0.0035,
+            "checkpoint_steps": 100,
+            "checkpoint_minutes": 0,
+            "keep_checkpoints": 50,
+            "average_checkpoints": 20,
+            "validation_steps": 1000,
+        },
+    ),
     # For hundreds of thousands of pairs: fairseq's `transformer_iwslt_de_en` and its training.
     "small": Preset(
         {"d_ff": 1024, "num_heads": 4, "dropout": 0.3, "vocab_size": 10_000},

@@ -8,10 +8,12 @@ import pytest
 from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_arguments
 from helpers import small_model
 
+from keras_transformer.cli.train import chosen_preset
 from keras_transformer.data import TextPairs, TfdsPairs
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.errors import UserError
+from keras_transformer.machine.arithmetic_speed import product_flops
 from keras_transformer.options import TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, vocab_size_for
 from keras_transformer.text import SubwordTokenizer
@@ -54,6 +56,19 @@ class ManyPairs(SentencePairs):
             yield Block(lines, lines)
 
 
+@pytest.fixture
+def on_a_machine_of(monkeypatch, capsys):
+    """Chooses preset and vocabulary size at so many operations per second; keeps what was said."""
+
+    def choose(flops, pairs, folder=None):
+        monkeypatch.setattr("keras_transformer.cli.train.product_flops", lambda: flops)
+        chosen = chosen_preset(ManyPairs(pairs), folder)
+        choose.said = capsys.readouterr().out
+        return chosen
+
+    return choose
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains_with_valid_options(name):
     TrainingOptions(**PRESETS[name].training)
@@ -70,14 +85,48 @@ def test_every_preset_trains_with_valid_options(name):
     ],
 )
 def test_the_size_of_a_corpus_chooses_preset_and_vocabulary(
-    pairs, preset, vocab_size, says, capsys
+    pairs, preset, vocab_size, says, on_a_machine_of
 ):
-    from keras_transformer.cli.train import chosen_preset
+    assert on_a_machine_of(1e15, pairs) == (preset, vocab_size)
+    assert on_a_machine_of.said.startswith(says)
+    assert on_a_machine_of.said.endswith("; choose another with --preset\n")
 
-    assert chosen_preset(ManyPairs(pairs)) == (preset, vocab_size)
-    [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith(says)
-    assert line.endswith("; choose another with --preset")
+
+@pytest.mark.parametrize(
+    ("pairs", "preset", "says"),
+    [
+        (99_999, "tiny", "99,999 pairs: preset tiny, the recipe for fewer than 100,000; choose "),
+        (
+            242_507,
+            "compact",
+            "242,507 pairs: preset compact, because small would take this machine about 2 days 15 h"
+            "; choose another with --preset\n",
+        ),
+        (1_000_000, "compact", "At least 1,000,000 pairs: preset compact, because base would take"),
+    ],
+)
+def test_a_slow_machine_has_a_recipe_of_its_own(pairs, preset, says, on_a_machine_of):
+    assert on_a_machine_of(2e11, pairs)[0] == preset
+    assert on_a_machine_of.said.startswith(says)
+
+
+def test_a_run_in_the_default_folder_goes_on_though_the_machine_is_slow(
+    on_a_machine_of, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    tokenizer = SubwordTokenizer.train_from_sentences(["A man rides a horse."] * 2, 280)
+    ModelDir("runs/small").create_trained(small_model(0, vocab_size=280), tokenizer, None, "train")
+    assert on_a_machine_of(2e11, 242_507)[0] == "small"
+    assert on_a_machine_of(2e11, 242_507, folder="runs/another")[0] == "compact"
+
+
+def test_workers_measure_nothing_before_they_have_joined(on_a_machine_of, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert on_a_machine_of(2e11, 242_507)[0] == "small"
+
+
+def test_the_speed_of_a_processor_is_that_of_products():
+    assert 1e8 < product_flops() < 1e14
 
 
 def test_a_huge_corpus_is_not_counted_to_its_end():

@@ -37,11 +37,14 @@ from keras_transformer.cli.flags import (
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
+from keras_transformer.machine.arithmetic_speed import product_flops
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
-from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, preset_for, vocab_size_for
+from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
 from keras_transformer.text.normalization import NORMALIZATIONS
 from keras_transformer.text.text_files import refuse_pipes
 from keras_transformer.training import recipe
+from keras_transformer.training.forecast import spoken
+from keras_transformer.training.preset_choice import LIGHT, choose_preset
 
 NOT_EMPTY = (
     "train_source",
@@ -118,7 +121,8 @@ def define_flags() -> None:
             + ", ".join(
                 f"{name} below {limit:,} pairs" if limit < math.inf else f"else {name}"
                 for name, limit in PAIRS_BELOW.items()
-            ),
+            )
+            + f"; {LIGHT} instead of a larger one that would take this machine over a day",
         )
         flags.DEFINE_enum(
             "task",
@@ -248,7 +252,7 @@ def chosen_job():
     elif is_builtin:
         preset = preset or "demo"
     elif not (preset or recorded):
-        preset, vocab_size = chosen_preset(train_pairs)
+        preset, vocab_size = chosen_preset(train_pairs, FLAGS.model_dir)
         if not (FLAGS.vocabulary or FLAGS.vocab_size):
             print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = training.ModelDir(FLAGS.model_dir or f"runs/{preset}")
@@ -305,17 +309,39 @@ def vocab_type(recorded):
     )
 
 
-def chosen_preset(pairs):
-    """Chooses a preset and a vocabulary size by the size of the corpus, and prints the preset."""
+def chosen_preset(pairs, folder):
+    """Chooses a preset and a vocabulary size by corpus and machine, and prints the preset.
+
+    Args:
+        pairs: the corpus.
+        folder: the folder of the model; None for that of the preset, whose run goes on.
+    """
     most = int(max(limit for limit in PAIRS_BELOW.values() if limit < math.inf))
     count = pairs.count(at_most=most)  # reads no further than that
-    preset = preset_for(count)
-    limit = PAIRS_BELOW[preset]
+    preset, too_slow, seconds = choose_preset(count, machine_flops())
+    if too_slow and not folder and training.ModelDir(f"runs/{too_slow}").exists():
+        preset, too_slow = too_slow, ""  # the run that is there goes on
+    limit = PAIRS_BELOW.get(preset, math.inf)
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
-    recipe = f"fewer than {limit:,}" if limit < math.inf else "these and more"
-    print(f"{found}: preset {preset}, the recipe for {recipe}; choose another with --preset")
+    if too_slow:
+        why = f"because {too_slow} would take this machine about {spoken(seconds)}"
+    else:
+        why = f"the recipe for {f'fewer than {limit:,}' if limit < math.inf else 'these and more'}"
+    print(f"{found}: preset {preset}, {why}; choose another with --preset")
     size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     return preset, size
+
+
+def machine_flops():
+    """Operations per second; infinite, so that the corpus alone decides, with GPUs or workers.
+
+    Workers must choose alike, and compute nothing before they have joined each other.
+    """
+    import tensorflow as tf
+
+    if os.environ.get("TF_CONFIG") or tf.config.list_physical_devices("GPU"):
+        return math.inf
+    return product_flops()
 
 
 def make_strategy(job):

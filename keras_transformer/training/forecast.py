@@ -9,7 +9,7 @@ from keras_transformer.training.run_state import RunState
 
 _TIMED_STEPS, _MOST_SECONDS = 2, 180
 _DAY, _NIGHT = 24 * 3600, 8 * 3600
-_SMALLER = {"translation": "tiny", "parsing": "parsing-small"}
+_SMALLER = {"translation": "compact", "parsing": "parsing-small"}
 
 
 class StepTimer:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.presets import PRESETS
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.cost import estimated_flops, training_flops
 
 LENGTH = 25  # tokens per sentence: twice as many add 1% of operations
@@ -66,11 +66,11 @@ def table2() -> str:
 
 
 def counted_flops(preset: str) -> int:
-    """Counts the operations of all training steps of a preset, as the paper trains it."""
-    training = PRESETS[preset].training
-    batch = training["tokens_per_batch"] // LENGTH
+    """Counts the operations of all training steps of a preset, on sentences of 25 tokens."""
+    options = TrainingOptions.from_preset(preset)
+    batch = options.tokens_per_batch // LENGTH
     config = TransformerConfig.from_preset(preset)
-    return training["steps"] * training_flops(config, batch, LENGTH, LENGTH)
+    return options.steps * training_flops(config, batch, LENGTH, LENGTH)
 
 
 def _line(model, bleu_de, bleu_fr, *flops):

@@ -75,7 +75,7 @@ def test_a_resumed_run_counts_validations_and_checkpoints_as_they_were():
 def test_a_run_of_more_than_a_day_names_what_fits_into_a_night():
     _, advice = lines("small", 3.0)
     assert advice == (
-        "That is more than a day; in a night of 8 hours fits --preset=tiny --model_dir=NEW or "
+        "That is more than a day; in a night of 8 hours fits --preset=compact --model_dir=NEW or "
         "this run with --steps=9600"
     )
 
@@ -84,7 +84,7 @@ def test_too_few_steps_to_warm_up_are_not_recommended():
     options = TrainingOptions.from_preset("small")
     seconds = 8 * 3600 / options.warmup_steps
     _, advice = lines("small", seconds)
-    assert advice.endswith("fits --preset=tiny --model_dir=NEW")
+    assert advice.endswith("fits --preset=compact --model_dir=NEW")
     _, advice = lines("small", seconds, start_from="runs/own")  # a new model would not start there
     assert advice.endswith(f"fits this run with --steps={options.warmup_steps}")
 
