@@ -373,7 +373,7 @@ class RepeatedLines:
 
     Example:
         >>> with RepeatedLines("the output") as repeated:
-        ...     repeated.count(range(1, 3), ["A dog.", "A salad."], ["Ein Hund.", "Salat " * 9])
+        ...     repeated.count(range(1, 2), ["A dog."], ["Ein Hund."])
     """
 
     def __init__(self, file: str):
