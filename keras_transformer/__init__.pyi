@@ -20,6 +20,7 @@ from .errors import UserError
 from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
 from .metrics import Perplexity, TokenAccuracy, TokenCount
+from .minimum_bayes_risk import MinimumBayesRisk
 from .model import Transformer
 from .paragraphs import Paragraphs, translate_paragraphs
 from .presets import PRESETS
@@ -40,6 +41,7 @@ __all__ = [
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",
+    "MinimumBayesRisk",
     "ModelDir",
     "Paragraphs",
     "Perplexity",

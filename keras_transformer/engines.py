@@ -101,7 +101,10 @@ def why_tensorflow(
             raise Unsupported("CTranslate2", f"precision={precision} on this processor", _ADVICE)
         max_source_length = options.get("max_source_length", 1024)
         expect_at_least(2, "max_source_length", max_source_length)
-        check_search(_search_options(options), max_source_length)
+        search = _search_options(options)
+        check_search(search, max_source_length)
+        if search.sample:
+            raise Unsupported("CTranslate2", "sample=True with a seed for each sentence", _ADVICE)
     except Unsupported as error:
         return f"{error.by} does not support {error.what}"
     return None

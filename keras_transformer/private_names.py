@@ -11,12 +11,15 @@ Importing this module imports no library.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
     import tensorflow_text as tf_text
+    from sacrebleu.metrics import CHRF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +77,13 @@ PRIVATE_NAMES = (
         ("_backend_update_step",),
         "refusing optimizers whose update is more than `update_step`, such as Nadam",
         "such optimizers override this method",
+    ),
+    PrivateNames(
+        "sacrebleu 2.6.0",
+        "sacrebleu.metrics:CHRF",
+        ("_compute_f_score", "_get_match_statistics"),
+        "minimum Bayes risk",
+        "`sentence_score` counts the n-grams of both sentences again for each pair of them",
     ),
     PrivateNames(
         "tensorflow-text 2.21.1",
@@ -153,6 +163,24 @@ def updates_by_update_step(optimizer: keras.Optimizer) -> bool:
         getattr(type(optimizer), name) is getattr(keras.Optimizer, name)
         for name in ("apply", "_backend_update_step")
     )
+
+
+def chrf_of_counts(
+    metric: CHRF, hypothesis: Sequence[Counter[str]], reference: Sequence[Counter[str]]
+) -> float:
+    """Computes the chrF of a hypothesis, from 0 to 100, as `metric.sentence_score` does.
+
+    Args:
+        metric: sacreBLEU's metric, without words (`word_order=0`).
+        hypothesis: the counts of its character n-grams, for each order.
+        reference: the same of the reference.
+    """
+    statistics = [
+        figure
+        for of_hypothesis, of_reference in zip(hypothesis, reference, strict=True)
+        for figure in metric._get_match_statistics(of_hypothesis, of_reference)
+    ]
+    return metric._compute_f_score(statistics)
 
 
 def sentencepiece_resource(model: bytes, name: str) -> tf.Tensor:

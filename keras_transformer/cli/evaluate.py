@@ -12,6 +12,7 @@ the sentences gives 95% confidence intervals; with --compare, its p is the proba
 difference between equally good systems. The environment variable SACREBLEU_SEED sets its seed.
 Parsers get the scores of EVALB with COLLINS.prm: labelled bracket recall, precision, F1 and exact
 match. If lines are too long for the model, one line on standard error says which it cut, and where.
+Another one names the lines whose translation repeats a phrase that the source does not repeat.
 """
 
 import dataclasses
@@ -28,20 +29,25 @@ from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    RepeatedLines,
     check_engine,
     define_engine_flag,
+    define_mbr_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
+    mbr_options,
     parser_defaults,
     refuse_n_best,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
+    with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
+from keras_transformer.options.search import MBR_TEMPERATURE
 from keras_transformer.text.text_files import read_lines
 
 _OUTPUTS = ("output", "json")  # flags
@@ -92,6 +98,7 @@ def define_flags() -> None:
             for name, own in parser_defaults().items()
         }
     )
+    define_mbr_flag()
     define_engine_flag()
 
 
@@ -121,6 +128,7 @@ def evaluate_translator():
         evaluation.check_bootstrap(len(references))
     say_engine("Translating")
     translator = load_translator("translation")
+    searching = with_mbr(translator)
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
@@ -133,7 +141,7 @@ def evaluate_translator():
         )
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translations(translator, sentences)
+    hypotheses = translations(searching, sentences)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -153,7 +161,7 @@ def compared_system(num_sentences):
     path = FLAGS.compare
     expect_named("compare", path)
     if os.path.isdir(path):
-        return load_translator("translation", [path])
+        return with_mbr(load_translator("translation", [path]))
     lines = list(read_lines(path))
     if len(lines) < num_sentences or any(line.strip() for line in lines[num_sentences:]):
         raise UserError(
@@ -166,7 +174,10 @@ def compared_system(num_sentences):
 def translations(translator, sentences):
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
-        return translator(sentences)
+        found = translator(sentences)
+    with RepeatedLines("the translations") as repeated:
+        repeated.count(range(1, len(sentences) + 1), sentences, found)
+    return found
 
 
 def bootstrap(systems, references, language):
@@ -185,7 +196,9 @@ def bootstrap(systems, references, language):
 
 def evaluate_parser():
     asked = [
-        name for name in ("reference", "target_lang", "compare") if FLAGS[name].value is not None
+        name
+        for name in ("reference", "target_lang", "compare", "mbr")
+        if FLAGS[name].value is not None
     ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
@@ -223,6 +236,8 @@ def write_json(translator, figures):
             how["average"] = model_dirs[0].number_averaged(FLAGS.average)
         options = dataclasses.asdict(translator.options)
         del options["constraint"]  # a function, which no flag gives
+        if chosen := mbr_options():
+            options |= {"mbr": chosen.pop("samples"), "temperature": MBR_TEMPERATURE, **chosen}
         record = {**figures, **how, **options}
         # JSON has no infinity and no NaN, the loss of a model that diverged.
         for name, value in record.items():

@@ -20,7 +20,10 @@ that stays open, lines are answered within a second after the last one.
 with the white space, list markers and indentation that the line has.
 
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
-line on standard error then names the first of them.
+line on standard error then names the first of them. Another one names the lines whose translation
+repeats a phrase that the input does not repeat.
+
+With --mbr, the score of a translation is its expected chrF.
 
 With --runner, Apache Beam translates each file of --input to a file of --output. It uses a model
 that `export --format=saved_model` has written (docs/beam.md).
@@ -36,14 +39,17 @@ from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, present, refuse
 from keras_transformer.cli.translator_flags import (
     CutLines,
+    RepeatedLines,
     check_engine,
     define_engine_flag,
+    define_mbr_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
+    with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
@@ -80,6 +86,7 @@ def define_flags() -> None:
             "; with --runner, prefix of the files to write: PREFIX-00000-of-00002 and so on",
         )
     define_search_flags()
+    define_mbr_flag()
     define_engine_flag()
     cluster.define_flags()
 
@@ -99,7 +106,8 @@ def main():
         refuse(beside, "with --split=sentences, since it is for single sentences")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
-        of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
+        flags_of_search = ("scores", "prefix", "alignment", "mbr")
+        of_search |= {name for name in flags_of_search if FLAGS[name].value}
         if (FLAGS.workers or 1) > 1 and not uses_ctranslate2():
             of_search.add("workers")
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
@@ -114,12 +122,12 @@ def main():
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
     inputs = [] if beside is None else [beside]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
-        translator = load_translator("translation")
-        with CutLines(**names) as cut_lines:
-            translate(translator, blocks, write, others, cut_lines)
+        translator = with_mbr(load_translator("translation"))
+        with CutLines(**names) as cut_lines, RepeatedLines("the output") as repeated:
+            translate(translator, blocks, write, others, cut_lines, repeated)
 
 
-def translate(translator, blocks, write, others, cut_lines):
+def translate(translator, blocks, write, others, cut_lines, repeated):
     """Writes the output lines of all blocks; `others` are lines of --score or --prefix, or None."""
     beside, number = FLAGS.score or FLAGS.prefix, 0
     for sentences in blocks:
@@ -128,7 +136,7 @@ def translate(translator, blocks, write, others, cut_lines):
             raise UserError(
                 f"{beside} must have a line for each line of input: found {number + len(given)}"
             )
-        results = output(translator, sentences, given, number, cut_lines)
+        results = output(translator, sentences, given, number, cut_lines, repeated)
         write.writelines(f"{line}\n".encode() for line in results)
         write.flush()
         number += len(sentences)
@@ -142,14 +150,15 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, sentences, given, number, cut_lines):
+def output(translator, sentences, given, number, cut_lines, repeated):
     """The output lines for input lines, the first of which has this number, from 0."""
-    cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
+    numbers = cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
     if FLAGS.score is not None:
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
     found = _found(translator, sentences, given, number, cut_lines)
+    repeated.count(numbers, sentences, [best[0].text for best in found])
     rows = [
         (index, translation.text, translation.score)
         for index, translations in enumerate(found)

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -19,16 +19,21 @@ from keras_transformer.cli.flags import (
     given_fields,
     group,
     present,
+    refuse,
 )
 from keras_transformer.errors import Unsupported, UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
+from keras_transformer.options.search import MBR_TEMPERATURE, MOST_BEAMS, OF_SAMPLING
 from keras_transformer.precision import PRECISIONS
+from keras_transformer.text.repetition import repeated_phrase
+from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import CutWarning, first_few
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
+    from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
     from keras_transformer.translator import Translator
 
 _COMMANDS_OF = {
@@ -52,6 +57,7 @@ _CTRANSLATE2_FLAGS = (
     "input",
     "output",
     "lines_at_once",
+    "mbr",
     *(field.name for field in dataclasses.fields(SearchOptions)),
     "precision",
     "workers",
@@ -127,6 +133,21 @@ def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
         )
 
 
+def define_mbr_flag() -> None:
+    """Defines the flag of the commands that can translate by minimum Bayes risk."""
+    with group("Search"):
+        flags.DEFINE_integer(
+            "mbr",
+            None,
+            "translate by minimum Bayes risk: draw this many samples of each sentence, and choose "
+            "the translation that resembles them most, by chrF; --temperature, --top_k, --top_p "
+            f"and --seed are those of the samples; default: no samples; temperature: "
+            f"{MBR_TEMPERATURE}",
+            lower_bound=2,
+            upper_bound=MOST_BEAMS,
+        )
+
+
 def define_engine_flag() -> None:
     """Defines the flag of the commands that can translate with CTranslate2."""
     with group("Speed"):
@@ -163,13 +184,33 @@ def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
             return f"CTranslate2 does not support --{name}"
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
-    reason = engines.why_tensorflow(paths, FLAGS.precision, given_fields(SearchOptions))
+    reason = engines.why_tensorflow(paths, FLAGS.precision, _search_options())
     # "sample=True" is a flag, "positions=rotary" is the model's.
     found = re.search(r" (\w+)=(\S+)", reason or "")
     if reason and found and found[1] in FLAGS and FLAGS[found[1]].present:
         flag = found[1] if found[2] == "True" else f"{found[1]}={found[2].lower()}"
         return reason.replace(found[0], f" --{flag}")
     return reason
+
+
+def _uses_mbr():
+    return "mbr" in FLAGS and FLAGS.mbr is not None
+
+
+def _search_options():
+    """The given search options; with `--mbr`, not those of its samples."""
+    options = given_fields(SearchOptions)
+    if _uses_mbr():
+        refuse(present(["sample"]), "with --mbr, which samples by itself")
+        options = {name: value for name, value in options.items() if name not in OF_SAMPLING}
+    return options
+
+
+def mbr_options() -> dict[str, Any]:
+    """The arguments of `MinimumBayesRisk` that the flags give; empty without `--mbr`."""
+    if not _uses_mbr():
+        return {}
+    return {"samples": FLAGS.mbr} | {name: FLAGS[name].value for name in present(OF_SAMPLING)}
 
 
 def say_engine(doing: str) -> None:
@@ -283,7 +324,7 @@ def load_translator(
     """
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
-    options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
+    options = {"tokens_per_batch": FLAGS.tokens_per_batch, **_search_options()}
     if engine is None:
         is_parser = task == "parsing"  # TensorFlow says so if the model is none
         engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"
@@ -307,6 +348,64 @@ def load_translator(
         precision=FLAGS.precision,
         **options,
     )
+
+
+def with_mbr(
+    translator: "Translator | CTranslate2Translator",
+) -> "Translator | CTranslate2Translator | MinimumBayesRisk":
+    """Returns the translator itself or, with `--mbr`, one by minimum Bayes risk.
+
+    Raises:
+        UserError: a flag of the samples is out of range or not supported by the engine.
+    """
+    if options := mbr_options():
+        from keras_transformer.minimum_bayes_risk import MinimumBayesRisk  # imports sacreBLEU
+
+        return MinimumBayesRisk(translator, **options)
+    return translator
+
+
+class RepeatedLines:
+    """Counts lines whose translation repeats a phrase, and prints one line on them at the end.
+
+    Args:
+        file: name of the translations in that line.
+
+    Example:
+        >>> with RepeatedLines("the output") as repeated:
+        ...     repeated.count(range(1, 2), ["A dog."], ["Ein Hund."])
+    """
+
+    def __init__(self, file: str):
+        self._file = file
+        self._lines: dict[int, str] = {}
+
+    def __enter__(self) -> "RepeatedLines":
+        return self
+
+    def __exit__(self, *error):
+        if not self._lines:
+            return
+        number, phrase = next(iter(self._lines.items()))
+        least = FLAGS.no_repeat_ngram or 0
+        advice = f"less than --no_repeat_ngram={least}" if least else "--no_repeat_ngram=3"
+        if FLAGS.engine == "ctranslate2":
+            advice += " and --engine=tensorflow"
+        print(
+            f"{len(self._lines):,} line{'s' * (len(self._lines) > 1)} of {self._file} "
+            f"({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} in line "
+            f"{number}: try {advice}",
+            file=sys.stderr,
+        )
+
+    def count(
+        self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
+    ) -> None:
+        """Counts the lines, given by their numbers, whose translation repeats a phrase."""
+        triples = zip(numbers, as_text(sentences), translations, strict=True)
+        for number, source, translation in triples:
+            if phrase := repeated_phrase(translation, source):
+                self._lines[number] = phrase
 
 
 class CutLines:

@@ -6,8 +6,12 @@ import functools
 import itertools
 import math
 import os
+import random
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
+
+import ctranslate2
 
 from keras_transformer.ctranslate2.converted import ConvertedModel, ModelInMemory
 from keras_transformer.ctranslate2.support import POSITIONS, USE_TENSORFLOW
@@ -21,8 +25,7 @@ if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
 # The search options that CTranslate2 has too; `check_search` has conditions on some. It lacks
-# `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others,
-# and `sample`, since it has no seed for each sentence.
+# `min_length` and `no_repeat_ngram`, since it gives the probability of forbidden tokens to others.
 CTRANSLATE2_OPTIONS = (
     "beam_size",
     "n_best",
@@ -30,6 +33,11 @@ CTRANSLATE2_OPTIONS = (
     "patience",
     "extra_length",
     "max_length",
+    "sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
 )
 """The fields of `SearchOptions` that `CTranslate2Translator` supports."""
 CTRANSLATE2_SEARCH_CHOICES = {"length_penalty": ("power",)}
@@ -48,7 +56,7 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
         max_source_length: maximum source tokens, end symbol included.
     """
     options.expect_only(CTRANSLATE2_OPTIONS, "CTranslate2", _ADVICE, CTRANSLATE2_SEARCH_CHOICES)
-    if options.patience is None:  # it has no other rule to end a search
+    if not options.sample and options.patience is None:  # it has no other rule to end a search
         raise Unsupported("CTranslate2", "patience=None", "use a number, such as 1")
     if max_source_length > POSITIONS:
         raise Unsupported(
@@ -67,6 +75,27 @@ def check_search(options: SearchOptions, max_source_length: int = 1024) -> None:
         )
 
 
+_SEEDING = threading.Lock()
+
+
+def seeded_engine(
+    model: ConvertedModel | ModelInMemory, seed: int | None = None
+) -> "ctranslate2.Translator":
+    """Loads an engine of one worker, whose random numbers follow from a seed.
+
+    Args:
+        model: the model.
+        seed: the seed; None for a new one.
+    """
+    engine, subwords = model.load(workers=1)
+    with _SEEDING:  # the seed is the process's, and a thread takes it when it first samples
+        ctranslate2.set_random_seed(random.randrange(2**31) if seed is None else seed)
+        engine.translate_batch(
+            [[subwords.end]], beam_size=1, sampling_topk=2, max_decoding_length=1
+        )
+    return engine
+
+
 class CTranslate2Translator:
     """Translates sentences like `Translator`, but by CTranslate2, from a model_dir.
 
@@ -75,6 +104,10 @@ class CTranslate2Translator:
     equivalent in CTranslate2 are refused, such as the paper's length penalty. Sentences
     of similar length are translated together; a translation does not depend on other sentences.
     Several threads may use one translator.
+
+    With `sample`, it draws from the same distribution as `Translator`, but other translations.
+    They are a function of `seed` and of all sentences translated before them, so not in several
+    threads, and of `tokens_per_batch`. One batch at a time is sampled, whatever `workers` is.
 
     Args:
         model: folder of a trained model for translation; a `ConvertedModel`, for other weights
@@ -116,15 +149,20 @@ class CTranslate2Translator:
             max_source_length = min(max_source_length, config.max_positions)
         self.max_source_length = max_source_length
         self.tokens_per_batch = tokens_per_batch
-        self.options = dataclasses.replace(options, **search_options)
-        check_search(self.options, max_source_length)
+        options = dataclasses.replace(options, **search_options)
+        check_search(options, max_source_length)
         self._engine, self._subwords = self.model.load(self.workers)
+        self._use(options)
+
+    def _use(self, options):
+        self.options = options
+        self._sampler = seeded_engine(self.model, options.seed) if options.sample else None
 
     def with_options(self, options: SearchOptions) -> Self:
         """Returns the same translator with another search; raises what the constructor raises."""
         check_search(options, self.max_source_length)
         other = copy.copy(self)
-        other.options = options
+        other._use(options)
         return other
 
     @functools.cached_property
@@ -161,7 +199,7 @@ class CTranslate2Translator:
                 f"them out, or {USE_TENSORFLOW}"
             )
         sources = self._split(self._subwords.split_source, as_list(sentences))
-        found = self._search(sources)
+        found = self._samples(sources) if self.options.sample else self._search(sources)
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
         translations = [[Translation("", 0.0)] for _ in sources]
         for row, best in found.items():
@@ -284,6 +322,21 @@ class CTranslate2Translator:
         found |= self._ended(sources, repeated, candidates)
         return {row: best[: options.n_best] for row, best in found.items()}
 
+    def _samples(self, sources):
+        """Draws `beam_size` translations of each source; returns what `_search` returns."""
+        options = self.options
+        lengths = {row: len(source) + 1 for row, source in enumerate(sources) if source}
+        found = self._results(sources, self._batches(lengths), options.beam_size)
+        for row, samples in found.items():
+            # The limit of the batch may be larger; what was drawn beyond its own is cut.
+            most = options.longest(lengths[row])
+            found[row] = [
+                (pieces if len(pieces) <= most else pieces[: most - 1], score)
+                for pieces, score in samples
+            ]
+        ended = self._ended(sources, found, options.beam_size)
+        return {row: best[: options.n_best] for row, best in ended.items()}
+
     def _ended(self, sources, found, candidates):
         """Ends the hypotheses that their limit cut, unless enough have finished without them.
 
@@ -306,16 +359,16 @@ class CTranslate2Translator:
             Hypotheses by index, the best first: (subwords, score).
         """
         options = self.options
+        engine = self._sampler or self._engine
         if options.max_length == 1:  # leaves 0 beside the end symbol, which means no limit
             return {row: [([], NO_HYPOTHESIS)] for rows in batches for row in rows}
         started = [
             (
                 rows,
-                self._engine.translate_batch(
+                engine.translate_batch(
                     [sources[row] for row in rows],
-                    beam_size=options.beam_size,
-                    patience=candidates / options.beam_size,
                     num_hypotheses=candidates,
+                    **self._way(candidates),
                     length_penalty=options.alpha or _ALMOST_NO_PENALTY,
                     max_input_length=0,  # sources are cut already
                     max_decoding_length=options.longest(len(sources[rows[0]]) + 1) - 1,
@@ -337,12 +390,27 @@ class CTranslate2Translator:
             for row, result in results.items()
         }
 
+    def _way(self, candidates):
+        """The arguments of CTranslate2 for beam search or for sampling."""
+        options = self.options
+        if not options.sample:
+            return {"beam_size": options.beam_size, "patience": candidates / options.beam_size}
+        # It takes at most as many symbols as there are, 0 for all, and does not sample from 1.
+        top_k = options.top_k if options.top_k < self.model.config.vocab_size else 0
+        return {
+            "beam_size": 1,
+            "sampling_topk": 0 if top_k == 1 else top_k,
+            "sampling_topp": 1e-6 if top_k == 1 else options.top_p,
+            "sampling_temperature": options.temperature,
+        }
+
     def _is_finished(self, hypothesis):
         return hypothesis[-1:] == [self._subwords.end]
 
     def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
         """Yields batches of sentence indices, given the number of tokens of each sentence."""
-        share = math.ceil(len(lengths) / self.workers)  # so that no worker waits for a large batch
+        workers = 1 if self.options.sample else self.workers
+        share = math.ceil(len(lengths) / workers)  # so that no worker waits for a large batch
         more = self.options.extra_length
         return by_length(
             lengths, lambda longest: min(share, self.tokens_per_batch // (longest + more))

@@ -12,6 +12,10 @@ NO_HYPOTHESIS = -1e9
 LENGTH_PENALTIES = ("power", "gnmt")
 # Limits far beyond any use, so that a typing mistake is an error and not an endless search.
 MOST_BEAMS, MOST_ALPHA, LONGEST, LONGEST_NGRAM = 10_000, 50, 65_536, 100
+OF_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+"""The fields of `SearchOptions` that only sampling reads."""
+MBR_TEMPERATURE = 0.7
+"""The default temperature of the samples of `MinimumBayesRisk`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +104,7 @@ class SearchOptions(Record):
         self.expect("top_k", self.top_k >= 0, "at least 0")
         self.expect("top_p", 1e-6 <= self.top_p <= 1, "in [1e-6, 1]")
         self.expect("seed", self.seed is None or 0 <= self.seed < 2**31, "in [0, 2^31)")
-        of_sampling = ("temperature", "top_k", "top_p", "seed")
-        for name in ("patience",) if self.sample else of_sampling:
+        for name in ("patience",) if self.sample else OF_SAMPLING:
             default = type(self).__dataclass_fields__[name].default
             with_or_without = "with" if self.sample else "without"
             is_default = getattr(self, name) == default

@@ -15,12 +15,15 @@ from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
-from keras_transformer.serving.batching import Batcher, QueueFull, Task
+from keras_transformer.serving.batching import Batcher, QueueFull
 from keras_transformer.serving.body import Body
 from keras_transformer.serving.prometheus import Metrics
 from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model
+from keras_transformer.text.repetition import repeated_phrase
+from keras_transformer.text.sentences import as_text
+from keras_transformer.translation import Translation
 
 _LOG = logging.getLogger("keras_transformer.serving")
 
@@ -66,6 +69,14 @@ class Predict:
     def joins(self) -> bool:
         return self.servable.joins(self.signature)
 
+    def best(self, results: Sequence[dict[str, Any]]) -> list[str]:
+        """The best translation of each row; none for the signature that scores."""
+        if self.signature == "score":
+            return []
+        if self.signature == "serving_default":
+            return [result["translation"] for result in results]
+        return [result["translations"][0] for result in results]
+
 
 @dataclasses.dataclass(frozen=True)
 class Translate:
@@ -79,6 +90,10 @@ class Translate:
 
     def joins(self) -> bool:
         return self.servable.joins("nbest")
+
+    def best(self, results: Sequence[Sequence[Translation]]) -> list[str]:
+        """The best translation of each row."""
+        return [translations[0].text for translations in results]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +112,10 @@ class Attention:
 
     def joins(self) -> bool:
         return False
+
+    def best(self, results: Sequence[Any]) -> list[str]:
+        """No translations."""
+        return []
 
 
 class Server:
@@ -233,7 +252,11 @@ class Server:
         return body.content()
 
     async def compute(
-        self, request: Request, task: Task, rows: Sequence[Any], texts: Sequence[str | bytes]
+        self,
+        request: Request,
+        task: Predict | Translate | Attention,
+        rows: Sequence[Any],
+        texts: Sequence[str | bytes],
     ) -> list[Any]:
         """Computes the result of each row, in batches with rows of other requests.
 
@@ -266,6 +289,8 @@ class Server:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if result.done():
+                if best := task.best(result.result()):
+                    await asyncio.to_thread(self._log_repetition, request, task, texts, best)
                 return result.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
@@ -277,6 +302,18 @@ class Server:
         finally:
             gone.cancel()
             result.cancel()  # so that a request that is not done is computed no further
+
+    def _log_repetition(self, request, task, texts, translations):
+        """Logs how many translations repeat a phrase, but no text, which is the client's."""
+        if task.servable.task != "translation":
+            return
+        pairs = zip(translations, as_text(texts), strict=True)
+        repeated = sum(
+            repeated_phrase(translation, text) is not None for translation, text in pairs
+        )
+        if repeated:
+            about = {"path": request.url.path, "sentences": len(texts), "repeated": repeated}
+            _LOG.warning("repetition", extra={"fields": about | {"try": "no_repeat_ngram=3"}})
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options

@@ -1,3 +1,4 @@
+from .repetition import repeated_phrase
 from .sentence_split import join_sentences, split_sentences
 from .subword import SubwordTokenizer
 from .tokenizer import Tokenizer
@@ -11,5 +12,6 @@ __all__ = [
     "SubwordTokenizer",
     "Tokenizer",
     "join_sentences",
+    "repeated_phrase",
     "split_sentences",
 ]

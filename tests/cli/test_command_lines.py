@@ -119,7 +119,7 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         bleu_on_tokens=True,
     )
     assert process.returncode == 0
-    assert process.stderr == b"Translating with CTranslate2\n"
+    assert process.stderr.startswith(b"Translating with CTranslate2\n")
     assert len((tmp_path / "out.de").read_bytes().split(b"\n")) == 6
     figures = json.loads((tmp_path / "scores.json").read_text())
     printed = process.stdout.decode()

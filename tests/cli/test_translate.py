@@ -12,11 +12,14 @@ from command_lines import refused, run, run_process
 from helpers import small_model
 
 from keras_transformer import Transformer
+from keras_transformer.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
 from keras_transformer.paragraphs import translate_paragraphs
 from keras_transformer.precision import in_precision
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
+from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
 
 LINES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]
@@ -205,6 +208,30 @@ def test_a_long_sentence_of_a_paragraph_is_named_by_its_line(translate):
     assert "Read only the first 1,023 tokens of 1 line of the input (2)\n" in translate.said
 
 
+@pytest.mark.slow
+def test_minimum_bayes_risk_has_flags(translate, translator):
+    flags = {"mbr": 3, "seed": 1, "temperature": 2.0, "engine": "tensorflow"}
+    risk = MinimumBayesRisk(translator, 3, seed=1, temperature=2.0)
+    expected = risk.translate_n(LINES)
+    assert translate(**flags) == [best[0].text for best in expected]
+    assert_records(translate(**flags, scores=True), [best[:1] for best in expected])
+    links = [[*one.of_words().links] for one in translator.align(LINES, risk(LINES))]
+    aligned = translate(**flags, alignment=True)
+    assert len(aligned) == len(links)
+    assert all(" ||| " in line for line in aligned)
+
+
+def test_one_line_names_the_lines_that_repeat_a_phrase(translate, monkeypatch):
+    texts = iter(["Ein Salat.", "Salat Salat Salat", "ja", "und so und so und so"])
+    found = [[Translation(text, -1.0)] for text in texts]
+    monkeypatch.setattr(CTranslate2Translator, "translate_n", lambda *args: found)
+    translate()
+    said = "2 lines of the output (2, 4) may repeat a phrase, such as 'salat' in line 2: try "
+    assert translate.said.endswith(f"{said}--no_repeat_ngram=3\n")
+    translate(engine="ctranslate2")
+    assert translate.said.endswith(f"{said}--no_repeat_ngram=3 and --engine=tensorflow\n")
+
+
 # Refusals.
 
 
@@ -237,6 +264,9 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"split": "sentences", "alignment": True}, "--alignment has no effect with --split"),
         ({"precision": "int8", "engine": "tensorflow"}, "--precision=int8 needs --jit_compile"),
         ({"seed": 1}, "seed must be"),
+        ({"mbr": 4, "sample": True}, "--sample has no effect with --mbr"),
+        ({"mbr": 4, "score": "x"}, "--mbr has no effect with --score"),
+        ({"mbr": 4, "n_best": 5}, "n_best must be"),
         ({"top_p": 0.5}, "top_p must be"),
         ({"n_best": 5}, "n_best must be"),
         ({"min_length": 0}, "min_length must be"),

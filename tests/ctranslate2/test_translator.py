@@ -265,7 +265,10 @@ def test_int8_is_near_float32(path, translator):
             "CTranslate2 does not support no_repeat_ngram=3: leave it out, or use",
         ),
         ({"min_length": 2}, "CTranslate2 does not support min_length=2: leave it out, or use"),
-        ({"sample": True}, "CTranslate2 does not support sample=True: "),
+        (
+            {"sample": True, "min_length": 2},
+            "CTranslate2 does not support min_length=2: leave it out, or use",
+        ),
         ({"constraint": len}, "CTranslate2 does not support constraint="),
         (
             {"extra_length": 2000},
@@ -299,6 +302,67 @@ def test_a_precision_that_the_processor_lacks_is_refused(precision, path):
 def test_prefixes_are_refused(translator):
     with pytest.raises(UserError, match="CTranslate2 does not support prefixes"):
         translator.translate(["A horse!"], ["Ein"])
+
+
+# Sampling.
+
+
+def sampler(path, seed=1, **options):
+    options = {**LIMITED, "sample": True, "max_source_length": LONGEST, "seed": seed, **options}
+    return CTranslate2Translator(path, **options)
+
+
+def test_samples_follow_from_the_seed_and_differ_within_and_between_calls(path):
+    first = sampler(path, beam_size=3, n_best=3)
+    drawn = [first.translate_n(SENTENCES) for _ in range(2)]
+    again = sampler(path, beam_size=3, n_best=3, workers=3)
+    assert [again.translate_n(SENTENCES) for _ in range(2)] == drawn
+    assert drawn[0] != drawn[1]
+    assert sampler(path, seed=2, beam_size=3, n_best=3).translate_n(SENTENCES) != drawn[0]
+    assert len({text for text, _ in drawn[0][0]}) > 1
+
+
+def test_translators_of_one_seed_draw_the_same_in_turns(path):
+    first, second = sampler(path), sampler(path)
+    found = [(first(SENTENCES), second(SENTENCES)) for _ in range(2)]
+    assert all(one == other for one, other in found)
+
+
+def test_samples_are_scored_as_given_translations_are(path, translator):
+    translations = sampler(path, temperature=2.0, top_k=50).translate(SENTENCES)
+    found = [one.score for one in translations]
+    # Subwords that were drawn may spell a text otherwise than the vocabulary does.
+    expected = translator.score(SENTENCES, [one.text for one in translations])
+    close = np.isclose(found, expected, atol=1e-4)
+    assert close.sum() >= len(SENTENCES) // 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 1},
+        {"top_p": 1e-6},
+        {"temperature": 1e-5, "max_length": 2},
+        {"top_k": 1, "max_length": 3},
+    ],
+    ids=str,
+)
+def test_the_likeliest_symbol_alone_is_drawn_as_by_our_sampling(options, path, ours):
+    options = {**LIMITED, "beam_size": 2, "n_best": 2, **options}
+    expected = ours.with_options(SearchOptions(sample=True, **options)).translate_n(SENTENCES)
+    assert_same(sampler(path, **options).translate_n(SENTENCES), expected)
+
+
+def test_the_first_symbols_are_those_of_top_k_and_top_p_at_the_temperature(path):
+    # At this temperature, symbols are equally likely: of 10, 8 reach 0.75.
+    near_uniform = {"temperature": 1e4, "max_length": 2, "beam_size": 200, "n_best": 200}
+    for options, count in [({"top_k": 10}, 10), ({"top_k": 10, "top_p": 0.75}, 8)]:
+        [found] = sampler(path, **near_uniform, **options).translate_n(["The girls sleep."])
+        assert len({text for text, _ in found}) == count
+
+
+def test_a_top_k_beyond_the_vocabulary_is_all_of_it(path):
+    assert sampler(path, top_k=10_000)(SENTENCES) == sampler(path)(SENTENCES)
 
 
 # Converted once.
@@ -578,7 +642,10 @@ def test_evaluate_scores_what_ctranslate2_finds(path, tmp_path):
         ),
         ({"jit_compile": True}, "CTranslate2 does not support --jit_compile: leave it out, or use"),
         ({"prefix": "file"}, "CTranslate2 does not support --prefix: leave it out, or use"),
-        ({"sample": True}, "CTranslate2 does not support sample=True: leave it out, or use"),
+        (
+            {"sample": True, "min_length": 2},
+            "CTranslate2 does not support min_length=2: leave it out, or use",
+        ),
         ({"model_dir": "a,b"}, "CTranslate2 does not support ensembles: found 2 folders: use one"),
         (
             {"model_dir": "nowhere"},

@@ -440,6 +440,26 @@ def test_each_request_is_a_line_of_the_log(caplog):
     server.batcher.close()
 
 
+def test_translations_that_repeat_a_phrase_are_logged_without_their_text(caplog):
+    client, server = serving(Doing())  # which reverses texts
+    ask(client, instances=["a b", "kola kola kola kola", "c"])
+    assert not caplog.records  # the text repeats it too
+    server.models["en-de"].current[1].predict = lambda signature, rows: [
+        {"translation": "Salat Salat Salat", "score": 0.0} for _ in rows
+    ]
+    with caplog.at_level("WARNING", logger="keras_transformer.serving"):
+        ask(client, instances=["a salad", "a b"])
+    [record] = caplog.records
+    assert record.message == "repetition"
+    assert record.fields == {
+        "path": f"{EN_DE}:predict",
+        "sentences": 2,
+        "repeated": 2,
+        "try": "no_repeat_ngram=3",
+    }
+    server.batcher.close()
+
+
 def test_libraries_log_lines_of_json_too():
     script = """
 import logging, sys

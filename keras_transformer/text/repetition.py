@@ -1,0 +1,64 @@
+"""Repetition: whether a translation says the same words over and over, and its source does not."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+_LONGEST = 4  # words of a phrase
+_LEAST = 2.5  # times that a phrase is repeated: "a dog and a dog and a dog"
+# Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese. A character is a word.
+_WORD = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\\w+"
+)
+# "haha" and "bananana", but not "Mississippi": two to eight characters, three times.
+_WITHIN_WORD = re.compile(r"([^\W\d_]{2,8}?)\1{2,}")
+
+
+def repeated_phrase(translation: str, source: str) -> str | None:
+    """Finds the words that a translation repeats one time after another, more than its source.
+
+    Args:
+        translation: a translation.
+        source: the sentence that it translates.
+
+    Returns:
+        The phrase once, or None. A phrase has 1 to 4 words, and occurs at least two and a half
+        times in a row, whatever punctuation is between; so a single word occurs three times. Where
+        words are not separated by spaces, characters count as words. Characters are also repeated
+        within a word.
+
+    Example:
+        >>> repeated_phrase("ein Salat Salat Salat", "a salad")
+        'salat'
+        >>> repeated_phrase("sehr, sehr, sehr gut", "very, very, very good")  # None
+    """
+    times, phrase = max(_repetitions(translation), default=(0.0, ""))
+    most_of_source = max((times for times, _ in _repetitions(source)), default=0.0)
+    return phrase if times > most_of_source else None
+
+
+def _repetitions(text: str) -> Iterator[tuple[float, str]]:
+    """Yields how often phrases are repeated in a row, at least `_LEAST` times, and each phrase."""
+    text = text.lower()
+    words = _WORD.findall(text)
+    for length in range(1, _LONGEST + 1):
+        for start, end in _runs(words, length):
+            times, phrase = (end - start) / length, words[start : start + length]
+            if times >= _LEAST and any(map(_has_meaning, phrase)):
+                yield times, " ".join(phrase)
+    for found in _WITHIN_WORD.finditer(text):
+        yield len(found[0]) / len(found[1]), found[1]
+
+
+def _runs(words: Sequence[str], length: int) -> Iterator[tuple[int, int]]:
+    """Yields the ranges in which each word equals the one `length` words before it."""
+    start = 0
+    for index in range(length, len(words) + 1):
+        if index == len(words) or words[index] != words[index - length]:
+            if index > start + length:
+                yield start, index
+            start = index - length + 1
+
+
+def _has_meaning(word: str) -> bool:
+    """Whether a word is one: not a number, nor a letter such as that of %s."""
+    return word.isalpha() and (len(word) > 1 or not word.isascii())
