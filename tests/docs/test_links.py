@@ -51,3 +51,8 @@ def test_a_link_that_leads_nowhere_is_found():
         "none.md",
         "docs/serving.md#none",
     ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_merge_has_left_no_marks(document):
+    assert not re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", document.read_text(), re.MULTILINE)
