@@ -32,6 +32,7 @@ CTRANSLATE2_CONFIG = (
     "scale_embeddings",
     "tie_output",
     "output_bias",
+    "source_end",
     # These matter in training only.
     "dropout",
     "attention_dropout",
@@ -43,7 +44,7 @@ CTRANSLATE2_CHOICES = {
     "activation": tuple(ACTIVATIONS),
     "layer_type": ("attention",),
     # Positions that a layer adds to embeddings. CTranslate2 gets a table of what it adds.
-    "positions": ("sinusoidal", "sinusoidal_split", "learned"),
+    "positions": ("sinusoidal", "sinusoidal_split", "sinusoidal_opennmt", "learned"),
 }
 """The values that CTranslate2 supports of other fields."""
 
