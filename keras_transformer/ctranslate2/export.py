@@ -43,7 +43,8 @@ def export_ctranslate2(
         sentencepiece.target.model  the same for splitting targets, if they are not normalised like
                                   sources
 
-    An imported Marian model has source.spm and target.spm in place of the last two.
+    An imported Marian model has source.spm and target.spm in place of the last two. An imported
+    OpenNMT-tf model has none of them if other programs split its text.
 
     Args:
         model: a built `Transformer`, of any precision; it is not changed.

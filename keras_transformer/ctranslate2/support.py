@@ -55,7 +55,8 @@ POSITIONS = 2048
 # What to do about an option that CTranslate2 lacks, for commands and for Python.
 USE_TENSORFLOW = 'use TensorFlow (--engine=tensorflow, or engine="tensorflow" in kt.load)'
 _ADVICE = "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)"
-_VOCABULARIES = {"vocabulary.model", "vocabulary.zip"}  # the others are not for translation
+# The others are not for translation.
+_VOCABULARIES = {"vocabulary.model", "vocabulary.zip", "vocabulary.opennmt.zip"}
 
 
 def check_model(model_dir: "ModelDir") -> None:
