@@ -18,6 +18,7 @@ from .ctranslate2.translator import CTranslate2Translator
 from .engines import load
 from .errors import UserError
 from .importers.marian import import_marian
+from .importers.opennmt import import_opennmt
 from .losses import LabelSmoothedCrossEntropy
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .minimum_bayes_risk import MinimumBayesRisk
@@ -26,6 +27,7 @@ from .paragraphs import Paragraphs, translate_paragraphs
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
 from .text.marian import MarianTokenizer
+from .text.opennmt import OpenNMTTokenizer
 from .text.subword import SubwordTokenizer
 from .training.model_dir import ModelDir
 from .translation import CutWarning
@@ -43,6 +45,7 @@ __all__ = [
     "MarianTokenizer",
     "MinimumBayesRisk",
     "ModelDir",
+    "OpenNMTTokenizer",
     "Paragraphs",
     "Perplexity",
     "SubwordTokenizer",
@@ -58,6 +61,7 @@ __all__ = [
     "evaluation",
     "export",
     "import_marian",
+    "import_opennmt",
     "importers",
     "layers",
     "load",

@@ -131,8 +131,11 @@ class Transformer(keras.Model):
                 return LearnedPositions(config.d_model, config.max_positions, **options)
             case "rotary":
                 return None
-        interleave = config.positions != "sinusoidal_split"
-        return PositionalEncoding(config.d_model, interleave, **options)
+            case "sinusoidal_opennmt":
+                options |= {"interleave": False, "inclusive": True, "first": 1}
+            case "sinusoidal_split":
+                options |= {"interleave": False}
+        return PositionalEncoding(config.d_model, **options)
 
     def _encoder_layer(self, name):
         return EncoderLayer(
@@ -241,9 +244,16 @@ class Transformer(keras.Model):
 
     def encode(self, source_ids):
         """Computes the memory (batch, source_length, d_model) and the source's padding mask."""
-        mask = padding_mask(source_ids, self.config.pad_id)
+        mask = self._source_mask(source_ids)
         x = self._embed(source_ids, self.source_embedding, self.source_positions)
         return self.encoder(x, attention_mask=mask), mask
+
+    def _source_mask(self, source_ids):
+        """Masks padding, and the end symbol if the encoder does not read it."""
+        mask = padding_mask(source_ids, self.config.pad_id)
+        if self.config.source_end:
+            return mask
+        return ops.logical_and(mask, padding_mask(source_ids, self.config.end_id))
 
     def decode_step(self, target_ids, past, cache, prepared, source_mask, logits_kernel=None):
         """Computes the logits after one more token of every beam, with the earlier ones cached.

@@ -43,7 +43,8 @@ def export_ctranslate2(
         sentencepiece.target.model  the same for splitting targets, if they are not normalised like
                                   sources
 
-    An imported Marian model has source.spm and target.spm in place of the last two.
+    An imported Marian model has source.spm and target.spm in place of the last two. An imported
+    OpenNMT-tf model has none of them if other programs split its text.
 
     Args:
         model: a built `Transformer`, of any precision; it is not changed.
@@ -132,7 +133,7 @@ def model_spec(
     )
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces)[: config.output_vocab_size])
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = config.source_end
     spec.config.unk_token = pieces[unknown_id]
     spec.config.bos_token = spec.config.decoder_start_token = pieces[config.start_id]
     spec.config.eos_token = pieces[config.end_id]
@@ -175,9 +176,11 @@ class _Filling:
                 rows = np.minimum(np.arange(length), config.max_positions - 1)
                 table = self.array(f"{path}/table")[rows]
             case "sinusoidal":
-                table = sinusoids(length, config.d_model, interleave=True)
+                table = sinusoids(length, config.d_model)
             case "sinusoidal_split":
                 table = sinusoids(length, config.d_model, interleave=False)
+            case "sinusoidal_opennmt":
+                table = sinusoids(length, config.d_model, interleave=False, inclusive=True, first=1)
         spec.position_encodings.encodings = table
 
     def stack(self, spec, path):
@@ -230,18 +233,23 @@ class _Filling:
         spec.gamma, spec.beta = self.array(f"{path}/gamma"), self.array(f"{path}/beta")
 
 
-def sinusoids(length: int, d_model: int, interleave: bool) -> np.ndarray:
-    """The sinusoids of positions 0, 1, 2 and so on, as `PositionalEncoding` computes them.
+def sinusoids(
+    length: int, d_model: int, interleave: bool = True, inclusive: bool = False, first: int = 0
+) -> np.ndarray:
+    """The sinusoids of positions `first`, `first` + 1 and so on, as `PositionalEncoding` adds them.
 
     Args:
         length: number of positions.
         d_model: width, even.
-        interleave: whether sines and cosines alternate.
+        interleave: as for `PositionalEncoding`.
+        inclusive: as for `PositionalEncoding`.
+        first: number of the first position.
 
     Returns:
         float32 (length, d_model).
     """
-    frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = np.arange(length, dtype="float32")[:, None] * frequencies.astype("float32")
+    frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / (d_model - 2 if inclusive else d_model))
+    positions = np.arange(first, first + length, dtype="float32")[:, None]
+    angles = positions * frequencies.astype("float32")
     pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleave else -2)
     return pairs.reshape(length, d_model)

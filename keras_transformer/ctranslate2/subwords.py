@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
@@ -38,14 +39,21 @@ class Subwords:
         # languages; a source sentence then begins with the symbol of one.
         self._is_marian = (folder / "source.spm").exists()
         names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
-        if (folder / "sentencepiece.target.model").exists():  # targets are normalised differently
+        if (folder / "sentencepiece.target.model").exists():  # targets are split differently
             names.append("sentencepiece.target.model")
-        processors = [SentencePieceProcessor(model_file=str(folder / name)) for name in names]
+        processors: list[Any] = [
+            SentencePieceProcessor(model_file=str(folder / name))
+            for name in names
+            if (folder / name).exists()
+        ]
+        if not processors:  # an imported OpenNMT-tf model whose text another program splits
+            processors = [_Spaces({config["bos_token"], self.end})]
         self._source, self._target = processors[0], processors[-1]
-        self._pieces = set()
-        if self._is_marian:
-            pieces = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
-            self._pieces = {piece.encode() for piece in pieces} - {self._unknown.encode()}
+        # A file for each side if the source has more pieces than the target, which come first.
+        shared = folder / "shared_vocabulary.json"
+        path = shared if shared.exists() else folder / "source_vocabulary.json"
+        pieces = json.loads(path.read_text("utf-8"))
+        self._pieces = {piece.encode() for piece in pieces} - {self._unknown.encode()}
 
     def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
         """The subwords of source sentences in UTF-8, without an end symbol."""
@@ -63,8 +71,6 @@ class Subwords:
 
     def known(self, pieces: Sequence[str]) -> list[str]:
         """The subwords as the model reads them: those outside its vocabulary are unknown."""
-        if not self._is_marian:  # spells in bytes what is outside
-            return list(pieces)
         return [piece if piece.encode() in self._pieces else self._unknown for piece in pieces]
 
     def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
@@ -75,8 +81,24 @@ class Subwords:
 
     def _language(self, sentence):
         """The language symbol at the beginning of the sentence, or an empty one."""
-        found = _LANGUAGE.match(sentence)
+        found = _LANGUAGE.match(sentence) if self._is_marian else None
         return found[0] if found and found[0] in self._pieces else b""
+
+
+class _Spaces:
+    """Splits text at spaces; its methods are those of `SentencePieceProcessor`."""
+
+    def __init__(self, special):
+        self._special = special
+
+    def encode(self, texts, out_type=str, num_threads=1):
+        return [[token for token in text.decode().split(" ") if token] for text in texts]
+
+    def decode(self, translations):
+        return [" ".join(p for p in pieces if p not in self._special) for pieces in translations]
+
+    def normalize(self, text):
+        return text
 
 
 def _split(processor, sentences):

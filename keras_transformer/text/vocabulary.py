@@ -8,7 +8,7 @@ import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -36,6 +36,8 @@ UNKNOWN_ID = 3
 # The special pieces of a Marian model, and the files in its vocabulary.zip.
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 SOURCE, TARGET, PIECES = "source.spm", "target.spm", "vocab.json"
+# The special tokens of OpenNMT-tf, which begin each of its vocabularies.
+OPENNMT_SPECIAL = ("<blank>", "<s>", "</s>")
 
 # What reading a damaged zip file of JSON raises; for other compression than its own, it raises
 # RuntimeError, OSError or LZMAError.
@@ -92,6 +94,17 @@ class Vocabulary:
             load_processor(model)
         models = {SOURCE: source, TARGET: target}
         return cls(pieces, ids[PAD], ids[PAD], ids[END], ids[UNKNOWN], models)
+
+    @classmethod
+    def of_opennmt(cls, content: bytes) -> "Vocabulary":
+        """Reads a `vocabulary.opennmt.zip`; raises `UserError` if it is none."""
+        source, target, pieces = read_opennmt(content)
+        unknown = check_opennmt(pieces)
+        models, size = opennmt_models(source, target), unknown + 1
+        for model in models.values():
+            load_processor(model)
+        target_size = size if len(pieces) > size else None
+        return cls(pieces, PAD_ID, START_ID, END_ID, unknown, models, target_size)
 
 
 def expect_fits(vocabulary: "Vocabulary | Tokenizer", config: TransformerConfig) -> None:
@@ -168,17 +181,58 @@ def written_marian(source: bytes, target: bytes, ids: Mapping[str, int]) -> byte
     return content.getvalue()
 
 
+def read_opennmt(content: bytes) -> tuple[bytes, bytes, list[str]]:
+    """The SentencePiece models of source and target, and the piece of each id.
+
+    Raises:
+        UserError: `content` is not a `vocabulary.opennmt.zip`.
+    """
+    source, target, ids = read_marian(content)
+    _check_ids(ids)
+    return source, target, sorted(ids, key=ids.__getitem__)
+
+
+def written_opennmt(source: bytes, target: bytes, pieces: Sequence[str]) -> bytes:
+    """The content of a `vocabulary.opennmt.zip`, which `read_opennmt` reads."""
+    return written_marian(source, target, {piece: id_ for id_, piece in enumerate(pieces)})
+
+
+def opennmt_models(source: bytes, target: bytes) -> dict[str, bytes]:
+    """The SentencePiece models that an export of an OpenNMT-tf model has, by file name.
+
+    There is none if both sides split their text at spaces.
+    """
+    if not source:
+        return {}
+    if source == target:
+        return {"sentencepiece.model": source}
+    return {"sentencepiece.model": source, "sentencepiece.target.model": target}
+
+
+def check_opennmt(pieces: Sequence[str]) -> int:
+    """The id of `<unk>`; raises `UserError` unless pieces are those of an OpenNMT-tf model."""
+    if tuple(pieces[: len(OPENNMT_SPECIAL)]) != OPENNMT_SPECIAL:
+        raise UserError(f"the first pieces must be {', '.join(OPENNMT_SPECIAL)}")
+    if UNKNOWN not in pieces:
+        raise UserError(f"vocabulary must have the piece {UNKNOWN}: found none")
+    return pieces.index(UNKNOWN)
+
+
 def check_marian(ids: Mapping[str, int]) -> None:
     """Raises `UserError` unless each piece has an id of its own, special pieces included."""
+    _check_ids(ids)
+    for piece in (PAD, END, UNKNOWN):
+        if piece not in ids:
+            raise UserError(f"vocabulary must have the piece {piece}: found none")
+
+
+def _check_ids(ids):
     if not isinstance(ids, Mapping):
         raise UserError(f"vocabulary must map pieces to ids: found {type(ids).__name__}")
     try:
         "".join(ids).encode()
     except (TypeError, UnicodeEncodeError) as error:
         raise UserError("the pieces of vocabulary must be strings without surrogates") from error
-    for piece in (PAD, END, UNKNOWN):
-        if piece not in ids:
-            raise UserError(f"vocabulary must have the piece {piece}: found none")
     numbers = list(ids.values())
     if any(type(id_) is not int for id_ in numbers) or sorted(numbers) != list(range(len(ids))):
         raise UserError(f"vocabulary must have each id from 0 to {len(ids) - 1} once")

@@ -102,6 +102,7 @@ CASES = {
     "label_smoothing": other_model(label_smoothing=0.2),
     "pre_norm": other_model(pre_norm=False),
     "positions": other_model(positions="rotary"),
+    "source_end": other_model(source_end=False),
     "max_positions": other_model(max_positions=512),
     "share_embeddings": other_model(share_embeddings=False),
     "scale_embeddings": other_model(scale_embeddings=False),

@@ -53,6 +53,8 @@ VARIANTS = {
     "output_bias": {"output_bias": True},
     "untied_output_bias": {"output_bias": True, "tie_output": False},
     "sinusoids_in_halves": {"positions": "sinusoidal_split"},
+    "sinusoids_of_opennmt": {"positions": "sinusoidal_opennmt"},
+    "sources_without_their_end": {"source_end": False},
     "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }
@@ -141,11 +143,13 @@ def test_paths_and_shapes_of_weights_are_known_without_keras(fields):
     assert weight_shapes(model.config) == found
 
 
-@pytest.mark.parametrize("interleave", [True, False])
-def test_positions_are_those_of_the_layer_to_float32_rounding(interleave):
-    layer = PositionalEncoding(64, interleave)
+@pytest.mark.parametrize(
+    "options", [{}, {"interleave": False}, {"inclusive": True, "first": 1}], ids=str
+)
+def test_positions_are_those_of_the_layer_to_float32_rounding(options):
+    layer = PositionalEncoding(64, **options)
     expected = ops.convert_to_numpy(layer(ops.zeros((1, 2048, 64))))[0]
-    found = sinusoids(2048, 64, interleave)
+    found = sinusoids(2048, 64, **options)
     assert found.dtype == "float32"
     np.testing.assert_allclose(found, expected, rtol=0, atol=1.2e-7)
 

@@ -20,6 +20,7 @@ SLOW = [
     "keras_transformer.search.steps",
     "keras_transformer.export.saved_model",
     "keras_transformer.importers.marian",
+    "keras_transformer.importers.opennmt",
     "keras_transformer.parsing.parser",
     "keras_transformer.training.step",
     "keras_transformer.translator",

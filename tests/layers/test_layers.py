@@ -114,6 +114,12 @@ LAYERS = {
         {"x": X},
         [],
     ),
+    "sinusoids, inclusive": (
+        PositionalEncoding,
+        {"d_model": 8, "inclusive": True, "first": 1},
+        {"x": X},
+        [],
+    ),
     "learned positions": (LearnedPositions, {"d_model": 8, "max_length": 5}, {"x": X}, ["table"]),
     "embedding": (TokenEmbedding, {"vocab_size": 11, "d_model": 8}, {"ids": IDS}, ["embeddings"]),
     "embedding as it is": (
@@ -385,11 +391,21 @@ def test_sines_may_come_before_all_cosines():
     np.testing.assert_array_equal(halves[:, 4:], interleaved[:, 1::2])
 
 
+def test_frequencies_may_reach_1_in_10000_and_positions_may_count_from_another_number():
+    x = np.zeros((1, 9, 8), "float32")
+    last = PositionalEncoding(8, inclusive=True)(x)[0, :, 6]
+    np.testing.assert_allclose(last, np.sin(np.arange(9) / 10000), atol=1e-6)
+    np.testing.assert_array_equal(
+        PositionalEncoding(8, first=2)(x)[0], PositionalEncoding(8)(x, start=2)[0]
+    )
+
+
 @pytest.mark.parametrize(
     "layer",
     [
         PositionalEncoding(8),
         PositionalEncoding(8, interleave=False),
+        PositionalEncoding(8, inclusive=True, first=1),
         LearnedPositions(8, max_length=9),
     ],
 )
@@ -410,6 +426,8 @@ def test_learned_positions_are_the_rows_of_the_table_and_the_last_one_beyond():
 def test_sinusoids_need_an_even_width():
     with pytest.raises(ValueError, match=r"d_model must be even.*found 7"):
         PositionalEncoding(7)
+    with pytest.raises(ValueError, match="d_model must be an integer of at least 4: found 2"):
+        PositionalEncoding(2, inclusive=True)
 
 
 # Embedding and feed-forward

@@ -50,7 +50,7 @@ class MeanAttention(SelfAttention):
 # learns of the positions only.
 EDITS = {
     "config.py": [
-        ('"sinusoidal_rotary"),', '"sinusoidal_rotary", "ramp"),'),
+        ('"sinusoidal_rotary",\n        )', '"sinusoidal_rotary", "ramp")'),
         ('("relu", "gelu", "swish")', '("relu", "gelu", "swish", "tanh")'),
         ('"separable"),\n    )', '"separable", "mean_attention"),\n    )'),
     ],
@@ -73,7 +73,10 @@ EDITS = {
         ),
     ],
     "ctranslate2/support.py": [
-        ('("sinusoidal", "sinusoidal_split", "learned")', '("sinusoidal", "learned", "ramp")')
+        (
+            '"positions": ("sinusoidal", "sinusoidal_split", "sinusoidal_opennmt", "learned")',
+            '"positions": ("sinusoidal", "learned", "ramp")',
+        )
     ],
     "ctranslate2/export.py": [
         (

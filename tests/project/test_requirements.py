@@ -20,6 +20,7 @@ OPTIONAL = {
     *EXTRAS["datasets"],
     *EXTRAS["keras-nlp"],
     *EXTRAS["languages"],
+    *EXTRAS["opennmt"],
     *EXTRAS["serve"],
 }
 APART = EXTRAS["beam"]  # needs older versions of some packages than the others
@@ -72,7 +73,7 @@ def test_the_site_has_a_file_of_what_its_extra_requires():
 
 def test_a_checkout_has_what_the_wheel_and_its_extras_require():
     needed = {*PROJECT["dependencies"], *OPTIONAL, *EXTRAS["test"][1:]}
-    assert EXTRAS["test"][0] == "keras-transformer[datasets,keras-nlp,languages,serve]"
+    assert EXTRAS["test"][0] == "keras-transformer[datasets,keras-nlp,languages,opennmt,serve]"
     assert lines_of("requirements.txt") | lines_of("requirements-test.txt") == needed
 
 

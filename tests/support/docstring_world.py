@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import marian_folder
 import numpy as np
+import opennmt_run
 import tensorflow as tf
 from helpers import randomise
 
@@ -61,6 +62,9 @@ class World:
         _, tokenizer = kt.import_marian(folder / "opus-mt-en-fr")
         (folder / "runs/en-fr").mkdir()
         tokenizer.save(folder / "runs/en-fr/vocabulary.zip")
+        opennmt_run.write_run(folder / "run", num_layers=(1, 1))
+        _, tokenizer = kt.import_opennmt(folder / "run", folder / "run/data.yml")
+        tokenizer.save(folder / "runs/en-fr/vocabulary.opennmt.zip")
 
     def files_in(self, folder: Path) -> Path:
         """Copies the files to a folder."""

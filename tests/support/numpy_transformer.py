@@ -33,6 +33,8 @@ class NumpyTransformer:
             if self.config.share_embeddings
             else self.weights["target_embedding/embeddings"]
         )
+        if not self.config.source_end:
+            source_ids = source_ids[source_ids != self.config.end_id]
         memory = self.embed(source_ids, source_matrix, "source_positions")
         for i in range(self.config.num_encoder_layers):
             memory = self.encoder_layer(f"encoder/layer_{i}", memory)
@@ -59,8 +61,11 @@ class NumpyTransformer:
         pairs = self.config.d_model // 2
         for position in range(len(ids)):
             for i in range(pairs):
-                angle = position / 10000 ** (2 * i / self.config.d_model)
-                is_split = self.config.positions == "sinusoidal_split"
+                if self.config.positions == "sinusoidal_opennmt":
+                    angle = (position + 1) / 10000 ** (i / (pairs - 1))
+                else:
+                    angle = position / 10000 ** (i / pairs)
+                is_split = self.config.positions in ("sinusoidal_split", "sinusoidal_opennmt")
                 sine, cosine = (i, pairs + i) if is_split else (2 * i, 2 * i + 1)
                 x[position, sine] += np.sin(angle)
                 x[position, cosine] += np.cos(angle)

@@ -480,6 +480,7 @@ def vocabularies():
     yield kt.parsing.ParsingTokenizer.learn(pairs, vocab_size=100)
     model = sentencepiece_model(["A man rides a horse.", "Ein Mann reitet."], 60)
     yield kt.MarianTokenizer(model, model, vocabulary_of(model, model))
+    yield kt.OpenNMTTokenizer(model, model, ["<blank>", "<s>", "</s>", "a", "<unk>", "b"])
 
 
 @pytest.mark.slow
