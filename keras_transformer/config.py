@@ -64,9 +64,17 @@ class TransformerConfig(Record):
     positions: str = field(
         "sinusoidal",
         "position encoding: sinusoidal, as in the paper; sinusoidal_split, with all sines "
-        "before all cosines; learned, a table; rotary, which rotates queries and keys; "
-        "sinusoidal_rotary, both",
-        ("sinusoidal", "sinusoidal_split", "learned", "rotary", "sinusoidal_rotary"),
+        "before all cosines; sinusoidal_fairseq, the same from position 2 on and with a last "
+        "frequency of 1/10000; learned, a table; rotary, which rotates queries and keys; "
+        "sinusoidal_rotary, sinusoidal and rotary",
+        (
+            "sinusoidal",
+            "sinusoidal_split",
+            "sinusoidal_fairseq",
+            "learned",
+            "rotary",
+            "sinusoidal_rotary",
+        ),
     )
     max_positions: int = field(
         1024, "number of learned positions; other position encodings have no limit", largest=2**24
@@ -131,6 +139,8 @@ class TransformerConfig(Record):
         self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
         if self.positions.startswith("sinusoidal"):
             self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
+        if self.positions == "sinusoidal_fairseq":
+            self.expect("d_model", self.d_model > 2, f"above 2 where positions is {self.positions}")
         if self.rotary:
             self.expect("d_k", self.d_k % 2 == 0, f"even where positions is {self.positions}")
             has_attention = self.layer_type in ("attention", "restricted")

@@ -131,8 +131,11 @@ class Transformer(keras.Model):
                 return LearnedPositions(config.d_model, config.max_positions, **options)
             case "rotary":
                 return None
-        interleave = config.positions != "sinusoidal_split"
-        return PositionalEncoding(config.d_model, interleave, **options)
+            case "sinusoidal_fairseq":
+                options |= {"interleave": False, "inclusive": True, "first": 2}
+            case "sinusoidal_split":
+                options |= {"interleave": False}
+        return PositionalEncoding(config.d_model, **options)
 
     def _encoder_layer(self, name):
         return EncoderLayer(

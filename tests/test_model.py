@@ -42,6 +42,7 @@ VARIANTS = {
     "rotary positions": {"positions": "rotary", "num_heads": 2, "d_k": 6, "d_v": 5},
     "sinusoids and rotary positions": {"positions": "sinusoidal_rotary", "num_heads": 2},
     "sines first": {"positions": "sinusoidal_split"},
+    "positions of fairseq": {"positions": "sinusoidal_fairseq"},
     "embeddings as they are": {"scale_embeddings": False},
 }
 

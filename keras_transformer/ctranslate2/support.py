@@ -43,7 +43,7 @@ CTRANSLATE2_CHOICES = {
     "activation": tuple(ACTIVATIONS),
     "layer_type": ("attention",),
     # Positions that a layer adds to embeddings. CTranslate2 gets a table of what it adds.
-    "positions": ("sinusoidal", "sinusoidal_split", "learned"),
+    "positions": ("sinusoidal", "sinusoidal_split", "sinusoidal_fairseq", "learned"),
 }
 """The values that CTranslate2 supports of other fields."""
 
@@ -54,7 +54,8 @@ POSITIONS = 2048
 # What to do about an option that CTranslate2 lacks, for commands and for Python.
 USE_TENSORFLOW = 'use TensorFlow (--engine=tensorflow, or engine="tensorflow" in kt.load)'
 _ADVICE = "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)"
-_VOCABULARIES = {"vocabulary.model", "vocabulary.zip"}  # the others are not for translation
+# The others are not for translation.
+_VOCABULARIES = {"vocabulary.model", "vocabulary.zip", "vocabulary.languages.zip"}
 
 
 def check_model(model_dir: "ModelDir") -> None:

@@ -23,6 +23,9 @@ class PositionalEncoding(ConfiguredLayer):
         d_model: width of the embeddings, even.
         interleave: whether sines and cosines alternate, as in the paper; otherwise all sines come
             before all cosines.
+        inclusive: whether the last frequency is 1 / 10000, as in fairseq; in the paper, it is the
+            first one that is left out.
+        first: number of the first position.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -35,20 +38,29 @@ class PositionalEncoding(ConfiguredLayer):
         (batch, length, d_model).
 
     Raises:
-        ValueError: `d_model` is odd.
+        ValueError: `d_model` is odd, or 2 and `inclusive`.
 
     Example:
         >>> PositionalEncoding(64)(keras.ops.zeros((2, 7, 64))).shape
         TensorShape([2, 7, 64])
     """
 
-    def __init__(self, d_model: int, interleave: bool = True, **kwargs):
+    def __init__(
+        self,
+        d_model: int,
+        interleave: bool = True,
+        inclusive: bool = False,
+        first: int = 0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        expect_at_least(1, "d_model", d_model)
+        expect_at_least(4 if inclusive else 1, "d_model", d_model)
         if d_model % 2:
             raise ValueError(f"d_model must be even, for pairs of sine and cosine: found {d_model}")
         self.d_model = d_model
         self.interleave = interleave
+        self.inclusive = inclusive
+        self.first = first
         self.supports_masking = True
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
         self.built = True
@@ -56,8 +68,10 @@ class PositionalEncoding(ConfiguredLayer):
     def call(self, x, start=0, mask=None):
         expect_sequence("x", x, self.d_model)
         dtype = sum_dtype(x)
-        positions = ops.cast(_positions(start, ops.shape(x)[1]), dtype)  # (batch or 1, length)
-        frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / self.d_model)  # (d_model / 2,)
+        positions = _positions(start, ops.shape(x)[1]) + self.first  # (batch or 1, length)
+        positions = ops.cast(positions, dtype)
+        steps = self.d_model - 2 if self.inclusive else self.d_model
+        frequencies = 10000.0 ** (-np.arange(0, self.d_model, 2) / steps)  # (d_model / 2,)
         # (batch or 1, length, d_model / 2)
         angles = positions[..., None] * ops.convert_to_tensor(frequencies, dtype)
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.interleave else -2)

@@ -53,6 +53,7 @@ VARIANTS = {
     "output_bias": {"output_bias": True},
     "untied_output_bias": {"output_bias": True, "tie_output": False},
     "sinusoids_in_halves": {"positions": "sinusoidal_split"},
+    "positions_of_fairseq": {"positions": "sinusoidal_fairseq"},
     "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }

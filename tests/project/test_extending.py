@@ -72,9 +72,7 @@ EDITS = {
             '            case "restricted":\n',
         ),
     ],
-    "ctranslate2/support.py": [
-        ('("sinusoidal", "sinusoidal_split", "learned")', '("sinusoidal", "learned", "ramp")')
-    ],
+    "ctranslate2/support.py": [('"sinusoidal_fairseq", "learned")', '"ramp", "learned")')],
     "ctranslate2/export.py": [
         (
             '            case "learned":',

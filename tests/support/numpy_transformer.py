@@ -60,7 +60,9 @@ class NumpyTransformer:
         for position in range(len(ids)):
             for i in range(pairs):
                 angle = position / 10000 ** (2 * i / self.config.d_model)
-                is_split = self.config.positions == "sinusoidal_split"
+                if self.config.positions == "sinusoidal_fairseq":
+                    angle = (position + 2) / 10000 ** (i / (pairs - 1))
+                is_split = self.config.positions in ("sinusoidal_split", "sinusoidal_fairseq")
                 sine, cosine = (i, pairs + i) if is_split else (2 * i, 2 * i + 1)
                 x[position, sine] += np.sin(angle)
                 x[position, cosine] += np.cos(angle)
