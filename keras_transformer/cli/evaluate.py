@@ -24,11 +24,12 @@ from absl import flags
 from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
+from keras_transformer.cli.flags import FLAGS, TASKS, group, present, refuse
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
+    chosen_languages,
     define_engine_flag,
     define_model_flags,
     define_search_flags,
@@ -42,6 +43,7 @@ from keras_transformer.cli.translator_flags import (
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
+from keras_transformer.text.language_code import short_code
 from keras_transformer.text.text_files import read_lines
 
 _OUTPUTS = ("output", "json")  # flags
@@ -72,8 +74,11 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, by which BLEU splits text into tokens; "
-            "default: as in training",
+            "code of the target language, by which BLEU splits text into tokens; default: as in "
+            "training; of a model for several languages, the one to translate into",
+        )
+        flags.DEFINE_string(
+            "source_lang", None, "code of the language to translate from, for M2M100 and NLLB"
         )
         flags.DEFINE_bool(
             "bleu_on_tokens",
@@ -119,26 +124,35 @@ def evaluate_translator():
     resamples = FLAGS.compare is not None or len(references) <= evaluation.MOST_REFERENCES
     if resamples:
         evaluation.check_bootstrap(len(references))
+    languages = chosen_languages(FLAGS.model_dir[0])
+    if "source_lang" not in languages:
+        refuse(present(["source_lang"]), "with this model, which does not read it")
     say_engine("Translating")
-    translator = load_translator("translation")
+    translator = load_translator("translation", with_languages=True)
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    elif languages:
+        language = short_code(language)
     evaluation.check_language(language)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
         raise UserError(
             f"--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found {found}"
         )
-    corpus = reference_corpus(translator, pairs)
+    if "source_lang" in languages:
+        print("No perplexity: it would count the language, with which each translation begins")
+        corpus = None
+    else:
+        corpus = reference_corpus(translator, pairs)
 
     hypotheses = translations(translator, sentences)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
-    if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
+    if corpus is not None and len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
     if resamples:
         systems = [hypotheses]
@@ -153,7 +167,7 @@ def compared_system(num_sentences):
     path = FLAGS.compare
     expect_named("compare", path)
     if os.path.isdir(path):
-        return load_translator("translation", [path])
+        return load_translator("translation", [path], with_languages=True)
     lines = list(read_lines(path))
     if len(lines) < num_sentences or any(line.strip() for line in lines[num_sentences:]):
         raise UserError(
@@ -185,7 +199,9 @@ def bootstrap(systems, references, language):
 
 def evaluate_parser():
     asked = [
-        name for name in ("reference", "target_lang", "compare") if FLAGS[name].value is not None
+        name
+        for name in ("reference", "source_lang", "target_lang", "compare")
+        if FLAGS[name].value is not None
     ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")

@@ -4,6 +4,8 @@ r"""Translates standard input to standard output, or files to files, line for li
   keras-transformer translate --model_dir=runs/en-de --input=test.en.gz --output=test.de.gz
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+  keras-transformer translate --model_dir=runs/nllb --source_lang=eng_Latn \
+      --target_lang=fra_Latn < test.en
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -37,7 +39,9 @@ from keras_transformer.cli.flags import FLAGS, given_fields, group, present, ref
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
+    chosen_languages,
     define_engine_flag,
+    define_language_flags,
     define_model_flags,
     define_search_flags,
     load_translator,
@@ -48,11 +52,13 @@ from keras_transformer.cli.translator_flags import (
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
+from keras_transformer.text.language_code import short_code
 from keras_transformer.text.text_files import read_lines
 
 
 def define_flags() -> None:
     define_model_flags(required=False)  # `--runner` needs none
+    define_language_flags()
     with group("Input and output"):
         flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
         flags.DEFINE_string(
@@ -105,6 +111,7 @@ def main():
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
         refuse(sorted(of_search), "with --score, which does not search")
+    check_languages()
     for name in ("input", "score", "prefix"):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
@@ -114,9 +121,22 @@ def main():
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
     inputs = [] if beside is None else [beside]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
-        translator = load_translator("translation")
+        translator = load_translator("translation", with_languages=True)
         with CutLines(**names) as cut_lines:
             translate(translator, blocks, write, others, cut_lines)
+
+
+def check_languages():
+    """Refuses languages that would be ignored, or that a model for several of them needs."""
+    languages = training.ModelDir(FLAGS.model_dir[0]).load_languages()
+    if languages is None:
+        refuse(present(["target_lang"]), "with this model, which translates between two languages")
+    if FLAGS.split == "none" and not (languages and languages.in_target):
+        refuse(
+            present(["source_lang"]),
+            "with this model, which does not read it, except to split text",
+        )
+    chosen_languages(FLAGS.model_dir[0])
 
 
 def translate(translator, blocks, write, others, cut_lines):
@@ -172,7 +192,8 @@ def _found(translator, sentences, given, number, cut_lines):
     if FLAGS.split == "none":
         return translator.translate_n(sentences, given)
     recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
-    paragraphs = Paragraphs(sentences, recorded["source_lang"])
+    source_lang = FLAGS.source_lang or recorded["source_lang"]
+    paragraphs = Paragraphs(sentences, source_lang and short_code(source_lang))
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
     return paragraphs.join(translator.translate_n(paragraphs.sentences))
 

@@ -49,6 +49,8 @@ _CTRANSLATE2_FLAGS = (
     "alignment",
     "subwords",
     "split",
+    "source_lang",
+    "target_lang",
     "input",
     "output",
     "lines_at_once",
@@ -90,6 +92,44 @@ def define_model_flags(required: bool = True) -> None:
             required,
         )
         define_weights_flags()
+
+
+def define_language_flags(about_target: str = "") -> None:
+    """Defines the flags that choose the languages of a model for several of them.
+
+    Args:
+        about_target: what else the help of `--target_lang` says.
+    """
+    with group("Model"):
+        flags.DEFINE_string(
+            "source_lang",
+            None,
+            "code of the language to translate from, for M2M100 and NLLB; with --split=sentences, "
+            "also the language by whose rules text is split",
+        )
+        flags.DEFINE_string(
+            "target_lang",
+            None,
+            "code of the language to translate into, for a model of several languages"
+            + about_target,
+        )
+
+
+def chosen_languages(path: str) -> dict[str, str]:
+    """The languages that the flags choose for a model, as arguments of `engines.load`.
+
+    Args:
+        path: the model_dir.
+
+    Raises:
+        UserError: the model is for several languages and a flag is missing.
+    """
+    languages = training.ModelDir(path).load_languages()
+    if languages is None:
+        return {}
+    source = FLAGS.source_lang if languages.in_target else None
+    languages.direction(FLAGS.target_lang, source)  # fails now, before the model is loaded
+    return {"target_lang": FLAGS.target_lang} | ({"source_lang": source} if source else {})
 
 
 def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
@@ -269,6 +309,7 @@ def load_translator(
     paths: Sequence[str] | None = None,
     workers: int | None = None,
     engine: str | None = None,
+    with_languages: bool = False,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
@@ -277,6 +318,7 @@ def load_translator(
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
         workers: batches that a `Translator` computes in parallel; default: `--workers`.
         engine: "tensorflow" or "ctranslate2"; default: as `uses_ctranslate2` says.
+        with_languages: whether the flags choose the languages of a model for several of them.
 
     Raises:
         UserError: the model is for another task, or the flags do not fit it.
@@ -284,6 +326,8 @@ def load_translator(
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
+    if with_languages:
+        options |= chosen_languages(paths[0])
     if engine is None:
         is_parser = task == "parsing"  # TensorFlow says so if the model is none
         engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"

@@ -16,7 +16,7 @@ from keras_transformer.ctranslate2.support import ACTIVATIONS, POSITIONS, check_
 from keras_transformer.ctranslate2.weights import model_weights, target_embedding
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_folder
-from keras_transformer.text.vocabulary import Vocabulary, expect_fits
+from keras_transformer.text.vocabulary import LANGUAGES, Vocabulary, expect_fits
 
 if TYPE_CHECKING:
     from keras_transformer.model import Transformer
@@ -43,7 +43,9 @@ def export_ctranslate2(
         sentencepiece.target.model  the same for splitting targets, if they are not normalised like
                                   sources
 
-    An imported Marian model has source.spm and target.spm in place of the last two.
+        languages.json            of a model for several languages, the symbol of each
+
+    An imported model has source.spm and target.spm in place of the two SentencePiece models.
 
     Args:
         model: a built `Transformer`, of any precision; it is not changed.
@@ -101,6 +103,8 @@ def write_model(
     spec.save(folder)
     for name, content in vocabulary.sentencepiece_models.items():
         (folder / name).write_bytes(content)
+    if vocabulary.languages is not None:
+        (folder / LANGUAGES).write_text(vocabulary.languages.to_json(), "utf-8")
 
 
 def model_spec(
@@ -169,15 +173,17 @@ class _Filling:
     def positions(self, spec, path):
         """Sets the table of what the layer of positions adds: float32 (length, d_model)."""
         config = self.config
-        length = max(POSITIONS, config.max_positions)
+        length = max(POSITIONS + 1, config.max_positions)  # 1 for a language before a translation
         match config.positions:
             case "learned":  # positions after the last one use its vector
                 rows = np.minimum(np.arange(length), config.max_positions - 1)
                 table = self.array(f"{path}/table")[rows]
             case "sinusoidal":
-                table = sinusoids(length, config.d_model, interleave=True)
+                table = sinusoids(length, config.d_model)
             case "sinusoidal_split":
                 table = sinusoids(length, config.d_model, interleave=False)
+            case "sinusoidal_fairseq":
+                table = sinusoids(length, config.d_model, interleave=False, inclusive=True, first=2)
         spec.position_encodings.encodings = table
 
     def stack(self, spec, path):
@@ -230,18 +236,23 @@ class _Filling:
         spec.gamma, spec.beta = self.array(f"{path}/gamma"), self.array(f"{path}/beta")
 
 
-def sinusoids(length: int, d_model: int, interleave: bool) -> np.ndarray:
-    """The sinusoids of positions 0, 1, 2 and so on, as `PositionalEncoding` computes them.
+def sinusoids(
+    length: int, d_model: int, interleave: bool = True, inclusive: bool = False, first: int = 0
+) -> np.ndarray:
+    """The sinusoids of positions `first`, `first` + 1 and so on, as `PositionalEncoding` adds them.
 
     Args:
         length: number of positions.
         d_model: width, even.
-        interleave: whether sines and cosines alternate.
+        interleave: as for `PositionalEncoding`.
+        inclusive: as for `PositionalEncoding`.
+        first: number of the first position.
 
     Returns:
         float32 (length, d_model).
     """
-    frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = np.arange(length, dtype="float32")[:, None] * frequencies.astype("float32")
+    frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / (d_model - 2 if inclusive else d_model))
+    positions = np.arange(first, first + length, dtype="float32")[:, None]
+    angles = positions * frequencies.astype("float32")
     pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleave else -2)
     return pairs.reshape(length, d_model)

@@ -15,6 +15,7 @@ from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.search.sampling import SAMPLING_OPTIONS
 from keras_transformer.search.scoring import SCORING_OPTIONS, score
 from keras_transformer.search.steps import search
+from keras_transformer.search.targets import Prefix
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
 _IDS, _INDEX, _NUMBER = (
@@ -35,12 +36,20 @@ class CompiledSearches:
         models: a built `Transformer`, or several, as for `search`.
         jit_compile: whether XLA compiles the searches, once for each shape.
         workers: number of threads that may search at the same time.
+        has_first: whether each translation begins with a symbol of its own, see `Prefix`.
     """
 
     _NUM_KEPT = 8
 
-    def __init__(self, models: Sequence[Transformer], jit_compile: bool, workers: int):
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        jit_compile: bool,
+        workers: int,
+        has_first: bool = False,
+    ):
         self.models = models
+        self.has_first = has_first
         self.jit_compile = jit_compile
         if jit_compile:
             set_xla_flags()
@@ -54,7 +63,9 @@ class CompiledSearches:
         # warn about retracing after a few translators.
         self._score = {
             penalty: tf.function(
-                functools.partial(_score, models, penalty), [_IDS, _IDS, numbers], autograph=False
+                functools.partial(_score, models, penalty),
+                [_IDS, _IDS, numbers, *[_NUMBER] * has_first],
+                autograph=False,
             )
             for penalty in LENGTH_PENALTIES
         }
@@ -78,10 +89,17 @@ class CompiledSearches:
             compiled = self._held[structure] = CompiledSearch(self, structure)
         return compiled
 
-    def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
+    def score(
+        self,
+        options: SearchOptions,
+        source_ids: tf.Tensor,
+        target_ids: tf.Tensor,
+        first_id: int | None = None,
+    ):
         """Computes `search.score`; ids are int32 (batch, length)."""
         options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
-        return self._score[options.length_penalty](source_ids, target_ids, options.alpha)
+        first = [] if first_id is None else [first_id]
+        return self._score[options.length_penalty](source_ids, target_ids, options.alpha, *first)
 
 
 class CompiledSearch:
@@ -100,12 +118,14 @@ class CompiledSearch:
             name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(structure).items()
         }
-        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
-        models = searches.models
+        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX, _NUMBER]
+        models, has_first = searches.models, searches.has_first
 
-        def run(values, seed, source_ids, num_slots, sentence_ids, prefix_ids=None, room=None):
+        def run(values, seed, source_ids, num_slots, sentence_ids, first_id, *more):
+            prefix_ids, room = (*more, None, None)[:2]
             options = TracedOptions.of(structure, values, room)
-            return search(models, source_ids, options, prefix_ids, seed, num_slots, sentence_ids)
+            prefix = Prefix(first_id, prefix_ids) if has_first else prefix_ids
+            return search(models, source_ids, options, prefix, seed, num_slots, sentence_ids)
 
         def compiled(signature):
             # For XLA each shape is another program; TensorFlow's own function takes all shapes.
@@ -126,7 +146,7 @@ class CompiledSearch:
         num_slots: int,
         sentence_ids: tf.Tensor,
         seed: int | None = None,
-        prefix_ids: tf.Tensor | None = None,
+        prefix: Prefix = Prefix(None),
     ):
         """Computes `search.search`, with options of this structure.
 
@@ -136,19 +156,20 @@ class CompiledSearch:
             num_slots: number of batch slots.
             sentence_ids: int32 (batch,).
             seed: seed of sampling, which needs one.
-            prefix_ids: int32 (batch, prefix_length), or None.
+            prefix: its first symbol, if the searches have one, and its ids.
         """
-        function = self._without_prefix if prefix_ids is None else self._with_prefix
+        function = self._without_prefix if prefix.ids is None else self._with_prefix
         values = {
             name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(options).items()
         }
         arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids]
-        arguments += [] if prefix_ids is None else [prefix_ids]
+        arguments.append(tf.constant(0 if prefix.first_id is None else prefix.first_id))
+        arguments += [] if prefix.ids is None else [prefix.ids]
         if not self.jit_compile:
             return function(*arguments)
         room = rounded(options.longest(source_ids.shape[1]))
-        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), room])
+        return self._run_compiled(function, [*arguments, *[None] * (prefix.ids is None), room])
 
     def _run_compiled(self, function, arguments):
         """Calls a search that XLA compiles; for the first time in a thread apart.
@@ -172,6 +193,6 @@ def rounded(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _score(models, length_penalty, source_ids, target_ids, alpha):
+def _score(models, length_penalty, source_ids, target_ids, alpha, first_id=None):
     options = TracedOptions(alpha=alpha, length_penalty=length_penalty)
-    return score(models, source_ids, target_ids, options)
+    return score(models, source_ids, target_ids, options, first_id)

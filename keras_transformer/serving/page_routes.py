@@ -39,6 +39,7 @@ FILES = {
     "/attention.css": ("keras_transformer.report", "attention_drawing.css", "text/css"),
     "/attention.js": ("keras_transformer.report", "attention_drawing.js", "text/javascript"),
 }
+_LANGUAGES = ("target_lang", "source_lang")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -62,6 +63,7 @@ def page_routes(server: Server) -> list[Route]:
         _, _, servable = server.model(request)
         body = await server.read_json(request)
         texts, changes, is_split = parse_translate(body)
+        servable = await server.in_languages(servable, body)
         task = Translate(servable, server.search_options(servable, changes))
         if not is_split:
             return _translations(await server.compute(request, task, texts, texts))
@@ -74,7 +76,9 @@ def page_routes(server: Server) -> list[Route]:
 
     async def attention(request: Request) -> Response:
         _, _, servable = server.model(request)
-        text, translation = parse_attention(await server.read_json(request))
+        body = await server.read_json(request)
+        text, translation = parse_attention(body)
+        servable = await server.in_languages(servable, body)
         pair = text, translation
         [maps] = await server.compute(request, Attention(servable), [pair], pair)
         return json_response(await asyncio.to_thread(_drawn, maps))
@@ -96,7 +100,7 @@ def parse_translate(body: Any) -> tuple[list[str], dict[str, Any], bool]:
     Raises:
         UserError: the body has another form.
     """
-    texts, options, _ = _values(body, "text", "options", "split")
+    texts, options, *_ = _values(body, "text", "options", "split", *_LANGUAGES)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UserError("text must be a list of strings")
     if not isinstance(options, dict | None):
@@ -110,7 +114,7 @@ def parse_attention(body: Any) -> tuple[str, str]:
     Raises:
         UserError: the body has another form.
     """
-    text, translation = _values(body, "text", "translation")
+    text, translation, *_ = _values(body, "text", "translation", *_LANGUAGES)
     if not isinstance(text, str) or not isinstance(translation, str):
         raise UserError("text and translation must be strings")
     return text, translation
@@ -140,6 +144,11 @@ def _described(model):
         "versions": [version],
         "options": options and {name: getattr(options, name) for name in OPTIONS},
         "attention": servable.attention is not None,
+        "languages": servable.languages
+        and {
+            "codes": list(servable.languages.symbols),
+            "has_source": servable.languages.in_target,
+        },
     }
 
 
