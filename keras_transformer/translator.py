@@ -125,7 +125,9 @@ class Translator:
         other._use(options)
         return other
 
-    def with_languages(self, target_lang: str, source_lang: str | None = None) -> "Translator":
+    def with_languages(
+        self, target_lang: str | None, source_lang: str | None = None
+    ) -> "Translator":
         """Returns a translator with the same multilingual models, for one pair of languages.
 
         Both share their graphs.
@@ -141,8 +143,7 @@ class Translator:
             >>> to_french = translator.with_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
         """
         other = copy.copy(self)
-        undirected = getattr(self.tokenizer, "undirected", self.tokenizer)
-        other.tokenizer = DirectedTokenizer(undirected, target_lang, source_lang)
+        other.tokenizer = DirectedTokenizer(self.tokenizer, target_lang, source_lang)
         return other
 
     @property
@@ -265,9 +266,10 @@ class Translator:
             if len(ids)
         }
         for rows, *_ in self._batches.plan(lengths, self.options.extra_length):
-            ids = (self._ids(tokens, rows) for tokens in (source, target))
-            found = self._searches.score(self.options, *ids, self.tokenizer.first_id)
-            found = found.numpy().tolist()
+            source_ids, target_ids = (self._ids(tokens, rows) for tokens in (source, target))
+            first_id = self.tokenizer.first_id
+            scored = self._searches.score(self.options, source_ids, target_ids, first_id)
+            found = scored.numpy().tolist()
             for row, score in zip(rows, found, strict=True):
                 scores[row] = score
         return scores

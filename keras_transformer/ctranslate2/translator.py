@@ -120,7 +120,7 @@ class CTranslate2Translator:
         self.options = dataclasses.replace(options, **search_options)
         check_search(self.options, max_source_length)
         self._engine, self._subwords = self.model.load(self.workers)
-        self._languages: tuple[str, str | None] | None = None
+        self._languages: tuple[str | None, str | None] | None = None
 
     def with_options(self, options: SearchOptions) -> Self:
         """Returns the same translator with another search; raises what the constructor raises."""
@@ -129,7 +129,7 @@ class CTranslate2Translator:
         other.options = options
         return other
 
-    def with_languages(self, target_lang: str, source_lang: str | None = None) -> Self:
+    def with_languages(self, target_lang: str | None, source_lang: str | None = None) -> Self:
         """Returns the same translator for one pair of languages of a multilingual model.
 
         Arguments and errors are those of `Translator.with_languages`.
@@ -138,8 +138,7 @@ class CTranslate2Translator:
         other._subwords = self._subwords.with_languages(target_lang, source_lang)
         other._languages = target_lang, source_lang
         if "tokenizer" in vars(self):  # loaded already
-            undirected = getattr(self.tokenizer, "undirected", self.tokenizer)
-            vars(other)["tokenizer"] = other._directed(undirected)
+            vars(other)["tokenizer"] = other._directed(self.tokenizer)
         return other
 
     def _directed(self, tokenizer):

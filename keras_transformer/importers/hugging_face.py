@@ -143,7 +143,7 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
         isinstance(file, str) and file == Path(file).name for file in files.values()
     ):
         raise UserError(f"{folder / name}: weight_map must name the file of each weight")
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for file in sorted(set(files.values())):
         if not (folder / file).is_file():
             raise UserError(f"{folder / name}: the file {file} is missing")

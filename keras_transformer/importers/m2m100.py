@@ -200,8 +200,8 @@ def _language_ids(folder, first) -> dict[str, int]:
             if codes:
                 return {code: first + number for number, code in enumerate(codes)}
     raise UserError(
-        f"the languages are missing: {_WITH_IDS} or {_IN_ORDER[0]} must list their symbols, such as "
-        "eng_Latn"
+        f"the languages are missing: {_WITH_IDS} or {_IN_ORDER[0]} must list their symbols, such "
+        "as eng_Latn"
     )
 
 

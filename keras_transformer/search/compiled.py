@@ -18,6 +18,7 @@ from keras_transformer.search.steps import search
 from keras_transformer.search.targets import Prefix
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
+_NO_PREFIX = Prefix(None)
 _IDS, _INDEX, _NUMBER = (
     tf.TensorSpec([None, None], tf.int32),
     tf.TensorSpec([None], tf.int32),
@@ -146,7 +147,7 @@ class CompiledSearch:
         num_slots: int,
         sentence_ids: tf.Tensor,
         seed: int | None = None,
-        prefix: Prefix = Prefix(None),
+        prefix: Prefix = _NO_PREFIX,
     ):
         """Computes `search.search`, with options of this structure.
 

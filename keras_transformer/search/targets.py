@@ -12,7 +12,7 @@ class Prefix(NamedTuple):
 
     Attributes:
         first_id: the first symbol, such as the language in M2M100: an integer. It has probability
-            1, and counts in the length by which a score is divided.
+            1, and counts in the length by which a score is divided. None for none.
         ids: int32 (batch, prefix_length), the symbols after it, padded at the right; None for none.
     """
 

@@ -1,8 +1,8 @@
 """The interface of LibreTranslate, so that its clients use the server's models.
 
 A model whose name is a pair of languages, such as `en-de`, translates between them. For a model of
-another name, the languages with which it was trained count. A model for several languages translates
-between all of those that have a code here.
+another name, the languages with which it was trained count. A model for several languages serves
+all their pairs that have codes here.
 """
 
 import asyncio

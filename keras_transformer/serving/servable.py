@@ -118,7 +118,7 @@ class TranslatorServable:
         self.task = translator.tokenizer.task
         self.source_lang = source_lang and short_code(source_lang)
         self.languages = translator.languages
-        self._directions: dict[tuple[str | None, str | None], Servable] = {}
+        self._directions: dict[tuple[str | None, str | None], TranslatorServable] = {}
         self.engine, self._tensorflow = "ctranslate2", None
         if isinstance(translator, Translator):
             self.engine, self._tensorflow = "tensorflow", translator

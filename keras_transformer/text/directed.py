@@ -17,7 +17,7 @@ class DirectedTokenizer(Tokenizer):
     A sentence without a token stays empty.
 
     Args:
-        tokenizer: the multilingual vocabulary.
+        tokenizer: the multilingual vocabulary, for any pair or none.
         target_lang: code of the target language.
         source_lang: code of the source language, for a model that reads it.
 
@@ -29,8 +29,14 @@ class DirectedTokenizer(Tokenizer):
         >>> directed(["Two dogs."])  # begins with the symbol of English  # doctest: +SKIP
     """
 
-    def __init__(self, tokenizer: Tokenizer, target_lang: str | None, source_lang: str | None):
+    undirected: Tokenizer
+
+    def __init__(
+        self, tokenizer: Tokenizer, target_lang: str | None, source_lang: str | None = None
+    ):
         super().__init__()
+        if isinstance(tokenizer, DirectedTokenizer):
+            tokenizer = tokenizer.undirected
         if tokenizer.languages is None:
             raise not_multilingual(target_lang, source_lang)
         direction = tokenizer.languages.direction(target_lang, source_lang)

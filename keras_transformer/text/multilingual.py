@@ -40,7 +40,7 @@ class MultilingualTokenizer(MarianTokenizer):
     def __init__(self, model: bytes, vocabulary: Mapping[str, int], languages: Languages):
         super().__init__(model, model, vocabulary)
         self.start_id = self.end_id
-        self.languages = languages
+        self.languages: Languages = languages
         known = SentencePieceModel(model).processor
         unknown = known.unk_id()
         self._is_text = tf.constant([known.piece_to_id(piece) != unknown for piece in self.pieces])
