@@ -19,6 +19,7 @@ from keras_transformer.serving.server import (
     asks_for_split,
     json_response,
 )
+from keras_transformer.text.languages import Languages
 
 # The search options that people can choose on the page.
 OPTIONS = (
@@ -81,7 +82,7 @@ def page_routes(server: Server) -> list[Route]:
         servable = await server.in_languages(servable, body)
         pair = text, translation
         [maps] = await server.compute(request, Attention(servable), [pair], pair)
-        return json_response(await asyncio.to_thread(_drawn, maps))
+        return json_response(await asyncio.to_thread(_drawn, maps, servable.languages))
 
     return [
         *(Route(path, _file(*file)) for path, file in FILES.items()),
@@ -152,12 +153,19 @@ def _described(model):
     }
 
 
-def _drawn(maps: dict[str, WordAttention]) -> dict[str, Any]:
+def _drawn(maps: dict[str, WordAttention], languages: Languages | None) -> dict[str, Any]:
     """The data of the attention drawing, and the word that each subword belongs to."""
     cross = maps["memory"]
     # The end symbol belongs to no word.
-    source, target = (word_numbers(pieces[:-1]) for pieces in (cross.key_pieces, cross.pieces))
+    symbols = languages.symbols.values() if languages else ()
+    source, target = (_numbers(pieces[:-1], symbols) for pieces in (cross.key_pieces, cross.pieces))
     return attention_data(maps) | {"words": {"source": source, "target": target}}
+
+
+def _numbers(pieces, symbols):
+    """The word of each subword; None for the symbol of a language, with which a side may begin."""
+    added = int(bool(pieces) and pieces[0] in symbols)
+    return [*[None] * added, *word_numbers(pieces[added:])]
 
 
 def _file(package, name, media_type):
