@@ -140,7 +140,8 @@ class Translator:
             UserError: a language is missing or unknown, or the model translates between two only.
 
         Example:
-            >>> to_french = translator.with_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
+            >>> translator = kt.load("runs/nllb", engine="tensorflow")
+            >>> to_french = translator.with_languages("fra_Latn", "eng_Latn")
         """
         other = copy.copy(self)
         other.tokenizer = DirectedTokenizer(self.tokenizer, target_lang, source_lang)

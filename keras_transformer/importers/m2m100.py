@@ -74,9 +74,8 @@ def import_m2m100(folder: str | os.PathLike) -> tuple[Transformer, MultilingualT
             of experts; the message gives all reasons that can be found at once.
 
     Example:
-        >>> model, tokenizer = import_m2m100("nllb-200-distilled-600M")  # doctest: +SKIP
-        >>> translator = Translator(model, tokenizer)  # doctest: +SKIP
-        >>> to_french = translator.with_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
+        >>> translator = Translator(*import_m2m100("nllb-200-distilled-600M"))
+        >>> [french] = translator.with_languages("fra_Latn", "eng_Latn")(["A man rides a horse."])
     """
     folder = Path(folder)
     check_files(folder, "an M2M100 or NLLB model", (_CONFIG, _MODEL))

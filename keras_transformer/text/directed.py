@@ -25,8 +25,11 @@ class DirectedTokenizer(Tokenizer):
         UserError: the vocabulary has one pair of languages only, or not these ones.
 
     Example:
-        >>> directed = DirectedTokenizer(tokenizer, "fra_Latn", "eng_Latn")  # doctest: +SKIP
-        >>> directed(["Two dogs."])  # begins with the symbol of English  # doctest: +SKIP
+        >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=300)
+        >>> directed = DirectedTokenizer(tokenizer.with_languages(["de", "fr"]), "fr")
+        >>> ids = directed(["Two dogs."])
+        >>> directed.pieces[ids[0, 0]]
+        '<2fr>'
     """
 
     undirected: Tokenizer

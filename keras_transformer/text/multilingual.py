@@ -32,7 +32,8 @@ class MultilingualTokenizer(MarianTokenizer):
 
     Example:
         >>> tokenizer = MultilingualTokenizer.load("runs/nllb/vocabulary.languages.zip")
-        >>> english_to_french = DirectedTokenizer(tokenizer, "fra_Latn", "eng_Latn")
+        >>> tokenizer.languages.direction("fra_Latn", "eng_Latn")
+        Direction(source='eng_Latn', target='fra_Latn')
     """
 
     file_name = "vocabulary.languages.zip"

@@ -82,7 +82,7 @@ def test_attention_leaves_the_symbol_without_a_word(client):
     body = {"text": "A horse!", "translation": "Pferd!", "target_lang": "de"}
     answer = client.post("/api/models/many:attention", json=body).json()
     words = answer["words"]["source"]
-    assert words[0] is None and words[1] == 0
+    assert words[0] is None and min(word for word in words if word is not None) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import keras
+import m2m100_folder
 import marian_folder
 import numpy as np
 import tensorflow as tf
@@ -61,6 +62,9 @@ class World:
         _, tokenizer = kt.import_marian(folder / "opus-mt-en-fr")
         (folder / "runs/en-fr").mkdir()
         tokenizer.save(folder / "runs/en-fr/vocabulary.zip")
+        layers = dict(encoder_layers=1, decoder_layers=1)
+        m2m100_folder.write_nllb(folder / "nllb-200-distilled-600M", **layers)
+        self._save(*kt.import_m2m100(folder / "nllb-200-distilled-600M"), "runs/nllb", None)
 
     def files_in(self, folder: Path) -> Path:
         """Copies the files to a folder."""
