@@ -34,6 +34,7 @@ from keras_transformer.cli.translator_flags import (
     define_model_flags,
     define_search_flags,
     load_translator,
+    model_languages,
     parser_defaults,
     refuse_n_best,
     say_engine,
@@ -124,11 +125,11 @@ def evaluate_translator():
     resamples = FLAGS.compare is not None or len(references) <= evaluation.MOST_REFERENCES
     if resamples:
         evaluation.check_bootstrap(len(references))
-    languages = chosen_languages(FLAGS.model_dir[0])
-    if "source_lang" not in languages:
-        refuse(present(["source_lang"]), "with this model, which does not read it")
     say_engine("Translating")
     translator = load_translator("translation", with_languages=True)
+    languages = chosen_languages(model_languages())
+    if "source_lang" not in languages:
+        refuse(present(["source_lang"]), "with this model, which does not read it")
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:

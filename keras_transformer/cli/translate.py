@@ -39,12 +39,12 @@ from keras_transformer.cli.flags import FLAGS, given_fields, group, present, ref
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
-    chosen_languages,
     define_engine_flag,
     define_language_flags,
     define_model_flags,
     define_search_flags,
     load_translator,
+    model_languages,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
@@ -111,7 +111,6 @@ def main():
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
         refuse(sorted(of_search), "with --score, which does not search")
-    check_languages()
     for name in ("input", "score", "prefix"):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
@@ -121,14 +120,15 @@ def main():
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
     inputs = [] if beside is None else [beside]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
+        check_languages()
         translator = load_translator("translation", with_languages=True)
         with CutLines(**names) as cut_lines:
             translate(translator, blocks, write, others, cut_lines)
 
 
 def check_languages():
-    """Refuses languages that would be ignored, or that a model for several of them needs."""
-    languages = training.ModelDir(FLAGS.model_dir[0]).load_languages()
+    """Refuses languages that would be ignored."""
+    languages = model_languages()
     if languages is None:
         refuse(present(["target_lang"]), "with this model, which translates between two languages")
     if FLAGS.split == "none" and not (languages and languages.in_target):
@@ -136,7 +136,6 @@ def check_languages():
             present(["source_lang"]),
             "with this model, which does not read it, except to split text",
         )
-    chosen_languages(FLAGS.model_dir[0])
 
 
 def translate(translator, blocks, write, others, cut_lines):

@@ -29,6 +29,7 @@ from keras_transformer.translation import CutWarning, first_few
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
+    from keras_transformer.text.languages import Languages
     from keras_transformer.translator import Translator
 
 _COMMANDS_OF = {
@@ -115,20 +116,33 @@ def define_language_flags(about_target: str = "") -> None:
         )
 
 
-def chosen_languages(path: str) -> dict[str, str]:
-    """The languages that the flags choose for a model, as arguments of `engines.load`.
+def model_languages(paths: Sequence[str] | None = None) -> "Languages | None":
+    """The languages of the first model, if it is for several; None for any other.
 
     Args:
-        path: the model_dir.
+        paths: model_dirs; default: those of `--model_dir`.
 
     Raises:
-        UserError: the model is for several languages and a flag is missing.
+        UserError: the folder holds no model.
     """
-    languages = training.ModelDir(path).load_languages()
+    paths = FLAGS.model_dir if paths is None else paths
+    _expect_named(paths)
+    return training.ModelDir(paths[0]).load_languages()
+
+
+def chosen_languages(languages: "Languages | None") -> dict[str, str]:
+    """The languages that the flags choose, as arguments of `engines.load`.
+
+    Args:
+        languages: those of the model, from `model_languages`.
+
+    Raises:
+        UserError: the model is for several languages, and has not those of the flags.
+    """
     if languages is None:
         return {}
     source = FLAGS.source_lang if languages.in_target else None
-    languages.direction(FLAGS.target_lang, source)  # fails now, before the model is loaded
+    languages.direction(FLAGS.target_lang, source)
     return {"target_lang": FLAGS.target_lang} | ({"source_lang": source} if source else {})
 
 
@@ -327,7 +341,7 @@ def load_translator(
     _expect_named(paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **given_fields(SearchOptions)}
     if with_languages:
-        options |= chosen_languages(paths[0])
+        options |= chosen_languages(model_languages(paths))
     if engine is None:
         is_parser = task == "parsing"  # TensorFlow says so if the model is none
         engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"

@@ -25,7 +25,7 @@ class DirectedTokenizer(Tokenizer):
         UserError: the vocabulary has one pair of languages only, or not these ones.
 
     Example:
-        >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=300)
+        >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=320)
         >>> directed = DirectedTokenizer(tokenizer.with_languages(["de", "fr"]), "fr")
         >>> ids = directed(["Two dogs."])
         >>> directed.pieces[ids[0, 0]]

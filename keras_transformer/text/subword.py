@@ -115,7 +115,7 @@ class SubwordTokenizer(Tokenizer):
             UserError: one of them is no code of a language.
 
         Example:
-            >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=300)
+            >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=320)
             >>> tokenizer.with_languages(["de", "fr"]).pieces[-2:]
             ['<2de>', '<2fr>']
         """

@@ -296,8 +296,9 @@ class ModelDir:
         """The languages of a model for several of them; None for any other model.
 
         Raises:
-            UserError: there is no vocabulary, or not the one that the model was trained with.
+            UserError: the folder holds no model, or no vocabulary, or not the model's own.
         """
+        self.load_config()  # fails if the folder holds no model
         is_parser = (self.path / "vocabulary.json").exists()
         return None if is_parser else self.load_vocabulary().languages
 

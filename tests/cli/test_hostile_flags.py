@@ -121,6 +121,7 @@ def test_no_value_of_a_flag_is_a_traceback(
         "serve": {"model_dir": model_dir},
         "export": {"model_dir": model_dir, "format": "saved_model", "output": tmp_path / "export"},
         "import-marian": {"source": corpus, "model_dir": tmp_path / "new"},
+        "import-m2m100": {"source": corpus, "model_dir": tmp_path / "new"},
         "parse": {"model_dir": parser},
         "corpus": {
             **{"source": pair["source"], "target": pair["reference"], "overwrite": True},
