@@ -119,26 +119,25 @@ class CompiledSearch:
             name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(structure).items()
         }
-        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX, _NUMBER]
+        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
         models, has_first = searches.models, searches.has_first
 
-        def run(values, seed, source_ids, num_slots, sentence_ids, first_id, *more):
-            prefix_ids, room = (*more, None, None)[:2]
+        def run(values, seed, source_ids, num_slots, sentence_ids, prefix, room=None):
             options = TracedOptions.of(structure, values, room)
-            prefix = Prefix(first_id, prefix_ids) if has_first else prefix_ids
-            return search(models, source_ids, options, prefix, seed, num_slots, sentence_ids)
+            given = Prefix(*prefix) if has_first else Prefix(*prefix).ids
+            return search(models, source_ids, options, given, seed, num_slots, sentence_ids)
 
-        def compiled(signature):
+        def compiled(prefix):
             # For XLA each shape is another program; TensorFlow's own function takes all shapes.
             # Autograph is off because it takes time and has nothing to convert.
             return tf.function(
                 functools.partial(run),
-                None if self.jit_compile else signature,
+                None if self.jit_compile else [*signature, prefix],
                 jit_compile=self.jit_compile,
                 autograph=False,
             )
 
-        self._without_prefix, self._with_prefix = compiled(signature), compiled([*signature, _IDS])
+        self._without_prefix, self._with_prefix = compiled([_NUMBER]), compiled([_NUMBER, _IDS])
 
     def __call__(
         self,
@@ -164,13 +163,12 @@ class CompiledSearch:
             name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(options).items()
         }
-        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids]
-        arguments.append(tf.constant(0 if prefix.first_id is None else prefix.first_id))
-        arguments += [] if prefix.ids is None else [prefix.ids]
+        given = [tf.constant(prefix.first_id or 0), *([] if prefix.ids is None else [prefix.ids])]
+        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids, given]
         if not self.jit_compile:
             return function(*arguments)
         room = rounded(options.longest(source_ids.shape[1]))
-        return self._run_compiled(function, [*arguments, *[None] * (prefix.ids is None), room])
+        return self._run_compiled(function, [*arguments, room])
 
     def _run_compiled(self, function, arguments):
         """Calls a search that XLA compiles; for the first time in a thread apart.

@@ -116,7 +116,7 @@ class TranslatorServable:
         )
         self.translator = translator
         self.task = translator.tokenizer.task
-        self.source_lang = source_lang and short_code(source_lang)
+        self.source_lang = source_lang
         self.languages = translator.languages
         self._directions: dict[tuple[str | None, str | None], TranslatorServable] = {}
         self.engine, self._tensorflow = "ctranslate2", None
@@ -144,8 +144,8 @@ class TranslatorServable:
             load_tensorflow = None
             if self.attention:
                 load_tensorflow = functools.partial(self._in_tensorflow, pair)
-            source_lang = source_lang or self.source_lang
-            directed = TranslatorServable(translator, load_tensorflow, source_lang)
+            of_text = self.source_lang if source_lang is None else short_code(source_lang)
+            directed = TranslatorServable(translator, load_tensorflow, of_text)
             self._directions[pair] = directed
         return self._directions[pair]
 

@@ -36,9 +36,8 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
 
     def judge():
         samples, of_languages = [], {}
-        for code, (sources, references) in judged.items():
+        for code, sources, references, hypotheses in _by_language(translator, judged):
             task = task_of(tokenizer, _bleu_lang(code, target_lang))
-            hypotheses = _into(translator, code)(sources)
             readable = (task.readable(sources, side) for side in (hypotheses, references))
             columns = ("source", "translation", "reference")
             rows = list(zip(sources, *readable, strict=True))
@@ -102,31 +101,32 @@ def translation_by(
 class _OfCurrentWeights:
     """Translates by CTranslate2, with the weights that a model has at each call."""
 
-    def __init__(self, model, options, target_lang=None):
-        self.model, self.options, self.target_lang = model, options, target_lang
+    def __init__(self, model, options):
+        self.model, self.options = model, options
 
-    def with_languages(self, target_lang):
-        return _OfCurrentWeights(self.model, self.options, target_lang)
+    def now(self):
+        """A translator with the weights of this moment, which are converted once for it."""
+        return CTranslate2Translator(self.model, self.options)
 
     def __call__(self, sources):
-        translator = CTranslate2Translator(self.model, self.options)
-        if self.target_lang is not None:
-            translator = translator.with_languages(self.target_lang)
-        return translator(sources)
+        return self.now()(sources)
 
 
-def _into(translator, code):
-    """The translator into a language; None for a model of one pair."""
-    return translator if code is None else translator.with_languages(code)
+def _by_language(translator, judged):
+    """Yields each target language, its sources and references, and their translations."""
+    if isinstance(translator, _OfCurrentWeights):
+        translator = translator.now()
+    for code, (sources, references) in judged.items():
+        into = translator if code is None else translator.with_languages(code)
+        yield code, sources, references, into(sources)
 
 
 def report(model, tokenizer, pairs, target_lang, options, log):
     """Prints a model's scores on these pairs, with beam search, and some of its outputs."""
     search = task_of(tokenizer).search
     translator = translation_by(model, tokenizer, search, options.parallel_parts)
-    for code, (sources, references) in _sentences(pairs).items():
+    for code, sources, references, hypotheses in _by_language(translator, _sentences(pairs)):
         task = task_of(tokenizer, _bleu_lang(code, target_lang))
-        hypotheses = _into(translator, code)(sources)
         log.say(
             ("" if code is None else f"Into {code}:\n")
             + task.report(sources, hypotheses, references)
@@ -148,7 +148,7 @@ def _sample_rows(sentences):
 def _sentences(
     pairs: SentencePairs, limit: int | None = None
 ) -> dict[str | None, tuple[list[str], list[str]]]:
-    """The first sources and references, by target language: its equal part of the limit."""
+    """The first sources and references of each target language: its equal part of the limit."""
     codes = pairs.target_langs or (None,)
     most = None if limit is None else limit // len(codes)
     found: dict[str | None, tuple[list[str], list[str]]] = {code: ([], []) for code in codes}
@@ -157,4 +157,6 @@ def _sentences(
         room = None if most is None else most - len(sides[0])
         for side, lines in zip(sides, (block.source, block.target), strict=True):
             side += [line.decode("utf-8") for line in lines[:room]]
-    return found
+        if most is not None and all(len(sources) >= most for sources, _ in found.values()):
+            break
+    return {code: sides for code, sides in found.items() if sides[0]}

@@ -117,7 +117,7 @@ def test_validations_translate_into_each_language():
     tokenizer = SubwordTokenizer.train_from_sentences(pairs_of().sentences(), 340)
     tokenizer = tokenizer.with_languages(["de", "fr"])
     model = lively_model(1, tokenizer.vocab_size)
-    translator = translation_by(model, tokenizer, {"beam_size": 1, "extra_length": 4}, 1)
+    translator = translation_by(model, tokenizer, {"beam_size": 1, "extra_length": 4}, 1).now()
     sources = ["The girls sleep.", "A horse!"]
     assert translator.with_languages("de")(sources) != translator.with_languages("fr")(sources)
     other = TextPairs(["a.en", "b.en"], ["a.de", "b.fr"], ["fr", "de"])
