@@ -123,7 +123,7 @@ def model_languages(paths: Sequence[str] | None = None) -> "Languages | None":
         paths: model_dirs; default: those of `--model_dir`.
 
     Raises:
-        UserError: the folder holds no model.
+        UserError: no folder is named, or the vocabulary is not that of the model.
     """
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)

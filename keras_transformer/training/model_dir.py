@@ -293,14 +293,15 @@ class ModelDir:
         )
 
     def load_languages(self) -> "Languages | None":
-        """The languages of a model for several of them; None for any other model.
+        """The languages of a model for several of them; None for any other, or without a model.
 
         Raises:
-            UserError: the folder holds no model, or no vocabulary, or not the model's own.
+            UserError: there is no vocabulary, or not the one that the model was trained with.
         """
-        self.load_config()  # fails if the folder holds no model
         is_parser = (self.path / "vocabulary.json").exists()
-        return None if is_parser else self.load_vocabulary().languages
+        if is_parser or not self._config.exists():
+            return None
+        return self.load_vocabulary().languages
 
     def _read_vocabulary(self, kinds: Mapping[str, Callable[[bytes], T]]) -> T:
         """Reads the vocabulary by the function of its file's name."""
