@@ -17,6 +17,7 @@ from .config import TransformerConfig
 from .ctranslate2.translator import CTranslate2Translator
 from .engines import load
 from .errors import UserError
+from .importers.m2m100 import import_m2m100
 from .importers.marian import import_marian
 from .importers.opennmt import import_opennmt
 from .losses import LabelSmoothedCrossEntropy
@@ -60,6 +61,7 @@ __all__ = [
     "data",
     "evaluation",
     "export",
+    "import_m2m100",
     "import_marian",
     "import_opennmt",
     "importers",

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.attention_maps import attention_maps
 from keras_transformer.model import Transformer
 from keras_transformer.text.ragged import padded
+from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.translation import Alignment, by_length
 
 # Maximum size of the attention maps of sentences that are aligned together, for one head. All
@@ -17,7 +18,7 @@ _WEIGHTS_AT_ONCE = 1 << 18
 
 def align(
     model: Transformer,
-    pieces: Sequence[str],
+    tokenizer: Tokenizer,
     source: Sequence[np.ndarray],
     target: Sequence[np.ndarray],
 ) -> list[Alignment]:
@@ -28,22 +29,29 @@ def align(
 
     Args:
         model: a built model.
-        pieces: the subword of each id.
-        source: ids of each source sentence, without an end symbol.
+        tokenizer: its vocabulary.
+        source: ids of each source sentence, without an end symbol. Those that the vocabulary adds,
+            such as a language, are aligned with nothing.
         target: ids of each translation, without an end symbol.
     """
+    pieces, added = tokenizer.pieces, tokenizer.num_source_symbols
+    first = [] if tokenizer.first_id is None else [tokenizer.first_id]
     links: list[list[tuple[int, int]]] = [[] for _ in source]
     sizes = [(len(ids), len(others)) for ids, others in zip(source, target, strict=True)]
     lengths = {row: max(both) + 1 for row, both in enumerate(sizes) if min(both)}
     for rows in by_length(lengths, lambda longest: _WEIGHTS_AT_ONCE // longest**2):
-        weights = _attention(model, [source[row] for row in rows], [target[row] for row in rows])
+        targets = [[*first, *target[row]] for row in rows]
+        weights = _attention(model, [source[row] for row in rows], targets)
         for row, row_weights in zip(rows, weights, strict=True):
             source_length, target_length = sizes[row]
             # Each position predicts the next subword; the end symbol is aligned with nothing.
-            best = row_weights[:target_length, :source_length].argmax(axis=1)
+            of_targets = row_weights[len(first) : len(first) + target_length]
+            best = of_targets[:, added:source_length].argmax(axis=1)
             links[row] = [(index, number) for number, index in enumerate(best.tolist())]
     return [
-        Alignment([pieces[id_] for id_ in of_source], [pieces[id_] for id_ in of_target], both)
+        Alignment(
+            [pieces[id_] for id_ in of_source[added:]], [pieces[id_] for id_ in of_target], both
+        )
         for of_source, of_target, both in zip(source, target, links, strict=True)
     ]
 

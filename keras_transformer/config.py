@@ -64,12 +64,14 @@ class TransformerConfig(Record):
     positions: str = field(
         "sinusoidal",
         "position encoding: sinusoidal, as in the paper; sinusoidal_split, with all sines "
-        "before all cosines; sinusoidal_opennmt, the same as OpenNMT-tf computes it; learned, a "
-        "table; rotary, which rotates queries and keys; sinusoidal_rotary, sinusoidal and rotary",
+        "before all cosines; sinusoidal_opennmt and sinusoidal_fairseq, the same from position 1 "
+        "and 2 on, with a last frequency of 1/10000; learned, a table; rotary, which rotates "
+        "queries and keys; sinusoidal_rotary, sinusoidal and rotary",
         (
             "sinusoidal",
             "sinusoidal_split",
             "sinusoidal_opennmt",
+            "sinusoidal_fairseq",
             "learned",
             "rotary",
             "sinusoidal_rotary",
@@ -139,7 +141,7 @@ class TransformerConfig(Record):
         self.expect("end_id", self.end_id != self.pad_id, f"another id than pad_id={self.pad_id}")
         if self.positions.startswith("sinusoidal"):
             self.expect("d_model", self.d_model % 2 == 0, "even, for pairs of sine and cosine")
-        if self.positions == "sinusoidal_opennmt":
+        if self.positions in ("sinusoidal_opennmt", "sinusoidal_fairseq"):
             self.expect("d_model", self.d_model > 2, f"above 2 where positions is {self.positions}")
         if self.rotary:
             self.expect("d_k", self.d_k % 2 == 0, f"even where positions is {self.positions}")

@@ -29,6 +29,8 @@ def load(
     average: int | None = None,
     engine: str = "auto",
     precision: str = "float32",
+    source_lang: str | None = None,
+    target_lang: str | None = None,
     **options: Any,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator of a trained model.
@@ -43,14 +45,17 @@ def load(
         average: number of checkpoints in the mean, as for `ModelDir.load_model`.
         engine: "auto", "tensorflow", or "ctranslate2", which refuses what CTranslate2 lacks.
         precision: "float32", "bfloat16" or "int8".
+        source_lang: the language to translate from, for a model that reads it: M2M100 or NLLB.
+        target_lang: the language to translate into, for a model of several languages. The methods
+            `with_languages` choose other ones later.
         **options: keyword arguments of `Translator` or `CTranslate2Translator`: `workers`,
             `tokens_per_batch`, `max_source_length`, `options`, and the fields of `SearchOptions`
             that differ from `options`. With `jit_compile`, TensorFlow translates. Without
             `options`, the search of a parser has other defaults.
 
     Raises:
-        UserError: `model_dir` is no path, a folder holds no model, or an option is out of range or
-            not supported by the engine.
+        UserError: `model_dir` is no path, a folder holds no model, an option is out of range or
+            not supported by the engine, or the model has not these languages.
 
     Example:
         >>> translator = kt.load("runs/demo", beam_size=5)
@@ -63,14 +68,13 @@ def load(
         reason = why_tensorflow(paths, precision, options)
         engine = "ctranslate2" if reason is None else "tensorflow"
     if engine == "tensorflow":
-        return _load_tensorflow([*map(ModelDir, paths)], weights, average, precision, options)
-    if options.pop("jit_compile", False):
-        raise Unsupported("CTranslate2", "jit_compile", _ADVICE)
-    _check_ensemble(paths)
-    from keras_transformer.ctranslate2.converted import ConvertedModel
-    from keras_transformer.ctranslate2.translator import CTranslate2Translator
-
-    return CTranslate2Translator(ConvertedModel(paths[0], average, weights, precision), **options)
+        models = [*map(ModelDir, paths)]
+        translator: Any = _load_tensorflow(models, weights, average, precision, options)
+    else:
+        translator = _load_ctranslate2(paths, weights, average, precision, options)
+    if source_lang is None and target_lang is None:
+        return translator
+    return translator.with_languages(target_lang, source_lang)
 
 
 def why_tensorflow(
@@ -137,6 +141,16 @@ def _search_options(options: dict[str, Any]) -> SearchOptions:
     own = {"workers", "tokens_per_batch", "max_source_length", "jit_compile", "options"}
     fields = {name: value for name, value in options.items() if name not in own}
     return dataclasses.replace(options.get("options", SearchOptions()), **fields)
+
+
+def _load_ctranslate2(paths, weights, average, precision, options):
+    if options.pop("jit_compile", False):
+        raise Unsupported("CTranslate2", "jit_compile", _ADVICE)
+    _check_ensemble(paths)
+    from keras_transformer.ctranslate2.converted import ConvertedModel
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
+
+    return CTranslate2Translator(ConvertedModel(paths[0], average, weights, precision), **options)
 
 
 def _load_tensorflow(model_dirs, weights, average, precision, options):

@@ -133,6 +133,8 @@ class Transformer(keras.Model):
                 return None
             case "sinusoidal_opennmt":
                 options |= {"interleave": False, "inclusive": True, "first": 1}
+            case "sinusoidal_fairseq":
+                options |= {"interleave": False, "inclusive": True, "first": 2}
             case "sinusoidal_split":
                 options |= {"interleave": False}
         return PositionalEncoding(config.d_model, **options)

@@ -20,7 +20,10 @@ from keras_transformer.model import Transformer
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.compiled import CompiledSearches
 from keras_transformer.search.slot_batches import SlotBatches
+from keras_transformer.search.targets import Prefix
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.directed import DirectedTokenizer
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.ragged import padded
 from keras_transformer.text.sentences import as_list, one_for_each, utf_8
 from keras_transformer.translation import Alignment, Translation, as_translations, cut
@@ -87,7 +90,8 @@ class Translator:
         self.workers = workers
         self._pad_id = self.models[0].config.pad_id
         self._batches = SlotBatches(tokens_per_batch, workers, jit_compile, self._pad_id)
-        self._searches = CompiledSearches(self.models, jit_compile, workers)
+        has_first = tokenizer.languages is not None and tokenizer.languages.in_target
+        self._searches = CompiledSearches(self.models, jit_compile, workers, has_first)
         # A partial, because TensorFlow counts the traces of a method over all objects: it would
         # warn about retracing after a few translators.
         ids = tf.TensorSpec([None, None], tf.int32)
@@ -121,6 +125,37 @@ class Translator:
         other._use(options)
         return other
 
+    def with_languages(
+        self, target_lang: str | None, source_lang: str | None = None
+    ) -> "Translator":
+        """Returns a translator with the same multilingual models, for one pair of languages.
+
+        Both share their graphs.
+
+        Args:
+            target_lang: code of the target language, as the model names it.
+            source_lang: code of the source language, for a model that reads it: M2M100 or NLLB.
+
+        Raises:
+            UserError: a language is missing or unknown, or the model translates between two only.
+
+        Example:
+            >>> translator = kt.load("runs/nllb", engine="tensorflow")
+            >>> to_french = translator.with_languages("fra_Latn", "eng_Latn")
+        """
+        other = copy.copy(self)
+        other.tokenizer = DirectedTokenizer(self.tokenizer, target_lang, source_lang)
+        return other
+
+    @property
+    def languages(self) -> Languages | None:
+        """The languages of a multilingual model; None for any other."""
+        return self.tokenizer.languages
+
+    def expect_direction(self) -> None:
+        """Raises `UserError` if the model is for several languages, and none are chosen."""
+        self.tokenizer.expect_direction()
+
     def __call__(self, sentences: Iterable[str]) -> list[str]:
         """Returns the translation of each sentence, in order."""
         return [translation.text for translation in self.translate(sentences)]
@@ -152,6 +187,7 @@ class Translator:
         """
         texts = as_list(sentences)
         forced = None if prefixes is None else one_for_each(texts, prefixes, "prefixes")
+        self.tokenizer.expect_direction()
         translations = [[Translation("", 0.0)] for _ in texts]
         if not texts:
             return translations
@@ -178,7 +214,7 @@ class Translator:
                 batch.num_slots,
                 tf.constant(sentence_ids, tf.int32),
                 self._seed,
-                prefix_ids,
+                Prefix(self.tokenizer.first_id, prefix_ids),
             )
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
@@ -231,8 +267,10 @@ class Translator:
             if len(ids)
         }
         for rows, *_ in self._batches.plan(lengths, self.options.extra_length):
-            ids = (self._ids(tokens, rows) for tokens in (source, target))
-            found = self._searches.score(self.options, *ids).numpy().tolist()
+            source_ids, target_ids = (self._ids(tokens, rows) for tokens in (source, target))
+            first_id = self.tokenizer.first_id
+            scored = self._searches.score(self.options, source_ids, target_ids, first_id)
+            found = scored.numpy().tolist()
             for row, score in zip(rows, found, strict=True):
                 scores[row] = score
         return scores
@@ -256,7 +294,7 @@ class Translator:
             [(..., 0), (..., 1), ...]
         """
         source, target = self._token_pairs(sentences, translations)
-        return align(self.models[0], self.tokenizer.pieces, source, target)
+        return align(self.models[0], self.tokenizer, source, target)
 
     def export(self, output: str | os.PathLike) -> Path:
         """Writes the next version for TensorFlow Serving, starting with `output/1`.
@@ -276,6 +314,7 @@ class Translator:
         return export_saved_model(self, output)
 
     def _token_pairs(self, sentences, translations):
+        self.tokenizer.expect_direction()
         sentences = as_list(sentences)
         translations = one_for_each(sentences, translations, "translations")
         return (

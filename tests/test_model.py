@@ -44,6 +44,7 @@ VARIANTS = {
     "sines first": {"positions": "sinusoidal_split"},
     "sinusoids of OpenNMT-tf": {"positions": "sinusoidal_opennmt"},
     "sources without their end": {"source_end": False},
+    "positions of fairseq": {"positions": "sinusoidal_fairseq"},
     "embeddings as they are": {"scale_embeddings": False},
 }
 

@@ -25,18 +25,20 @@ from absl import flags
 from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, TASKS, group, refuse
+from keras_transformer.cli.flags import FLAGS, TASKS, group, present, refuse
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
     CutLines,
     RepeatedLines,
     check_engine,
+    chosen_languages,
     define_engine_flag,
     define_mbr_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     mbr_options,
+    model_languages,
     parser_defaults,
     refuse_n_best,
     say_engine,
@@ -48,6 +50,7 @@ from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
 from keras_transformer.options.search import MBR_TEMPERATURE
+from keras_transformer.text.language_code import short_code
 from keras_transformer.text.text_files import read_lines
 
 _OUTPUTS = ("output", "json")  # flags
@@ -78,8 +81,11 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "target_lang",
             None,
-            "two-letter code of the target language, by which BLEU splits text into tokens; "
-            "default: as in training",
+            "code of the target language, by which BLEU splits text into tokens; default: as in "
+            "training; of a model for several languages, the one to translate into",
+        )
+        flags.DEFINE_string(
+            "source_lang", None, "code of the language to translate from, for M2M100 and NLLB"
         )
         flags.DEFINE_bool(
             "bleu_on_tokens",
@@ -127,26 +133,35 @@ def evaluate_translator():
     if resamples:
         evaluation.check_bootstrap(len(references))
     say_engine("Translating")
-    translator = load_translator("translation")
+    translator = load_translator("translation", with_languages=True)
+    languages = chosen_languages(model_languages())
+    if "source_lang" not in languages:
+        refuse(present(["source_lang"]), "with this model, which does not read it")
     searching = with_mbr(translator)
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
+    elif languages:
+        language = short_code(language)
     evaluation.check_language(language)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
         raise UserError(
             f"--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found {found}"
         )
-    corpus = reference_corpus(translator, pairs)
+    if "source_lang" in languages:
+        print("No perplexity: it would count the language, with which each translation begins")
+        corpus = None
+    else:
+        corpus = reference_corpus(translator, pairs)
 
     hypotheses = translations(searching, sentences)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
-    if len(FLAGS.model_dir) == 1:  # an ensemble has no loss
+    if corpus is not None and len(FLAGS.model_dir) == 1:  # an ensemble has no loss
         figures |= reference_perplexity(model_of(translator), corpus)
     if resamples:
         systems = [hypotheses]
@@ -161,7 +176,7 @@ def compared_system(num_sentences):
     path = FLAGS.compare
     expect_named("compare", path)
     if os.path.isdir(path):
-        return with_mbr(load_translator("translation", [path]))
+        return with_mbr(load_translator("translation", [path], with_languages=True))
     lines = list(read_lines(path))
     if len(lines) < num_sentences or any(line.strip() for line in lines[num_sentences:]):
         raise UserError(
@@ -197,7 +212,7 @@ def bootstrap(systems, references, language):
 def evaluate_parser():
     asked = [
         name
-        for name in ("reference", "target_lang", "compare", "mbr")
+        for name in ("reference", "source_lang", "target_lang", "compare", "mbr")
         if FLAGS[name].value is not None
     ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens

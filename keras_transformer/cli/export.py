@@ -12,7 +12,14 @@ from absl import flags, logging
 from keras_transformer import ctranslate2, export, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group
+from keras_transformer.cli.flags import (
+    FLAGS,
+    define_record_flags,
+    given_fields,
+    group,
+    present,
+    refuse,
+)
 from keras_transformer.cli.translator_flags import define_weights_flags, expect_task
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
@@ -26,6 +33,16 @@ def define_flags() -> None:
         )
         flags.DEFINE_string("output", None, "folder to write to", required=True)
         define_weights_flags()
+        flags.DEFINE_string(
+            "source_lang",
+            None,
+            "code of the language that a SavedModel of M2M100 or NLLB translates from",
+        )
+        flags.DEFINE_string(
+            "target_lang",
+            None,
+            "code of the language that a SavedModel translates into, for a model of several",
+        )
         flags.DEFINE_string(
             "quantization",
             None,
@@ -51,6 +68,8 @@ def write_saved_model(model_dir, search_options):
 
     options = SearchOptions(**search_options)
     translator = Translator(*load(model_dir), options)
+    if FLAGS.source_lang is not None or FLAGS.target_lang is not None:
+        translator = translator.with_languages(FLAGS.target_lang, FLAGS.source_lang)
     return export.export_saved_model(translator, FLAGS.output)
 
 
@@ -60,6 +79,10 @@ def write_ctranslate2(model_dir, search_options):
             f"--{next(iter(search_options))} is an option of --format=saved_model: CTranslate2 is "
             "given search options when it translates"
         )
+    refuse(
+        present(["source_lang", "target_lang"]),
+        "with --format=ctranslate2, which translates between all languages of the model",
+    )
     model, tokenizer = load(model_dir)
     ctranslate2.export_ctranslate2(model, tokenizer, FLAGS.output, FLAGS.quantization)
     return FLAGS.output

@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": "serve models over HTTP",
     "export": "export a model for TensorFlow Serving or CTranslate2",
     "import-marian": "convert a published Marian model to a model_dir",
+    "import-m2m100": "convert a published M2M100 or NLLB model to a model_dir",
     "import-opennmt": "convert a model of OpenNMT-tf to a model_dir",
     "cost": "report the cost of training a model",
     "visualize": "draw the attention of a model",

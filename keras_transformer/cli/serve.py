@@ -6,7 +6,8 @@
 --model_dir names a trained model, several that form an ensemble, or a folder of SavedModels that
 `export` wrote; the server loads new versions in that folder. Repeat --model=NAME=PATH[,PATH...] to
 serve several models, each under its name. Clients of LibreTranslate use the models whose name is a
-pair of languages, such as en-de, or that were trained with --source_lang and --target_lang.
+pair of languages, such as en-de, or that were trained with --source_lang and --target_lang. Of a
+model for several languages, each request names target_lang, and for M2M100 and NLLB source_lang.
 """
 
 import functools

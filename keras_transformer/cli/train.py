@@ -5,6 +5,8 @@ r"""Trains a Transformer on text files, a TFDS data set, the built-in corpus or 
       --valid_source=valid.en --valid_target=valid.de --model_dir=runs/en-de
   keras-transformer train --train_source=real.en,synthetic.en \
       --train_target=real.de,synthetic.de --train_weights=3,1 --model_dir=runs/en-de
+  keras-transformer train --train_source=a.en,b.en --train_target=a.de,b.fr \
+      --target_langs=de,fr --model_dir=runs/en-many
   keras-transformer train --tfds=wmt14_translate/de-en --source_lang=en --target_lang=de \
       --download --preset=base --model_dir=runs/wmt14
   keras-transformer train --task=parsing --train_source=train.mrg --valid_source=dev.mrg \
@@ -50,6 +52,7 @@ NOT_EMPTY = (
     "train_source",
     "train_target",
     "train_weights",
+    "target_langs",
     "valid_source",
     "valid_target",
     "extra_source",
@@ -67,6 +70,7 @@ FILES = ("train_source", "train_target", "valid_source", "valid_target")
 TRANSLATION_ONLY = (
     "train_target",
     "train_weights",
+    "target_langs",
     "valid_target",
     "tfds",
     "train_split",
@@ -144,6 +148,13 @@ def define_flags() -> None:
             "a weight for each of the files or patterns in --train_source, which are then corpora "
             "of their own: 1,3 draws three times as many pairs from the second as from the first; "
             "default: all files are one corpus",
+        )
+        flags.DEFINE_list(
+            "target_langs",
+            None,
+            "a code for each of --train_target, such as de,fr, to train one model that translates "
+            "into several languages; --valid_target then has a file for each code too, in the same "
+            "order",
         )
         flags.DEFINE_list("valid_source", None, "text or treebank files to validate on")
         flags.DEFINE_list("valid_target", None, "translations of --valid_source, line by line")
@@ -365,6 +376,8 @@ def chosen_recipe(model_dir, preset, vocab_size):
         vocab_size: size of a new vocabulary; None for the preset's.
     """
     model, options = given_fields(TransformerConfig), given_fields(TrainingOptions)
+    if FLAGS.target_langs is not None:  # presets train in both directions first
+        options = {"bidirectional_steps": 0, **options}
     if model_dir.exists():
         if FLAGS.preset:
             recipe.expect_preset(model_dir, FLAGS.preset, model)
@@ -382,7 +395,8 @@ def sentence_pairs():
     """Pairs to train on, to validate on, and to test on (None: the validation set)."""
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
-        refuse(files + present(["train_weights"]), "with --tfds, which takes the place of files")
+        of_files = [*files, *present(["train_weights", "target_langs"])]
+        refuse(of_files, "with --tfds, which takes the place of files")
         if not (FLAGS.source_lang and FLAGS.target_lang):
             raise UserError("--tfds needs --source_lang and --target_lang")
         return (
@@ -393,7 +407,8 @@ def sentence_pairs():
         )
     refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
-        refuse(present(["source_lang", "target_lang", "train_weights"]), "with the built-in corpus")
+        of_files = ["source_lang", "target_lang", "target_langs", "train_weights"]
+        refuse(present(of_files), "with the built-in corpus")
         return (
             data.BuiltinPairs("train", BUILTIN_PAIRS),
             data.BuiltinPairs("validation", 500),
@@ -409,13 +424,27 @@ def sentence_pairs():
             "No --valid_source and --valid_target: nothing is validated. To see BLEU, give some "
             "hundred pairs that are not in the training files"
         )
-    valid = data.TextPairs(FLAGS.valid_source, FLAGS.valid_target) if FLAGS.valid_source else None
-    return training_files(), valid, None
+    if FLAGS.target_langs is not None:
+        refuse(present(["target_lang"]), "with --target_langs")
+    train = training_files()
+    valid = text_pairs("valid", FLAGS.target_langs) if FLAGS.valid_source else None
+    return train, valid, None
+
+
+def text_pairs(split, target_langs):
+    """The pairs in the files of a split, with a language for each file of the target side."""
+    source, target = (FLAGS[f"{split}_{side}"].value for side in ("source", "target"))
+    if target_langs is not None and not len(target_langs) == len(source) == len(target):
+        raise UserError(
+            f"--target_langs needs one of --{split}_source and of --{split}_target for each of its "
+            f"{len(target_langs)} languages: found {len(source)} and {len(target)}"
+        )
+    return data.TextPairs(source, target, target_langs or ())
 
 
 def training_files():
     """The pairs in the training files: one corpus, or one for each weight of --train_weights."""
-    files = data.TextPairs(FLAGS.train_source, FLAGS.train_target)
+    files = text_pairs("train", FLAGS.target_langs)
     if FLAGS.train_weights is None:
         return files
     if len(FLAGS.train_source) != len(FLAGS.train_target):
@@ -423,8 +452,10 @@ def training_files():
             "--train_weights needs one of --train_target for each of --train_source: found "
             f"{len(FLAGS.train_target)} for {len(FLAGS.train_source)}"
         )
-    sides = zip(FLAGS.train_source, FLAGS.train_target, strict=True)
-    corpora = [data.TextPairs(*side) for side in sides]
+    sides = [FLAGS.train_source, FLAGS.train_target]
+    if FLAGS.target_langs is not None:
+        sides.append([[code] for code in FLAGS.target_langs])
+    corpora = [data.TextPairs(*side) for side in zip(*sides, strict=True)]
     try:
         weights = list(map(float, FLAGS.train_weights))
     except ValueError:

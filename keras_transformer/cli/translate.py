@@ -4,6 +4,8 @@ r"""Translates standard input to standard output, or files to files, line for li
   keras-transformer translate --model_dir=runs/en-de --input=test.en.gz --output=test.de.gz
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+  keras-transformer translate --model_dir=runs/nllb --source_lang=eng_Latn \
+      --target_lang=fra_Latn < test.en
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -42,10 +44,12 @@ from keras_transformer.cli.translator_flags import (
     RepeatedLines,
     check_engine,
     define_engine_flag,
+    define_language_flags,
     define_mbr_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
+    model_languages,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
@@ -54,11 +58,13 @@ from keras_transformer.cli.translator_flags import (
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
+from keras_transformer.text.language_code import short_code
 from keras_transformer.text.text_files import read_lines
 
 
 def define_flags() -> None:
     define_model_flags(required=False)  # `--runner` needs none
+    define_language_flags()
     with group("Input and output"):
         flags.DEFINE_bool("scores", False, "write the line number and the score of translations")
         flags.DEFINE_string(
@@ -122,9 +128,22 @@ def main():
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
     inputs = [] if beside is None else [beside]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
-        translator = with_mbr(load_translator("translation"))
+        check_languages()
+        translator = with_mbr(load_translator("translation", with_languages=True))
         with CutLines(**names) as cut_lines, RepeatedLines("the output") as repeated:
             translate(translator, blocks, write, others, cut_lines, repeated)
+
+
+def check_languages():
+    """Refuses languages that would be ignored."""
+    languages = model_languages()
+    if languages is None:
+        refuse(present(["target_lang"]), "with this model, which translates between two languages")
+    if FLAGS.split == "none" and not (languages and languages.in_target):
+        refuse(
+            present(["source_lang"]),
+            "with this model, which does not read it, except to split text",
+        )
 
 
 def translate(translator, blocks, write, others, cut_lines, repeated):
@@ -181,7 +200,8 @@ def _found(translator, sentences, given, number, cut_lines):
     if FLAGS.split == "none":
         return translator.translate_n(sentences, given)
     recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
-    paragraphs = Paragraphs(sentences, recorded["source_lang"])
+    source_lang = FLAGS.source_lang or recorded["source_lang"]
+    paragraphs = Paragraphs(sentences, source_lang and short_code(source_lang))
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
     return paragraphs.join(translator.translate_n(paragraphs.sentences))
 

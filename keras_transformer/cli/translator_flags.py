@@ -34,6 +34,7 @@ from keras_transformer.translation import CutWarning, first_few
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
     from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
+    from keras_transformer.text.languages import Languages
     from keras_transformer.translator import Translator
 
 _COMMANDS_OF = {
@@ -54,6 +55,8 @@ _CTRANSLATE2_FLAGS = (
     "alignment",
     "subwords",
     "split",
+    "source_lang",
+    "target_lang",
     "input",
     "output",
     "lines_at_once",
@@ -96,6 +99,57 @@ def define_model_flags(required: bool = True) -> None:
             required,
         )
         define_weights_flags()
+
+
+def define_language_flags(about_target: str = "") -> None:
+    """Defines the flags that choose the languages of a model for several of them.
+
+    Args:
+        about_target: what else the help of `--target_lang` says.
+    """
+    with group("Model"):
+        flags.DEFINE_string(
+            "source_lang",
+            None,
+            "code of the language to translate from, for M2M100 and NLLB; with --split=sentences, "
+            "also the language by whose rules text is split",
+        )
+        flags.DEFINE_string(
+            "target_lang",
+            None,
+            "code of the language to translate into, for a model of several languages"
+            + about_target,
+        )
+
+
+def model_languages(paths: Sequence[str] | None = None) -> "Languages | None":
+    """The languages of the first model, if it is for several; None for any other.
+
+    Args:
+        paths: model_dirs; default: those of `--model_dir`.
+
+    Raises:
+        UserError: no folder is named, or the vocabulary is not that of the model.
+    """
+    paths = FLAGS.model_dir if paths is None else paths
+    _expect_named(paths)
+    return training.ModelDir(paths[0]).load_languages()
+
+
+def chosen_languages(languages: "Languages | None") -> dict[str, str]:
+    """The languages that the flags choose, as arguments of `engines.load`.
+
+    Args:
+        languages: those of the model, from `model_languages`.
+
+    Raises:
+        UserError: the model is for several languages, and has not those of the flags.
+    """
+    if languages is None:
+        return {}
+    source = FLAGS.source_lang if languages.in_target else None
+    languages.direction(FLAGS.target_lang, source)
+    return {"target_lang": FLAGS.target_lang} | ({"source_lang": source} if source else {})
 
 
 def define_search_flags(defaults: Mapping[str, str] | None = None) -> None:
@@ -310,6 +364,7 @@ def load_translator(
     paths: Sequence[str] | None = None,
     workers: int | None = None,
     engine: str | None = None,
+    with_languages: bool = False,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
@@ -318,6 +373,7 @@ def load_translator(
         paths: model_dirs of the ensemble; default: those of `--model_dir`.
         workers: batches that a `Translator` computes in parallel; default: `--workers`.
         engine: "tensorflow" or "ctranslate2"; default: as `uses_ctranslate2` says.
+        with_languages: whether the flags choose the languages of a model for several of them.
 
     Raises:
         UserError: the model is for another task, or the flags do not fit it.
@@ -325,6 +381,8 @@ def load_translator(
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **_search_options()}
+    if with_languages:
+        options |= chosen_languages(model_languages(paths))
     if engine is None:
         is_parser = task == "parsing"  # TensorFlow says so if the model is none
         engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"

@@ -37,6 +37,8 @@ FLAG_KINDS = {
     "heads": ("lines", "heatmap"),
     "attention": ("lines", "heatmap", "grid"),
     "format": ("lines", "heatmap", "grid", *OF_A_RECIPE),
+    "source_lang": OF_ATTENTION,
+    "target_lang": OF_ATTENTION,
     "source": OF_ATTENTION,
     "target": OF_ATTENTION,
     "weights": (*OF_ATTENTION, "positions"),
@@ -55,6 +57,12 @@ def define_flags() -> None:
             f"{', '.join(PRESETS)}",
         )
         define_weights_flags()
+        flags.DEFINE_string(
+            "source_lang", None, "code of the language of --source, for M2M100 and NLLB"
+        )
+        flags.DEFINE_string(
+            "target_lang", None, "code of the target language, for a model of several languages"
+        )
         flags.DEFINE_string("source", None, "source sentence")
         flags.DEFINE_string("target", None, "target sentence; default: the model's translation")
         flags.DEFINE_string("output", None, "folder to write pictures to", required=True)
@@ -171,7 +179,11 @@ def what_to_draw(kinds):
 
     tokenizer = model_dir.load_tokenizer()
     defaults = parsing.search_defaults(tokenizer)
-    return model, options, Translator(model, tokenizer, **defaults)
+    translator = Translator(model, tokenizer, **defaults)
+    if FLAGS.source_lang is not None or FLAGS.target_lang is not None:
+        translator = translator.with_languages(FLAGS.target_lang, FLAGS.source_lang)
+    translator.expect_direction()
+    return model, options, translator
 
 
 def file_names(kinds):

@@ -16,7 +16,7 @@ from keras_transformer.ctranslate2.support import ACTIVATIONS, POSITIONS, check_
 from keras_transformer.ctranslate2.weights import model_weights, target_embedding
 from keras_transformer.errors import UserError
 from keras_transformer.files import whole_folder
-from keras_transformer.text.vocabulary import Vocabulary, expect_fits
+from keras_transformer.text.vocabulary import LANGUAGES, Vocabulary, expect_fits
 
 if TYPE_CHECKING:
     from keras_transformer.model import Transformer
@@ -43,8 +43,10 @@ def export_ctranslate2(
         sentencepiece.target.model  the same for splitting targets, if they are not normalised like
                                   sources
 
-    An imported Marian model has source.spm and target.spm in place of the last two. An imported
-    OpenNMT-tf model has none of them if other programs split its text.
+        languages.json            of a model for several languages, the symbol of each
+
+    An imported Marian model has source.spm and target.spm in place of the two SentencePiece models.
+    An imported OpenNMT-tf model has none of them if other programs split its text.
 
     Args:
         model: a built `Transformer`, of any precision; it is not changed.
@@ -102,6 +104,8 @@ def write_model(
     spec.save(folder)
     for name, content in vocabulary.sentencepiece_models.items():
         (folder / name).write_bytes(content)
+    if vocabulary.languages is not None:
+        (folder / LANGUAGES).write_text(vocabulary.languages.to_json(), "utf-8")
 
 
 def model_spec(
@@ -170,7 +174,7 @@ class _Filling:
     def positions(self, spec, path):
         """Sets the table of what the layer of positions adds: float32 (length, d_model)."""
         config = self.config
-        length = max(POSITIONS, config.max_positions)
+        length = max(POSITIONS + 1, config.max_positions)  # 1 for a language before a translation
         match config.positions:
             case "learned":  # positions after the last one use its vector
                 rows = np.minimum(np.arange(length), config.max_positions - 1)
@@ -181,6 +185,8 @@ class _Filling:
                 table = sinusoids(length, config.d_model, interleave=False)
             case "sinusoidal_opennmt":
                 table = sinusoids(length, config.d_model, interleave=False, inclusive=True, first=1)
+            case "sinusoidal_fairseq":
+                table = sinusoids(length, config.d_model, interleave=False, inclusive=True, first=2)
         spec.position_encodings.encodings = table
 
     def stack(self, spec, path):

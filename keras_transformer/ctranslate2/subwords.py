@@ -1,16 +1,19 @@
 """The vocabulary of a model exported to CTranslate2: text to subwords and back, no TensorFlow."""
 
+import copy
 import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sentencepiece import SentencePieceProcessor
 
 from keras_transformer.text.language_code import LANGUAGE_SYMBOL
+from keras_transformer.text.languages import Direction, Languages, not_multilingual
 from keras_transformer.text.sentences import utf_8
+from keras_transformer.text.vocabulary import LANGUAGES
 
 _LANGUAGE = re.compile(LANGUAGE_SYMBOL.encode())
 
@@ -23,6 +26,9 @@ class Subwords:
 
     Attributes:
         end: the end symbol.
+        languages: the languages of a multilingual model; None for any other.
+        first: the symbol that each translation begins with, such as a language; None for none.
+        num_source_symbols: the number of symbols that `split_source` adds before a sentence.
 
     Example:
         >>> kt.ctranslate2.export_ctranslate2(model, tokenizer, "export")
@@ -38,6 +44,11 @@ class Subwords:
         # An imported Marian model has a vocabulary file for each side. It may translate to several
         # languages; a source sentence then begins with the symbol of one.
         self._is_marian = (folder / "source.spm").exists()
+        languages = folder / LANGUAGES
+        self.languages: Languages | None = None
+        if languages.exists():
+            self.languages = Languages.from_json(json.loads(languages.read_text("utf-8")))
+        self._direction: Direction | None = None
         names = ["source.spm", "target.spm"] if self._is_marian else ["sentencepiece.model"]
         if (folder / "sentencepiece.target.model").exists():  # targets are split differently
             names.append("sentencepiece.target.model")
@@ -55,8 +66,38 @@ class Subwords:
         pieces = json.loads(path.read_text("utf-8"))
         self._pieces = {piece.encode() for piece in pieces} - {self._unknown.encode()}
 
+    def with_languages(self, target_lang: str | None, source_lang: str | None = None) -> Self:
+        """Returns the same subwords for one pair of languages of a multilingual model.
+
+        Arguments and errors are those of `Translator.with_languages`.
+        """
+        if self.languages is None:
+            raise not_multilingual(target_lang, source_lang)
+        other = copy.copy(self)
+        other._direction = self.languages.direction(target_lang, source_lang)
+        return other
+
+    def expect_direction(self) -> None:
+        """Raises `UserError` if the model is multilingual, and no direction is chosen."""
+        if self.languages is not None and self._direction is None:
+            self.languages.direction(None)
+
+    @property
+    def first(self) -> str | None:
+        return self._direction and self._direction.target
+
+    @property
+    def num_source_symbols(self) -> int:
+        return 1 if self._direction else 0
+
     def split_source(self, sentences: Sequence[bytes]) -> list[list[str]]:
         """The subwords of source sentences in UTF-8, without an end symbol."""
+        split = self._split_source(sentences)
+        if self._direction is None:
+            return split
+        return [[self._direction.source, *pieces] if pieces else [] for pieces in split]
+
+    def _split_source(self, sentences):
         sentences = list(map(utf_8, sentences))
         languages = [self._language(sentence) for sentence in sentences]
         rest = [s[len(language) :] for s, language in zip(sentences, languages, strict=True)]
@@ -77,6 +118,12 @@ class Subwords:
         """Joins target subwords to texts without special symbols; white space may surround them."""
         if self._is_marian:  # its tokenizer drops unknown pieces
             translations = ([piece for piece in t if piece != self._unknown] for t in translations)
+        if self.first is not None:  # and that of M2M100 drops what no text has
+            unknown = self._target.unk_id()
+            translations = (
+                [piece for piece in t if self._target.piece_to_id(piece) != unknown]
+                for t in translations
+            )
         return self._target.decode(list(translations))
 
     def _language(self, sentence):

@@ -44,7 +44,13 @@ CTRANSLATE2_CHOICES = {
     "activation": tuple(ACTIVATIONS),
     "layer_type": ("attention",),
     # Positions that a layer adds to embeddings. CTranslate2 gets a table of what it adds.
-    "positions": ("sinusoidal", "sinusoidal_split", "sinusoidal_opennmt", "learned"),
+    "positions": (
+        "sinusoidal",
+        "sinusoidal_split",
+        "sinusoidal_opennmt",
+        "sinusoidal_fairseq",
+        "learned",
+    ),
 }
 """The values that CTranslate2 supports of other fields."""
 
@@ -56,7 +62,12 @@ POSITIONS = 2048
 USE_TENSORFLOW = 'use TensorFlow (--engine=tensorflow, or engine="tensorflow" in kt.load)'
 _ADVICE = "use TensorFlow for this model (--engine=tensorflow, --format=saved_model)"
 # The others are not for translation.
-_VOCABULARIES = {"vocabulary.model", "vocabulary.zip", "vocabulary.opennmt.zip"}
+_VOCABULARIES = {
+    "vocabulary.model",
+    "vocabulary.zip",
+    "vocabulary.opennmt.zip",
+    "vocabulary.languages.zip",
+}
 
 
 def check_model(model_dir: "ModelDir") -> None:

@@ -18,6 +18,7 @@ from keras_transformer.ctranslate2.support import POSITIONS, USE_TENSORFLOW
 from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.sentences import as_list, one_for_each
 from keras_transformer.translation import Alignment, Translation, as_translations, by_length, cut
 
@@ -152,6 +153,7 @@ class CTranslate2Translator:
         options = dataclasses.replace(options, **search_options)
         check_search(options, max_source_length)
         self._engine, self._subwords = self.model.load(self.workers)
+        self._languages: tuple[str | None, str | None] | None = None
         self._use(options)
 
     def _use(self, options):
@@ -165,10 +167,38 @@ class CTranslate2Translator:
         other._use(options)
         return other
 
+    def with_languages(self, target_lang: str | None, source_lang: str | None = None) -> Self:
+        """Returns the same translator for one pair of languages of a multilingual model.
+
+        Arguments and errors are those of `Translator.with_languages`.
+        """
+        other = copy.copy(self)
+        other._subwords = self._subwords.with_languages(target_lang, source_lang)
+        other._languages = target_lang, source_lang
+        if "tokenizer" in vars(self):  # loaded already
+            vars(other)["tokenizer"] = other._directed(self.tokenizer)
+        return other
+
+    def _directed(self, tokenizer):
+        from keras_transformer.text.directed import DirectedTokenizer  # imports TensorFlow
+
+        return (
+            tokenizer if self._languages is None else DirectedTokenizer(tokenizer, *self._languages)
+        )
+
+    @property
+    def languages(self) -> Languages | None:
+        """The languages of a multilingual model; None for any other."""
+        return self._subwords.languages
+
+    def expect_direction(self) -> None:
+        """Raises `UserError` if the model is for several languages, and none are chosen."""
+        self._subwords.expect_direction()
+
     @functools.cached_property
     def tokenizer(self) -> "Tokenizer":
         """The vocabulary; it imports TensorFlow, which translation does not need."""
-        return self.model.load_tokenizer()
+        return self._directed(self.model.load_tokenizer())
 
     def __call__(self, sentences: Iterable[str]) -> list[str]:
         """Returns the translation of each sentence, in order."""
@@ -198,7 +228,7 @@ class CTranslate2Translator:
                 "CTranslate2 does not support prefixes, since its scores leave them out: leave "
                 f"them out, or {USE_TENSORFLOW}"
             )
-        sources = self._split(self._subwords.split_source, as_list(sentences))
+        sources = self._split(self._split_source, as_list(sentences))
         found = self._samples(sources) if self.options.sample else self._search(sources)
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))
         translations = [[Translation("", 0.0)] for _ in sources]
@@ -214,7 +244,7 @@ class CTranslate2Translator:
         """Scores given translations as the search would; arguments are `Translator.score`'s."""
         texts = as_list(sentences)
         others = one_for_each(texts, translations, "translations")
-        sources = self._split(self._subwords.split_source, texts)
+        sources = self._split(self._split_source, texts)
         targets = self._split(self._subwords.split_target, others, "translations")
         scores = [NO_HYPOTHESIS if target else 0.0 for target in targets]
         rows = [row for row, source in enumerate(sources) if source]
@@ -227,8 +257,9 @@ class CTranslate2Translator:
         """Aligns each target subword with a source subword, as `Translator.align`."""
         texts = as_list(sentences)
         others = one_for_each(texts, translations, "translations")
-        sources = self._split(self._subwords.split_source, texts)
+        sources = self._split(self._split_source, texts)
         targets = self._split(self._subwords.split_target, others, "translations")
+        first, added = self._first, self._subwords.num_source_symbols
         sizes = [
             (len(source), len(target)) for source, target in zip(sources, targets, strict=True)
         ]
@@ -239,10 +270,10 @@ class CTranslate2Translator:
                 # A search that has to follow the whole translation reads its attention.
                 self._engine.translate_batch(
                     [sources[row] for row in rows],
-                    target_prefix=[targets[row] for row in rows],
+                    target_prefix=[[*first, *targets[row]] for row in rows],
                     beam_size=1,
                     max_input_length=0,
-                    max_decoding_length=max(len(targets[row]) for row in rows) + 1,
+                    max_decoding_length=max(len(targets[row]) for row in rows) + len(first) + 1,
                     min_decoding_length=0,
                     return_attention=True,
                     asynchronous=True,
@@ -254,14 +285,16 @@ class CTranslate2Translator:
         for rows, results in started:
             for row, result in zip(rows, results, strict=True):
                 [attention] = result.result().attention  # of (target, source)
-                positions = range(len(sources[row]))  # the end symbol is aligned with nothing
+                attention = attention[len(first) :]
+                # The symbols of languages and ends are aligned with nothing.
+                positions = range(added, len(sources[row]))
                 links[row] = [
-                    (max(positions, key=attention[number].__getitem__), number)
+                    (max(positions, key=attention[number].__getitem__) - added, number)
                     for number in range(len(targets[row]))
                 ]
         known = self._subwords.known
         return [
-            Alignment(known(source), known(target), both)
+            Alignment(known(source[added:]), known(target), both)
             for source, target, both in zip(sources, targets, links, strict=True)
         ]
 
@@ -271,13 +304,13 @@ class CTranslate2Translator:
             row: max(len(source), len(target)) + 1
             for row, (source, target) in enumerate(zip(sources, targets, strict=True))
         }
-        scores = [0.0] * len(sources)
+        scores, first = [0.0] * len(sources), self._first
         started = [
             (
                 rows,
                 self._engine.score_batch(
                     [sources[row] for row in rows],
-                    [targets[row] for row in rows],
+                    [[*first, *targets[row]] for row in rows],
                     max_input_length=0,
                     asynchronous=True,
                 ),
@@ -287,9 +320,19 @@ class CTranslate2Translator:
         for rows, results in started:
             for row, result in zip(rows, results, strict=True):
                 log_probs = result.result().log_probs
-                score = math.fsum(log_probs) / len(log_probs) ** self.options.alpha
+                # The first symbol has probability 1, but counts in the length.
+                score = math.fsum(log_probs[len(first) :]) / len(log_probs) ** self.options.alpha
                 scores[row] = score if score > NO_HYPOTHESIS else NO_HYPOTHESIS
         return scores
+
+    @property
+    def _first(self):
+        """The symbols that each translation begins with: one or none."""
+        return [] if self._subwords.first is None else [self._subwords.first]
+
+    def _split_source(self, sentences):
+        self._subwords.expect_direction()
+        return self._subwords.split_source(sentences)
 
     def _split(self, split, texts, what="sentences"):
         return cut(split(texts), self.max_source_length - 1, what)
@@ -358,7 +401,7 @@ class CTranslate2Translator:
         Returns:
             Hypotheses by index, the best first: (subwords, score).
         """
-        options = self.options
+        options, first = self.options, self._first
         engine = self._sampler or self._engine
         if options.max_length == 1:  # leaves 0 beside the end symbol, which means no limit
             return {row: [([], NO_HYPOTHESIS)] for rows in batches for row in rows}
@@ -367,11 +410,12 @@ class CTranslate2Translator:
                 rows,
                 engine.translate_batch(
                     [sources[row] for row in rows],
+                    target_prefix=[first] * len(rows) if first else None,
                     num_hypotheses=candidates,
                     **self._way(candidates),
                     length_penalty=options.alpha or _ALMOST_NO_PENALTY,
                     max_input_length=0,  # sources are cut already
-                    max_decoding_length=options.longest(len(sources[rows[0]]) + 1) - 1,
+                    max_decoding_length=options.longest(len(sources[rows[0]]) + 1) - 1 + len(first),
                     min_decoding_length=0,
                     return_end_token=True,  # |Y| counts it, as ours does
                     return_scores=True,
@@ -386,7 +430,10 @@ class CTranslate2Translator:
             for row, result in zip(rows, results, strict=True)
         }
         return {
-            row: list(zip(result.hypotheses, result.scores, strict=True))
+            row: [
+                (pieces[len(first) :], score)
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
             for row, result in results.items()
         }
 

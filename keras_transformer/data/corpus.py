@@ -21,6 +21,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular, partial_folder
 from keras_transformer.json_files import read_json
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.directed import DirectedTokenizer
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not tokenised
 
@@ -347,8 +348,12 @@ def _write(files: Mapping[str, IO[bytes]], pairs, tokenizer, max_length, say) ->
         digests[name].update(content)
 
     write("offsets", [0])
+    tokenizers: dict[str | None, Tokenizer] = {
+        code: DirectedTokenizer(tokenizer, code) for code in pairs.target_langs
+    } or {None: tokenizer}
     encoded = _in_order(
-        lambda block: _encode(block, tokenizer, max_length, dtypes["ids"]), pairs.blocks()
+        lambda block: _encode(block, tokenizers[block.target_lang], max_length, dtypes["ids"]),
+        pairs.blocks(),
     )
     with contextlib.closing(encoded):  # after an error, this ends its threads
         for block in encoded:

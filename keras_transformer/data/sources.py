@@ -10,11 +10,12 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.files import open_regular
+from keras_transformer.text.language_code import check_language_code
 from keras_transformer.text.sentences import utf_8
 from keras_transformer.text.text_files import (
     as_paths,
@@ -42,6 +43,7 @@ class Block(NamedTuple):
         file: index of their pair of files, from 0.
         first: number of their first line, from 1.
         part: index of the corpus that they belong to, in `WeightedPairs`.
+        target_lang: code of the language of the targets, for a model of several; None for others.
     """
 
     source: list[bytes]
@@ -49,6 +51,7 @@ class Block(NamedTuple):
     file: int = 0
     first: int = 1
     part: int = 0
+    target_lang: str | None = None
 
 
 class SentencePairs(abc.ABC):
@@ -58,11 +61,13 @@ class SentencePairs(abc.ABC):
         task: the task that they train a model for, "translation" or "parsing".
         description: name of the pairs for messages, such as "train.en, train.de".
         weights: None; of `WeightedPairs` the weight of each corpus.
+        target_langs: codes of the target languages, for a model of several; empty for others.
     """
 
     task = "translation"
     description: str
     weights: tuple[float, ...] | None = None
+    target_langs: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -114,9 +119,12 @@ class TextPairs(SentencePairs):
         source: UTF-8 file, plain or `.gz`, or a list of files that are read in turn. A pattern such
             as `shard-*.en` stands for its files, sorted by name.
         target: the translations, in the same form.
+        target_langs: a code for each file or pattern of `target`, to train one model that
+            translates into several languages; default: one language, which needs no code.
 
     Raises:
-        UserError: there are more files on one side, or a file is a pipe.
+        UserError: there are more files on one side, or a file is a pipe; or there is not one of
+            `target_langs` for each of `target`, or it is no code of a language.
 
     Example:
         >>> pairs = TextPairs("train.en", ["train.de"])
@@ -128,6 +136,7 @@ class TextPairs(SentencePairs):
         self,
         source: str | os.PathLike | Sequence[str | os.PathLike],
         target: str | os.PathLike | Sequence[str | os.PathLike],
+        target_langs: Sequence[str] = (),
     ):
         self.source, self.target = matching_files(source), matching_files(target)
         refuse_pipes((*self.source, *self.target))
@@ -138,6 +147,21 @@ class TextPairs(SentencePairs):
             )
         self.given = as_paths(source), as_paths(target)  # patterns and all
         self.description = ", ".join([*self.given[0], *self.given[1]])
+        self.target_langs = tuple(dict.fromkeys(target_langs))
+        for code in self.target_langs:
+            check_language_code(code, "target_langs")
+        given = self.given[1]
+        if target_langs and len(target_langs) != len(given):
+            raise UserError(
+                f"target_langs must have one language for each of {', '.join(given)}: found "
+                f"{', '.join(target_langs)}"
+            )
+        # The language of each file.
+        self._target_langs: list[Any] = [
+            code
+            for code, path in zip(target_langs, given, strict=False)
+            for _ in matching_files(path)
+        ] or [None] * len(self.target)
 
     def blocks(self) -> Iterator[Block]:
         """Yields all pairs in order.
@@ -149,7 +173,7 @@ class TextPairs(SentencePairs):
         for file, paths in enumerate(zip(self.source, self.target, strict=True)):
             try:
                 for first, sides in _line_blocks(*paths):
-                    yield Block(*sides, file, first)
+                    yield Block(*sides, file, first, target_lang=self._target_langs[file])
             except (OSError, EOFError, zlib.error, UnicodeError):
                 for path in paths:
                     for _ in read_lines(path):  # raises an error that names the line
@@ -167,6 +191,8 @@ class TextPairs(SentencePairs):
                     digest.update(hashlib.file_digest(file, "blake2b").digest())
             except OSError as error:
                 raise UserError(f"{path}: cannot read the file: {error.strerror}") from error
+        if self.target_langs:
+            digest.update(" ".join(self._target_langs).encode())
         return digest.hexdigest()
 
 
@@ -203,6 +229,10 @@ class WeightedPairs(SentencePairs):
         if len(tasks) > 1:
             raise UserError(f"corpora must be for one task: found {' and '.join(sorted(tasks))}")
         [self.task] = tasks
+        codes = itertools.chain.from_iterable(pairs.target_langs for pairs in self.corpora)
+        self.target_langs = tuple(dict.fromkeys(codes))
+        if self.target_langs and not all(pairs.target_langs for pairs in self.corpora):
+            raise UserError("corpora must all have target_langs, or none of them")
         self.description = "; ".join(pairs.description for pairs in self.corpora)
 
     def blocks(self) -> Iterator[Block]:
@@ -382,7 +412,8 @@ def _files_of_folder(folder: Path, split: str, languages: tuple[str, str]) -> Te
         if language not in found[split]:
             others = ", ".join(sorted(found[split]))
             raise UserError(f"{folder} has no {language}.{split}.txt: found the languages {others}")
-    return TextPairs(*(folder / f"{language}.{split}.txt" for language in languages))
+    source, target = (folder / f"{language}.{split}.txt" for language in languages)
+    return TextPairs(source, target)
 
 
 def _first_line(error: Exception) -> str:

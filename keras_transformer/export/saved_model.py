@@ -14,6 +14,7 @@ from keras_transformer import search
 from keras_transformer.errors import UserError, reason_of
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.search import NO_HYPOTHESIS
+from keras_transformer.search.targets import Prefix
 from keras_transformer.text.in_graph import one_line
 from keras_transformer.text.text_files import is_utf8
 from keras_transformer.translator import Translator
@@ -68,6 +69,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{output}: cannot create the folder: {error.strerror}") from error
+    translator.expect_direction()
     served = _ServedTranslator(translator)
     try:
         # TensorFlow Serving ignores folders whose names are not numbers.
@@ -152,8 +154,12 @@ class _ServedTranslator(tf.Module):
         source_lengths, target_lengths = source.row_lengths(), target.row_lengths()
 
         def compute(rows, num_slots, source_ids, target_ids):
-            scores = search.score(translator.models, source_ids, target_ids, translator.options)
-            return [scores]
+            first_id = self.tokenizer.first_id
+            return [
+                search.score(
+                    translator.models, source_ids, target_ids, translator.options, first_id
+                )
+            ]
 
         [scores] = self._by_length(
             compute,
@@ -185,10 +191,12 @@ class _ServedTranslator(tf.Module):
             sentence_ids = tf.range(tf.size(text))
 
         def compute(rows, num_slots, source_ids):
+            first_id = self.tokenizer.first_id
             ids, scores = search.search(
                 self._translator.models,
                 source_ids,
                 options,
+                prefix_ids=None if first_id is None else Prefix(first_id),
                 seed=tf.gather(seeds, rows),
                 num_slots=num_slots,
                 sentence_ids=tf.gather(sentence_ids, rows),

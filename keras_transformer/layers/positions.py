@@ -23,8 +23,8 @@ class PositionalEncoding(ConfiguredLayer):
         d_model: width of the embeddings, even.
         interleave: whether sines and cosines alternate, as in the paper; otherwise all sines come
             before all cosines.
-        inclusive: whether the last frequency is 1 / 10000, as in OpenNMT-tf; in the paper, it is
-            the first one that is left out.
+        inclusive: whether the last frequency is 1 / 10000, as in OpenNMT-tf and fairseq; in the
+            paper, it is the first one that is left out.
         first: number of the first position.
         **kwargs: arguments of `keras.layers.Layer`.
 

@@ -90,7 +90,10 @@ def pair_attention(
     """
     source_ids = _ids("source", source, tokenizer.tokenize)
     target_ids = _ids("target", target, tokenizer.tokenize_target)
+    tokenizer.expect_direction()
     start, end = [tokenizer.start_id], [tokenizer.end_id]
+    if tokenizer.first_id is not None:
+        target_ids = [tokenizer.first_id, *target_ids]
     maps = attention_maps(model, [source_ids + end], [start + target_ids])
     before = "▁" if tokenizer.task == "parsing" else ""  # a parser's pieces are whole words
 

@@ -120,16 +120,20 @@ def beam_search(
     """
     options.expect_only(BEAM_SEARCH_OPTIONS, "beam search", "leave it out")
     beam_size = options.beam_size
-    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
+    targets = targets.within_buffer()
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id, first_id = targets
     batch_size = ops.shape(start_ids)[0]
 
     def search_step(sentences, position, decoder_state, beams):
         """Takes one step with the sentences in the batch slots; here, batch means slots."""
         longest, last_penalty, prefixes = take_sentences(of_sentences, sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        has_first = first_id is not None
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, has_first)
         last_ids = at_position(beams.live_ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         found = _top_continuations(logits, beams, position, constraints)
+        if first_id is not None:
+            found = _first_continuations(found, beams, position, first_id)
         is_end = ops.equal(found.tokens, end_id) & (found.log_probs > IMPOSSIBLE)
         length = position + 1  # (batch,)
         is_new = is_at(length, beams.live_ids)
@@ -280,6 +284,19 @@ def _top_continuations(logits, beams, position, constraints):
         ops.where(is_last, end_log_probs, log_probs),
         ops.where(is_last, ops.arange(2 * beam_size, dtype="int32") % beam_size, origins),
         ops.where(is_last, constraints.end_id, tokens),
+    )
+
+
+def _first_continuations(found, beams, position, first_id):
+    """Replaces the continuations of sentences at their start by `first_id`, with probability 1."""
+    is_first = ops.equal(position, 0)[:, None]  # (batch, 1)
+    no_more = [(0, 0), (0, ops.shape(beams.live_log_probs)[1])]
+    log_probs = ops.pad(beams.live_log_probs, no_more, constant_values=IMPOSSIBLE)
+    # Only the first beam may be continued from the start, so the origins are of no matter.
+    return found._replace(
+        log_probs=ops.where(is_first, log_probs, found.log_probs),
+        origins=ops.where(is_first, 0, found.origins),
+        tokens=ops.where(is_first, first_id, found.tokens),
     )
 
 

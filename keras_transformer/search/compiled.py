@@ -15,8 +15,10 @@ from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.search.sampling import SAMPLING_OPTIONS
 from keras_transformer.search.scoring import SCORING_OPTIONS, score
 from keras_transformer.search.steps import search
+from keras_transformer.search.targets import Prefix
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
+_NO_PREFIX = Prefix(None)
 _IDS, _INDEX, _NUMBER = (
     tf.TensorSpec([None, None], tf.int32),
     tf.TensorSpec([None], tf.int32),
@@ -35,12 +37,20 @@ class CompiledSearches:
         models: a built `Transformer`, or several, as for `search`.
         jit_compile: whether XLA compiles the searches, once for each shape.
         workers: number of threads that may search at the same time.
+        has_first: whether each translation begins with a symbol of its own, see `Prefix`.
     """
 
     _NUM_KEPT = 8
 
-    def __init__(self, models: Sequence[Transformer], jit_compile: bool, workers: int):
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        jit_compile: bool,
+        workers: int,
+        has_first: bool = False,
+    ):
         self.models = models
+        self.has_first = has_first
         self.jit_compile = jit_compile
         if jit_compile:
             set_xla_flags()
@@ -54,7 +64,9 @@ class CompiledSearches:
         # warn about retracing after a few translators.
         self._score = {
             penalty: tf.function(
-                functools.partial(_score, models, penalty), [_IDS, _IDS, numbers], autograph=False
+                functools.partial(_score, models, penalty),
+                [_IDS, _IDS, numbers, *[_NUMBER] * has_first],
+                autograph=False,
             )
             for penalty in LENGTH_PENALTIES
         }
@@ -78,10 +90,17 @@ class CompiledSearches:
             compiled = self._held[structure] = CompiledSearch(self, structure)
         return compiled
 
-    def score(self, options: SearchOptions, source_ids: tf.Tensor, target_ids: tf.Tensor):
+    def score(
+        self,
+        options: SearchOptions,
+        source_ids: tf.Tensor,
+        target_ids: tf.Tensor,
+        first_id: int | None = None,
+    ):
         """Computes `search.score`; ids are int32 (batch, length)."""
         options.expect_only(SCORING_OPTIONS, "scoring", "leave it out")
-        return self._score[options.length_penalty](source_ids, target_ids, options.alpha)
+        first = [] if first_id is None else [first_id]
+        return self._score[options.length_penalty](source_ids, target_ids, options.alpha, *first)
 
 
 class CompiledSearch:
@@ -101,23 +120,24 @@ class CompiledSearch:
             for name, value in numbers(structure).items()
         }
         signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
-        models = searches.models
+        models, has_first = searches.models, searches.has_first
 
-        def run(values, seed, source_ids, num_slots, sentence_ids, prefix_ids=None, room=None):
+        def run(values, seed, source_ids, num_slots, sentence_ids, prefix, room=None):
             options = TracedOptions.of(structure, values, room)
-            return search(models, source_ids, options, prefix_ids, seed, num_slots, sentence_ids)
+            given = Prefix(*prefix) if has_first else Prefix(*prefix).ids
+            return search(models, source_ids, options, given, seed, num_slots, sentence_ids)
 
-        def compiled(signature):
+        def compiled(prefix):
             # For XLA each shape is another program; TensorFlow's own function takes all shapes.
             # Autograph is off because it takes time and has nothing to convert.
             return tf.function(
                 functools.partial(run),
-                None if self.jit_compile else signature,
+                None if self.jit_compile else [*signature, prefix],
                 jit_compile=self.jit_compile,
                 autograph=False,
             )
 
-        self._without_prefix, self._with_prefix = compiled(signature), compiled([*signature, _IDS])
+        self._without_prefix, self._with_prefix = compiled([_NUMBER]), compiled([_NUMBER, _IDS])
 
     def __call__(
         self,
@@ -126,7 +146,7 @@ class CompiledSearch:
         num_slots: int,
         sentence_ids: tf.Tensor,
         seed: int | None = None,
-        prefix_ids: tf.Tensor | None = None,
+        prefix: Prefix = _NO_PREFIX,
     ):
         """Computes `search.search`, with options of this structure.
 
@@ -136,19 +156,19 @@ class CompiledSearch:
             num_slots: number of batch slots.
             sentence_ids: int32 (batch,).
             seed: seed of sampling, which needs one.
-            prefix_ids: int32 (batch, prefix_length), or None.
+            prefix: its first symbol, if the searches have one, and its ids.
         """
-        function = self._without_prefix if prefix_ids is None else self._with_prefix
+        function = self._without_prefix if prefix.ids is None else self._with_prefix
         values = {
             name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(options).items()
         }
-        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids]
-        arguments += [] if prefix_ids is None else [prefix_ids]
+        given = [tf.constant(prefix.first_id or 0), *([] if prefix.ids is None else [prefix.ids])]
+        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids, given]
         if not self.jit_compile:
             return function(*arguments)
         room = rounded(options.longest(source_ids.shape[1]))
-        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), room])
+        return self._run_compiled(function, [*arguments, room])
 
     def _run_compiled(self, function, arguments):
         """Calls a search that XLA compiles; for the first time in a thread apart.
@@ -172,6 +192,6 @@ def rounded(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _score(models, length_penalty, source_ids, target_ids, alpha):
+def _score(models, length_penalty, source_ids, target_ids, alpha, first_id=None):
     options = TracedOptions(alpha=alpha, length_penalty=length_penalty)
-    return score(models, source_ids, target_ids, options)
+    return score(models, source_ids, target_ids, options, first_id)

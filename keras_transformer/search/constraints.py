@@ -53,6 +53,7 @@ class Constraints:
             the right; None for no prefix.
         end_id: the symbol that ends a sequence; never within a prefix.
         pad_id: the symbol that no hypothesis contains.
+        has_first: whether hypotheses begin with a symbol of probability 1, see `Targets.first_id`.
 
     Attributes:
         exclusions: all exclusions. A search ranks that many more candidates than it needs, so that
@@ -66,13 +67,16 @@ class Constraints:
         prefix_ids: Tensor | None,
         end_id: int,
         pad_id: int,
+        has_first: bool = False,
     ):
         self.constraint = options.constraint
         self.no_repeat_ngram = options.no_repeat_ngram
         self.limits = limits
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
         self.min_lengths = options.min_length
-        if prefix_ids is not None:
+        if prefix_ids is None:
+            self.min_lengths = self.min_lengths + has_first
+        else:
             self.min_lengths = self.min_lengths + lengths_of(self.prefix_ids, pad_id)
         self.end_id = end_id
         self.pad_id = pad_id

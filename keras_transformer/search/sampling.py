@@ -85,7 +85,8 @@ def sample(
         TensorShape([1, 1, 20])
     """
     options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
-    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id = targets.within_buffer()
+    targets = targets.within_buffer()
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id, first_id = targets
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
     if sentence_ids is None:
@@ -96,7 +97,8 @@ def sample(
         """Draws a symbol for each sentence in the batch slots; here, batch means slots."""
         constants = (limits, prefix_ids, chances)
         longest, prefixes, slot_chances = take_sentences(constants, sentences)
-        constraints = Constraints(options, longest, prefixes, end_id, pad_id)
+        has_first = first_id is not None
+        constraints = Constraints(options, longest, prefixes, end_id, pad_id, has_first)
         last_ids = at_position(drawn.ids, position)  # (batch, beam_size)
         logits, decoder_state = steps.step(last_ids, position, decoder_state)
         logits = ops.cast(logits, "float32")  # (batch, beam_size, vocab_size)
@@ -105,6 +107,10 @@ def sample(
         probabilities = ops.softmax(keep_likely(logits, options))
         tokens = choose(probabilities, at_position(slot_chances, position))  # (batch, beam_size)
         token_logits = ops.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+        if first_id is not None:
+            is_first = ops.equal(position, 0)[:, None]  # (slots, 1)
+            tokens = ops.where(is_first, first_id, tokens)
+            token_logits = ops.where(is_first, log_total, token_logits)  # has probability 1
         log_probs = drawn.log_probs + token_logits - log_total
         # NaN arises where no symbol may follow, and is no log-probability.
         log_probs = ops.where(ops.isnan(log_probs), IMPOSSIBLE, log_probs)

@@ -34,6 +34,7 @@ def score(
     source_ids,
     target_ids,
     options: SearchOptions = SearchOptions(),
+    first_id: int | None = None,
 ):
     """Computes log-probability / length penalty of given targets, in natural logarithm.
 
@@ -46,6 +47,7 @@ def score(
         target_ids: integer (batch, target_length), one target for each source, without the start
             symbol, each row ending in the end symbol, padded.
         options: options of the search, of which the length penalty is used.
+        first_id: a symbol to begin each target with, see `Prefix`.
 
     Returns:
         float32 (batch,); -1e9 (`NO_HYPOTHESIS`) where a target has no finite log-probability.
@@ -63,7 +65,11 @@ def score(
     config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     target_ids = ops.convert_to_tensor(target_ids, "int32")
-    start = ops.full((ops.shape(target_ids)[0], 1), config.start_id, dtype="int32")
+    rows = ops.shape(target_ids)[0]
+    start = ops.full((rows, 1), config.start_id, dtype="int32")
+    if first_id is not None:
+        first = ops.full((rows, 1), first_id, dtype="int32")
+        target_ids = ops.concatenate([first, target_ids], axis=1)
     inputs = {
         "source_ids": source_ids,
         "target_ids": ops.concatenate([start, target_ids[:, :-1]], axis=1),
@@ -74,7 +80,8 @@ def score(
     symbols = ops.cast(ops.not_equal(target_ids, config.pad_id), "int32")
     real = ops.flip(ops.cumsum(ops.flip(symbols, axis=1), axis=1), axis=1) > 0
     length = ops.sum(ops.cast(real, "int32"), axis=1)
-    log_prob = ops.sum(ops.where(real, log_probs, 0.0), axis=1)
+    log_probs = ops.where(real, log_probs, 0.0)
+    log_prob = ops.sum(log_probs if first_id is None else log_probs[:, 1:], axis=1)
     return finite(log_prob / length_penalty(length, options))
 
 

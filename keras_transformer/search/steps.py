@@ -14,7 +14,7 @@ from keras_transformer.search.beam import BeamSearchResult, beam_search
 from keras_transformer.search.constraints import lengths_of
 from keras_transformer.search.loop import DecoderSteps
 from keras_transformer.search.sampling import sample
-from keras_transformer.search.targets import Targets
+from keras_transformer.search.targets import Prefix, Targets
 
 
 def search(
@@ -38,8 +38,8 @@ def search(
             row of padding alone has no translation, and takes no step.
         options: options of the search.
         prefix_ids: integer (batch, prefix_length), symbols that each translation must start with,
-            without a start symbol, padded at the right; None for no prefix. The lengths of
-            `options` count what follows it.
+            without a start symbol, padded at the right; None for no prefix; or a `Prefix`, whose
+            first symbol has probability 1. The lengths of `options` count what follows it.
         seed: seed of sampling, in any form that `sample` takes; default: `options.seed`.
         num_slots: number of batch slots, that is, of sentences decoded at a time. A sentence that
             is done leaves its slot to the next. Sentences of similar length waste the least. None
@@ -63,10 +63,18 @@ def search(
     batch, source_length = ops.shape(source_ids)
     lengths = lengths_of(source_ids, config.pad_id)
     max_lengths, buffer_length = options.longest(lengths), options.room(source_length)
+    first_id = None
+    if isinstance(prefix_ids, Prefix):
+        first_id, prefix_ids = prefix_ids
     if prefix_ids is not None:
         prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")
         max_lengths = max_lengths + lengths_of(prefix_ids, config.pad_id)
         buffer_length = buffer_length + ops.shape(prefix_ids)[1]
+    if first_id is not None:
+        max_lengths, buffer_length = max_lengths + 1, buffer_length + 1
+        if prefix_ids is not None:
+            first_ids = ops.full((batch, 1), first_id, dtype="int32")
+            prefix_ids = ops.concatenate([first_ids, prefix_ids], axis=1)
     all_steps = [TransformerSteps(model, source_ids) for model in models]
     steps = all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps)
     targets = Targets(
@@ -76,6 +84,7 @@ def search(
         prefix_ids=prefix_ids,
         end_id=config.end_id,
         pad_id=config.pad_id,
+        first_id=first_id,
     )
     if options.sample:
         seed = options.seed if seed is None else seed

@@ -7,6 +7,19 @@ from keras import ops
 Tensor = Any
 
 
+class Prefix(NamedTuple):
+    """The symbols that each hypothesis of a search starts with.
+
+    Attributes:
+        first_id: the first symbol, such as the language in M2M100: an integer. It has probability
+            1, and counts in the length by which a score is divided. None for none.
+        ids: int32 (batch, prefix_length), the symbols after it, padded at the right; None for none.
+    """
+
+    first_id: Tensor
+    ids: Tensor | None = None
+
+
 class Targets(NamedTuple):
     """The start, the limits and the special symbols of the target sequences of a search.
 
@@ -21,6 +34,8 @@ class Targets(NamedTuple):
             is cut.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        first_id: the symbol that all hypotheses begin with, see `Prefix`; None for none. The limits
+            count it, and `prefix_ids` begin with it too.
     """
 
     start_ids: Tensor
@@ -29,6 +44,7 @@ class Targets(NamedTuple):
     prefix_ids: Tensor | None = None
     end_id: int = 2
     pad_id: int = 0
+    first_id: Tensor | None = None
 
     def within_buffer(self) -> "Targets":
         """Returns int32 tensors, with a buffer length, and limits that it caps."""

@@ -98,6 +98,7 @@ def _model_routes(server: Server) -> list[Route]:
         _, _, servable = server.model(request)
         body = await server.read_json(request)
         asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
+        servable = await server.in_languages(servable, body)
         signature = servable.signatures[asked.signature]
         if asks_for_split(body):
             outputs = await predict_paragraphs(request, servable, asked)

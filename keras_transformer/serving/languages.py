@@ -6,6 +6,7 @@ from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.text.identification import language_identifier
+from keras_transformer.text.language_code import short_code
 
 # The codes of ISO 639-1, and those that LibreTranslate has for other scripts and regions.
 NAMES = {
@@ -207,6 +208,17 @@ def language_code(text: str) -> str | None:
         ('pt-BR', 'zh-Hans', None)
     """
     return _CODES.get(text.lower().replace("_", "-"))
+
+
+def served_code(code: str) -> str | None:
+    """The code as this server writes it, for a code such as those of NLLB; None if it has none.
+
+    Example:
+        >>> served_code("fra_Latn"), served_code("zho_Hant"), served_code("ace_Arab")
+        ('fr', 'zh-Hant', None)
+    """
+    language, script = short_code(code), code.partition("_")[2]
+    return language_code(f"{language}-{script}") or language_code(language)
 
 
 def language_pair(model_name: str) -> tuple[str, str] | None:

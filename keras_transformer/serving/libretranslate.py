@@ -1,7 +1,8 @@
 """The interface of LibreTranslate, so that its clients use the server's models.
 
 A model whose name is a pair of languages, such as `en-de`, translates between them. For a model of
-another name, the languages with which it was trained count.
+another name, the languages with which it was trained count. A model for several languages serves
+all their pairs that have codes here.
 """
 
 import asyncio
@@ -28,9 +29,11 @@ from keras_transformer.serving.languages import (
     known_pair,
     language_code,
     language_pair,
+    served_code,
 )
 from keras_transformer.serving.server import MOST, Server, Translate, json_response
 from keras_transformer.serving.tensor_json import parse_json
+from keras_transformer.serving.versions import Model
 
 PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
 _MOST_FIELDS = 100  # of a form
@@ -54,6 +57,36 @@ class TranslateRequest(NamedTuple):
     alternatives: int
 
 
+class _Choice(NamedTuple):
+    """A model for a pair of languages, and the pair as a model for several of them names it."""
+
+    name: str
+    languages: dict[str, str]
+
+
+def _choices(model: Model) -> dict[tuple[str, str], _Choice]:
+    """A model's pairs of languages, as this server writes their codes."""
+    several = model.multilingual
+    if several is None:
+        pair = language_pair(model.name) or known_pair(*model.languages)
+        return {pair: _Choice(model.name, {})} if pair else {}
+    targets: dict[str, str] = {}
+    for code in several.symbols:
+        if known := served_code(code):
+            targets.setdefault(known, code)
+    recorded = language_code(model.languages[0] or "")
+    sources = [recorded] if recorded and not several.in_target else list(targets)
+    return {
+        (source, target): _Choice(
+            model.name,
+            {"target_lang": code} | ({"source_lang": targets[source]} if several.in_target else {}),
+        )
+        for source in sources
+        for target, code in targets.items()
+        if source != target
+    }
+
+
 def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
     """The routes of LibreTranslate's interface.
 
@@ -62,10 +95,10 @@ def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
         keys: if there are any, a request for a translation or detection must send one, as `api_key`
             or in the header.
     """
-    models: dict[tuple[str, str], str] = {}
+    models: dict[tuple[str, str], _Choice] = {}
     for model in server.models.values():
-        if pair := language_pair(model.name) or known_pair(*model.languages):
-            models.setdefault(pair, model.name)
+        for pair, choice in _choices(model).items():
+            models.setdefault(pair, choice)
 
     def expect_models():
         if not models:
@@ -82,13 +115,13 @@ def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
         if source == "auto":
             [detected, *_] = await asyncio.to_thread(_detected, "\n".join(asked.texts), models)
             source = detected["language"]
-        name = _model_for(models, source, asked.target)
-        if name is None:
+        choice = _model_for(models, source, asked.target)
+        if choice is None:
             found = [[text] for text in asked.texts]
         else:
             # As if the path named the model: for `Server.model`, the log and the metrics.
-            request.path_params["name"] = name
-            found = await _translations(server, request, source, asked)
+            request.path_params["name"] = choice.name
+            found = await _translations(server, request, choice.languages, asked, source)
         answer: dict[str, Any] = {"translatedText": [best for best, *_ in found]}
         if detected:
             answer["detectedLanguage"] = [detected] * len(found)
@@ -271,7 +304,7 @@ def _detected(text, models):
 
 
 def _model_for(models, source, target):
-    """The name of the model for a pair of languages; None for a pair of equal ones."""
+    """The model for a pair of languages; None for a pair of equal ones."""
     for code in (source, target):
         if not any(code in pair for pair in models):
             raise UserError(f"{code} is not supported")
@@ -283,9 +316,10 @@ def _model_for(models, source, target):
     return models.get((source, target))
 
 
-async def _translations(server, request, source, asked):
+async def _translations(server, request, languages, asked, source):
     """The best translation of each text, and then its alternatives, all different."""
     _, _, servable = server.model(request)
+    servable = await server.in_languages(servable, languages)
     paragraphs = await asyncio.to_thread(Paragraphs, asked.texts, source)
     sentences = paragraphs.sentences
     task = Translate(servable, _options(servable.options, asked.alternatives))

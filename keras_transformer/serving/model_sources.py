@@ -117,4 +117,5 @@ def trained_model(
         translator = load(paths)
         return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow, source_lang)
 
-    return Model(name, lambda: {1: None}, serve, (source_lang, record["target_lang"]))
+    pair, multilingual = (source_lang, record["target_lang"]), ModelDir(paths[0]).load_languages()
+    return Model(name, lambda: {1: None}, serve, pair, multilingual)

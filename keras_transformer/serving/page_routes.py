@@ -19,6 +19,7 @@ from keras_transformer.serving.server import (
     asks_for_split,
     json_response,
 )
+from keras_transformer.text.languages import Languages
 
 # The search options that people can choose on the page.
 OPTIONS = (
@@ -39,6 +40,7 @@ FILES = {
     "/attention.css": ("keras_transformer.report", "attention_drawing.css", "text/css"),
     "/attention.js": ("keras_transformer.report", "attention_drawing.js", "text/javascript"),
 }
+_LANGUAGES = ("target_lang", "source_lang")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -62,6 +64,7 @@ def page_routes(server: Server) -> list[Route]:
         _, _, servable = server.model(request)
         body = await server.read_json(request)
         texts, changes, is_split = parse_translate(body)
+        servable = await server.in_languages(servable, body)
         task = Translate(servable, server.search_options(servable, changes))
         if not is_split:
             return _translations(await server.compute(request, task, texts, texts))
@@ -74,10 +77,12 @@ def page_routes(server: Server) -> list[Route]:
 
     async def attention(request: Request) -> Response:
         _, _, servable = server.model(request)
-        text, translation = parse_attention(await server.read_json(request))
+        body = await server.read_json(request)
+        text, translation = parse_attention(body)
+        servable = await server.in_languages(servable, body)
         pair = text, translation
         [maps] = await server.compute(request, Attention(servable), [pair], pair)
-        return json_response(await asyncio.to_thread(_drawn, maps))
+        return json_response(await asyncio.to_thread(_drawn, maps, servable.languages))
 
     return [
         *(Route(path, _file(*file)) for path, file in FILES.items()),
@@ -96,7 +101,7 @@ def parse_translate(body: Any) -> tuple[list[str], dict[str, Any], bool]:
     Raises:
         UserError: the body has another form.
     """
-    texts, options, _ = _values(body, "text", "options", "split")
+    texts, options, *_ = _values(body, "text", "options", "split", *_LANGUAGES)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UserError("text must be a list of strings")
     if not isinstance(options, dict | None):
@@ -110,7 +115,7 @@ def parse_attention(body: Any) -> tuple[str, str]:
     Raises:
         UserError: the body has another form.
     """
-    text, translation = _values(body, "text", "translation")
+    text, translation, *_ = _values(body, "text", "translation", *_LANGUAGES)
     if not isinstance(text, str) or not isinstance(translation, str):
         raise UserError("text and translation must be strings")
     return text, translation
@@ -140,15 +145,27 @@ def _described(model):
         "versions": [version],
         "options": options and {name: getattr(options, name) for name in OPTIONS},
         "attention": servable.attention is not None,
+        "languages": servable.languages
+        and {
+            "codes": list(servable.languages.symbols),
+            "has_source": servable.languages.in_target,
+        },
     }
 
 
-def _drawn(maps: dict[str, WordAttention]) -> dict[str, Any]:
+def _drawn(maps: dict[str, WordAttention], languages: Languages | None) -> dict[str, Any]:
     """The data of the attention drawing, and the word that each subword belongs to."""
     cross = maps["memory"]
     # The end symbol belongs to no word.
-    source, target = (word_numbers(pieces[:-1]) for pieces in (cross.key_pieces, cross.pieces))
+    symbols = languages.symbols.values() if languages else ()
+    source, target = (_numbers(pieces[:-1], symbols) for pieces in (cross.key_pieces, cross.pieces))
     return attention_data(maps) | {"words": {"source": source, "target": target}}
+
+
+def _numbers(pieces, symbols):
+    """The word of each subword; None for the symbol of a language, with which a side may begin."""
+    added = int(bool(pieces) and pieces[0] in symbols)
+    return [*[None] * added, *word_numbers(pieces[added:])]
 
 
 def _file(package, name, media_type):

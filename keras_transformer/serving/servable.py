@@ -1,5 +1,6 @@
 """The models of a server: translators, parsers and SavedModels, with the same signatures."""
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from keras_transformer.parsing.trees import format_tree
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
+from keras_transformer.text.language_code import short_code
+from keras_transformer.text.languages import Languages, not_multilingual
 from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import Translation, as_translations
 from keras_transformer.translator import Translator
@@ -39,6 +42,14 @@ class Servable(Protocol):
     max_tokens: int  # the maximum number of tokens that are read of a text
     attention: Attention | None  # None: the model shows no attention
     source_lang: str | None  # by whose rules texts are split into sentences; None: English
+    languages: Languages | None  # of a model for several of them, which requests choose from
+
+    def in_languages(self, target_lang: str | None, source_lang: str | None) -> "Servable":
+        """The same model for the languages that a request names.
+
+        Raises:
+            UserError: the model has not these languages.
+        """
 
     def count_tokens(self, texts: Texts) -> list[int]:
         """The number of tokens of each text."""
@@ -106,6 +117,8 @@ class TranslatorServable:
         self.translator = translator
         self.task = translator.tokenizer.task
         self.source_lang = source_lang
+        self.languages = translator.languages
+        self._directions: dict[tuple[str | None, str | None], TranslatorServable] = {}
         self.engine, self._tensorflow = "ctranslate2", None
         if isinstance(translator, Translator):
             self.engine, self._tensorflow = "tensorflow", translator
@@ -118,6 +131,23 @@ class TranslatorServable:
         self.signatures = signature_defs(self.options.n_best, names)
         # Holds the graph of the signature `serving_default`; `translator` holds that of `nbest`.
         self._best_only = translator.with_options(self.options.best_only())
+
+    def in_languages(
+        self, target_lang: str | None, source_lang: str | None
+    ) -> "TranslatorServable":
+        if self.languages is None:
+            raise not_multilingual(target_lang, source_lang)
+        pair = target_lang, source_lang
+        # One for each pair, so that its requests share batches.
+        if pair not in self._directions:
+            translator = self.translator.with_languages(*pair)
+            load_tensorflow = None
+            if self.attention:
+                load_tensorflow = functools.partial(self._in_tensorflow, pair)
+            of_text = self.source_lang if source_lang is None else short_code(source_lang)
+            directed = TranslatorServable(translator, load_tensorflow, of_text)
+            self._directions[pair] = directed
+        return self._directions[pair]
 
     def count_tokens(self, texts: Texts) -> list[int]:
         return self.translator.count_tokens(texts)
@@ -163,11 +193,11 @@ class TranslatorServable:
         translator = self._in_tensorflow()
         return pair_attention(translator.models[0], translator.tokenizer, text, translation)
 
-    def _in_tensorflow(self):
+    def _in_tensorflow(self, languages=None):
         with self._loading:
             if self._tensorflow is None:
                 self._tensorflow = self._load_tensorflow()
-            return self._tensorflow
+        return self._tensorflow.with_languages(*languages) if languages else self._tensorflow
 
 
 class ParserServable(TranslatorServable):
@@ -215,6 +245,7 @@ class SavedModelServable:
     options: SearchOptions | None = None
     attention: Attention | None = None
     source_lang: str | None = None  # an export does not say
+    languages = None  # an export has one pair
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()
@@ -227,6 +258,9 @@ class SavedModelServable:
                 "`keras-transformer export`"
             )
         self.max_tokens = int(self._loaded.max_tokens())
+
+    def in_languages(self, target_lang: str | None, source_lang: str | None) -> Servable:
+        raise not_multilingual(target_lang, source_lang)
 
     def count_tokens(self, texts: Texts) -> list[int]:
         return self._loaded.count_tokens(tf.constant([*texts], tf.string)).numpy().tolist()

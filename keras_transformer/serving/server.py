@@ -203,6 +203,20 @@ class Server:
                     raise UserError(f"{name} must be at most {most}: found {value}")
         return dataclasses.replace(servable.options, **changes)
 
+    async def in_languages(self, servable: Servable, body: Mapping[str, Any]) -> Servable:
+        """The servable for the `target_lang` and `source_lang` of a request, if it names any.
+
+        Raises:
+            UserError: the model has not these languages.
+        """
+        target_lang, source_lang = (body.get(name) for name in ("target_lang", "source_lang"))
+        for name, code in (("target_lang", target_lang), ("source_lang", source_lang)):
+            if not isinstance(code, str | None):
+                raise UserError(f"{name} must be the code of a language: found {str(code)[:80]!r}")
+        if target_lang is None and source_lang is None:
+            return servable
+        return await asyncio.to_thread(servable.in_languages, target_lang, source_lang)
+
     async def split(self, servable: Servable, texts: Sequence[str | bytes]) -> Paragraphs:
         """Splits texts into the sentences that `compute` gets; `Paragraphs.join` is the way back.
 

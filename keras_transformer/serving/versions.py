@@ -16,6 +16,7 @@ from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse,
 
 from keras_transformer.errors import UserError
 from keras_transformer.serving.servable import Servable
+from keras_transformer.text.languages import Languages
 
 _LOG = logging.getLogger("keras_transformer.serving")
 _UNKNOWN = 2  # gRPC's code of errors without a code of their own
@@ -42,6 +43,7 @@ class Model:
         load: loads a version.
         languages: codes of the source and target languages with which the model was trained, each
             None if it is unknown.
+        multilingual: the languages of a model for several of them; None for any other.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class Model:
         find: Callable[[], Mapping[int, Hashable]],
         load: Callable[[int], Servable],
         languages: tuple[str | None, str | None] = (None, None),
+        multilingual: Languages | None = None,
     ):
-        self.name, self.languages = name, languages
+        self.name, self.languages, self.multilingual = name, languages, multilingual
         self._find, self._load = find, load
         self._current: tuple[int, Servable] | None = None
         self._failed: dict[int, tuple[Hashable, str]] = {}  # the files and the error
@@ -178,6 +181,10 @@ def warm_up(servable: Servable) -> None:
     Raises:
         UnfitVersion: a score is not one that a model with sound weights gives.
     """
+    if servable.languages is not None:  # any pair will do
+        codes = list(servable.languages.symbols)
+        in_target = servable.languages.in_target
+        servable = servable.in_languages(codes[-1], codes[0] if in_target else None)
     values = {"text": "Hello, world!", "translation": "Hello, world!", "seed": 0}
     for name, signature in servable.signatures.items():
         if signature.inputs:  # a SavedModel's initialisation has none

@@ -21,3 +21,35 @@ def check_language_code(code: str | None, name: str = "target_lang") -> None:
     """
     if code is not None and not re.fullmatch(r"[a-z]{2,3}([-_]\w+)?", code, re.ASCII):
         raise UserError(f"{name} must be a language code such as de: found {code!r}")
+
+
+def short_code(code: str) -> str:
+    """The language of a code, by its ISO 639-1 code if it has one, without script and region.
+
+    Example:
+        >>> short_code("fra_Latn"), short_code("pt-br"), short_code("ace_Latn")
+        ('fr', 'pt', 'ace')
+    """
+    language = re.split("[-_]", code.lower())[0]
+    return _OF_ISO_639_3.get(language, language)
+
+
+# The two letters of a language (ISO 639-1) by its three (ISO 639-3), with individual languages that
+# stand for a macrolanguage, such as Modern Standard Arabic.
+_PAIRS = (
+    "afr:af aka:ak als:sq amh:am ara:ar arb:ar asm:as aym:ay ayr:ay aze:az azj:az "
+    "bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da deu:de "
+    "dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fas:fa fij:fj fin:fi fra:fr "
+    "ful:ff fuv:ff gaz:om gla:gd gle:ga glg:gl grn:gn guj:gu hat:ht hau:ha heb:he hin:hi "
+    "hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja kan:kn kas:ks kat:ka "
+    "kau:kr kaz:kk khk:mn khm:km kik:ki kin:rw kir:ky kmr:ku knc:kr kon:kg kor:ko kur:ku "
+    "lao:lo lav:lv lim:li lin:ln lit:lt ltz:lb lug:lg lvs:lv mal:ml mar:mr mkd:mk mlg:mg "
+    "mlt:mt mon:mn mri:mi msa:ms mya:my nep:ne nld:nl nno:nn nob:nb nor:no npi:ne nya:ny "
+    "oci:oc ori:or orm:om ory:or pan:pa pbt:ps pes:fa plt:mg pol:pl por:pt prs:fa pus:ps "
+    "que:qu quy:qu ron:ro run:rn rus:ru sag:sg san:sa sin:si slk:sk slv:sl smo:sm sna:sn "
+    "snd:sd som:so sot:st spa:es sqi:sq srd:sc srp:sr ssw:ss sun:su swa:sw swe:sv swh:sw "
+    "tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tuk:tk tur:tr twi:tw "
+    "uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi wol:wo xho:xh ydd:yi yid:yi yor:yo zho:zh "
+    "zsm:ms zul:zu"
+)
+_OF_ISO_639_3 = dict(pair.split(":") for pair in _PAIRS.split())

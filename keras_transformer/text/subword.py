@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import UserError, expect_at_least, not_installed
 from keras_transformer.files import read_whole
+from keras_transformer.text.languages import Languages, languages_in, with_languages
 from keras_transformer.text.normalization import (
     NORMALIZATIONS,
     Rules,
@@ -99,6 +100,26 @@ class SubwordTokenizer(Tokenizer):
     def pieces(self) -> list[str]:  # type: ignore[override]
         processor = self._source.processor
         return [processor.id_to_piece(id_) for id_ in range(self.vocab_size)]
+
+    @functools.cached_property
+    def languages(self) -> Languages | None:  # type: ignore[override]
+        return languages_in(self.model)
+
+    def with_languages(self, codes: Sequence[str]) -> "SubwordTokenizer":
+        """Adds the symbols of target languages, for a model that translates into several.
+
+        Args:
+            codes: codes of languages, such as `["de", "fr"]`.
+
+        Raises:
+            UserError: one of them is no code of a language.
+
+        Example:
+            >>> tokenizer = SubwordTokenizer.train("train.en", vocab_size=320)
+            >>> tokenizer.with_languages(["de", "fr"]).pieces[-2:]
+            ['<2de>', '<2fr>']
+        """
+        return type(self)(with_languages(self.model, codes))
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]

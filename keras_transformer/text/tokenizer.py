@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_whole, whole_file
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.ragged import Ragged
 from keras_transformer.text.sentences import as_list, utf_8
 from keras_transformer.text.vocabulary import expect_fits, naming
@@ -29,6 +30,8 @@ class Tokenizer(tf.Module, abc.ABC):
         pad_id, start_id, end_id, unknown_id: special ids of a model with this vocabulary.
         pieces: subword of each id.
         sentencepiece_models: serialised SentencePiece models that split text, by file name.
+        languages: the languages of a multilingual vocabulary; None for any other.
+        first_id: the symbol that every target begins with; None for none.
         file_name: name of the vocabulary's file in a model_dir.
     """
 
@@ -41,6 +44,8 @@ class Tokenizer(tf.Module, abc.ABC):
     unknown_id: int
     pieces: list[str]
     sentencepiece_models: dict[str, bytes]
+    languages: Languages | None = None
+    first_id: int | None = None
     file_name: str
 
     @classmethod
@@ -78,6 +83,16 @@ class Tokenizer(tf.Module, abc.ABC):
     @abc.abstractmethod
     def tokenize_target(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits target sentences; arguments and result are those of `tokenize`."""
+
+    def expect_direction(self) -> None:
+        """Raises `UserError` if the vocabulary is multilingual, and no direction is chosen."""
+        if self.languages is not None:
+            self.languages.direction(None)
+
+    @property
+    def num_source_symbols(self) -> int:
+        """The number of symbols that `tokenize` adds before the tokens of a text."""
+        return 0
 
     def encode(self, sentences: Iterable[str], is_target: bool = False) -> Ragged:
         """Tokenises many sentences by `tokenize` or `tokenize_target`, to NumPy arrays."""

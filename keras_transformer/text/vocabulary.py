@@ -19,6 +19,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import LARGEST_WHOLE
 from keras_transformer.json_files import parse_json
+from keras_transformer.text.languages import Languages, languages_in
 from keras_transformer.text.normalization import models_by_file
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 SOURCE, TARGET, PIECES = "source.spm", "target.spm", "vocab.json"
 # The special tokens of OpenNMT-tf, which begin each of its vocabularies.
 OPENNMT_SPECIAL = ("<blank>", "<s>", "</s>")
+# The files in the vocabulary.languages.zip of M2M100 and NLLB, besides `PIECES`.
+MODEL, LANGUAGES = "sentencepiece.model", "languages.json"
 
 # What reading a damaged zip file of JSON raises; for other compression than its own, it raises
 # RuntimeError, OSError or LZMAError.
@@ -61,6 +64,7 @@ class Vocabulary:
         pieces: the subword of each id.
         pad_id, start_id, end_id, unknown_id: the special ids.
         sentencepiece_models: serialised SentencePiece models that split text, by file name.
+        languages: the languages of a multilingual vocabulary; None for any other.
     """
 
     pieces: list[str]
@@ -70,6 +74,7 @@ class Vocabulary:
     unknown_id: int
     sentencepiece_models: dict[str, bytes]
     target_vocab_size: int | None = None
+    languages: Languages | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -82,7 +87,8 @@ class Vocabulary:
         processor = load_processor(model)
         expect_special_ids(processor)
         pieces = [processor.id_to_piece(id_) for id_ in range(processor.vocab_size())]
-        return cls(pieces, PAD_ID, START_ID, END_ID, UNKNOWN_ID, models_by_file(model))
+        models, languages = models_by_file(model), languages_in(model)
+        return cls(pieces, PAD_ID, START_ID, END_ID, UNKNOWN_ID, models, languages=languages)
 
     @classmethod
     def of_marian(cls, content: bytes) -> "Vocabulary":
@@ -105,6 +111,21 @@ class Vocabulary:
             load_processor(model)
         target_size = size if len(pieces) > size else None
         return cls(pieces, PAD_ID, START_ID, END_ID, unknown, models, target_size)
+
+    @classmethod
+    def of_multilingual(cls, content: bytes) -> "Vocabulary":
+        """Reads a `vocabulary.languages.zip`; raises `UserError` if it is none."""
+        model, ids, languages = read_multilingual(content)
+        load_processor(model)
+        return cls(
+            sorted(ids, key=ids.__getitem__),
+            ids[PAD],
+            ids[END],
+            ids[END],
+            ids[UNKNOWN],
+            multilingual_models(model),
+            languages=languages,
+        )
 
 
 def expect_fits(vocabulary: "Vocabulary | Tokenizer", config: TransformerConfig) -> None:
@@ -159,25 +180,56 @@ def read_marian(content: bytes) -> tuple[bytes, bytes, dict[str, int]]:
     Raises:
         UserError: `content` is not a `vocabulary.zip`.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > LARGEST_WHOLE:
-                raise ValueError
-            source, target, vocabulary = map(archive.read, (SOURCE, TARGET, PIECES))
-        return source, target, parse_json(vocabulary.decode("utf-8"), PIECES)
-    except UserError:
-        raise
-    except _DAMAGED as error:
-        raise UserError(f"not a zip file of {SOURCE}, {TARGET} and {PIECES}") from error
+    source, target, vocabulary = _unzipped(content, SOURCE, TARGET, PIECES)
+    return source, target, _parsed(vocabulary, PIECES)
 
 
 def written_marian(source: bytes, target: bytes, ids: Mapping[str, int]) -> bytes:
     """The content of a `vocabulary.zip`, which `read_marian` reads."""
+    return _zipped({SOURCE: source, TARGET: target, PIECES: json.dumps(ids)})
+
+
+def read_multilingual(content: bytes) -> tuple[bytes, dict[str, int], Languages]:
+    """The SentencePiece model, the id of each piece and symbol, and the languages.
+
+    Raises:
+        UserError: `content` is not a `vocabulary.languages.zip`.
+    """
+    model, vocabulary, languages = _unzipped(content, MODEL, PIECES, LANGUAGES)
+    ids, found = _parsed(vocabulary, PIECES), Languages.from_json(_parsed(languages, LANGUAGES))
+    check_marian(ids)
+    for symbol in found.symbols.values():
+        if symbol not in ids:
+            raise UserError(f"{LANGUAGES}: {symbol} has no id in {PIECES}")
+    return model, ids, found
+
+
+def written_multilingual(model: bytes, ids: Mapping[str, int], languages: Languages) -> bytes:
+    """The content of a `vocabulary.languages.zip`, which `read_multilingual` reads."""
+    return _zipped({MODEL: model, PIECES: json.dumps(ids), LANGUAGES: languages.to_json()})
+
+
+def multilingual_models(model: bytes) -> dict[str, bytes]:
+    """The SentencePiece models that an export of M2M100 or NLLB has, by file name."""
+    return {SOURCE: model, TARGET: model}
+
+
+def _unzipped(content, *names):
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > LARGEST_WHOLE:
+                raise ValueError
+            return list(map(archive.read, names))
+    except _DAMAGED as error:
+        *others, last = names
+        raise UserError(f"not a zip file of {', '.join(others)} and {last}") from error
+
+
+def _zipped(files):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo(SOURCE), source)
-        archive.writestr(zipfile.ZipInfo(TARGET), target)
-        archive.writestr(zipfile.ZipInfo(PIECES), json.dumps(ids))
+        for name, of_file in files.items():
+            archive.writestr(zipfile.ZipInfo(name), of_file)
     return content.getvalue()
 
 
@@ -216,6 +268,13 @@ def check_opennmt(pieces: Sequence[str]) -> int:
     if UNKNOWN not in pieces:
         raise UserError(f"vocabulary must have the piece {UNKNOWN}: found none")
     return pieces.index(UNKNOWN)
+
+
+def _parsed(content, name):
+    try:
+        return parse_json(content.decode("utf-8"), name)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: not UTF-8 text") from error
 
 
 def check_marian(ids: Mapping[str, int]) -> None:

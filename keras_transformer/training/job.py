@@ -85,6 +85,22 @@ class TrainingJob(Record):
                     f"{self.train.task}"
                 )
 
+            if pairs is not None and bool(pairs.target_langs) != bool(self.train.target_langs):
+                raise UserError(
+                    f"{name}: {pairs.description} and the training set must both have "
+                    "target_langs, or none of them"
+                )
+            for code in pairs.target_langs if pairs is not None else ():
+                if code not in self.train.target_langs:
+                    raise UserError(
+                        f"{name}: {pairs.description} has target_langs={code}, which the training "
+                        "set does not have"
+                    )
+        if self.train.target_langs and self.target_lang:
+            raise UserError(
+                f"target_lang={self.target_lang} has no effect with target_langs: leave it out"
+            )
+
     def _check_vocabulary(self):
         self.expect("vocab_type", self.vocab_type in (None, "bpe", "unigram"), "bpe or unigram")
         choices = (None, *NORMALIZATIONS)
@@ -108,6 +124,11 @@ class TrainingJob(Record):
             raise UserError(
                 f"max_length must be at most the {config.max_positions} learned positions: "
                 f"found {options.max_length}"
+            )
+        if options.bidirectional_steps and self.train.target_langs:
+            raise UserError(
+                f"bidirectional_steps={options.bidirectional_steps} has no language for the other "
+                "direction with target_langs: set it to 0, or give both directions as files"
             )
         if options.stop_patience and self.valid is None:
             raise UserError(

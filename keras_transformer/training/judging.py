@@ -1,7 +1,7 @@
 """Judges a model on pairs of sentences, during training and at the end."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_transformer.ctranslate2.converted import ModelInMemory
@@ -13,6 +13,7 @@ from keras_transformer.machine.gpu import has_gpu
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.language_code import short_code
 from keras_transformer.training.model_dir import digest_of
 from keras_transformer.training.tasks import task_of
 from keras_transformer.translator import Translator
@@ -29,33 +30,56 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     parts = options.num_microbatches * model.distribute_strategy.num_replicas_in_sync
     batches = Batches(corpus, max(1, options.tokens_per_batch // parts), shuffle=False)
     reference_loss = ReferenceLoss(model, batches.epoch())
-    task = task_of(tokenizer, target_lang)
-    search = {**task.search, "beam_size": 1}
-    translate = translation_by(model, tokenizer, search, options.parallel_parts)
-    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
+    search = {**task_of(tokenizer).search, "beam_size": 1}
+    translator = translation_by(model, tokenizer, search, options.parallel_parts)
+    judged = _sentences(pairs, _VALIDATION_SENTENCES)
 
     def judge():
-        hypotheses = translate(sources)
-        readable = (task.readable(sources, side) for side in (hypotheses, references))
-        columns = ("source", "translation", "reference")
-        rows = list(zip(sources, *readable, strict=True))
-        samples = [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
-        figures = task.figures(sources, hypotheses, references)
-        return {**reference_loss(), **figures}, samples
+        samples, of_languages = [], {}
+        for code, sources, references, hypotheses in _by_language(translator, judged):
+            task = task_of(tokenizer, _bleu_lang(code, target_lang))
+            readable = (task.readable(sources, side) for side in (hypotheses, references))
+            columns = ("source", "translation", "reference")
+            rows = list(zip(sources, *readable, strict=True))
+            samples += [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
+            of_languages[code] = task.figures(sources, hypotheses, references)
+        return {**reference_loss(), **_mean(of_languages)}, samples
 
     return judge
 
 
+def _mean(of_languages):
+    """The mean of the figures of all target languages, and then those of each of several."""
+    figures = {
+        name: statistics.mean(each[name] for each in of_languages.values())
+        for name in next(iter(of_languages.values()))
+    }
+    if len(of_languages) > 1:
+        figures |= {
+            f"{name} {code}": value
+            for code, each in of_languages.items()
+            for name, value in each.items()
+        }
+    return figures
+
+
+def _bleu_lang(code, target_lang):
+    """The language by which BLEU splits text: that of the pairs, or else of the job."""
+    return target_lang if code is None else short_code(code)
+
+
 def digest_of_scored(pairs: SentencePairs) -> str:
     """A digest of the text that validations score: only scores of the same text are comparable."""
-    sources, references = _sentences(pairs, _VALIDATION_SENTENCES)
-    return digest_of("\n".join([*sources, *references]).encode())
+    lines = []
+    for code, (sources, references) in _sentences(pairs, _VALIDATION_SENTENCES).items():
+        lines += [*([] if code is None else [code]), *sources, *references]
+    return digest_of("\n".join(lines).encode())
 
 
 def translation_by(
     model: Transformer, tokenizer: Tokenizer, search: Mapping[str, Any], workers: int
-) -> Callable[[Sequence[str]], list[str]]:
-    """A function that translates with a model's current weights, as commands would (`engines.py`).
+) -> "Translator | _OfCurrentWeights":
+    """A translator with a model's current weights, on the engine of commands (`engines.py`).
 
     Args:
         model: a built model.
@@ -71,22 +95,49 @@ def translation_by(
         converted = None
     if converted is None or has_gpu():
         return Translator(model, tokenizer, options, workers=workers)
-    return lambda sources: CTranslate2Translator(converted, options)(sources)
+    return _OfCurrentWeights(converted, options)
+
+
+class _OfCurrentWeights:
+    """Translates by CTranslate2, with the weights that a model has at each call."""
+
+    def __init__(self, model, options):
+        self.model, self.options = model, options
+
+    def now(self):
+        """A translator with the weights of this moment, which are converted once for it."""
+        return CTranslate2Translator(self.model, self.options)
+
+    def __call__(self, sources):
+        return self.now()(sources)
+
+
+def _by_language(translator, judged):
+    """Yields each target language, its sources and references, and their translations."""
+    if isinstance(translator, _OfCurrentWeights):
+        translator = translator.now()
+    for code, (sources, references) in judged.items():
+        into = translator if code is None else translator.with_languages(code)
+        yield code, sources, references, into(sources)
 
 
 def report(model, tokenizer, pairs, target_lang, options, log):
     """Prints a model's scores on these pairs, with beam search, and some of its outputs."""
-    task = task_of(tokenizer, target_lang)
-    sources, references = _sentences(pairs)
-    hypotheses = translation_by(model, tokenizer, task.search, options.parallel_parts)(sources)
-    log.say(task.report(sources, hypotheses, references))
-    hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
-    for row in _sample_rows(sources):
+    search = task_of(tokenizer).search
+    translator = translation_by(model, tokenizer, search, options.parallel_parts)
+    for code, sources, references, hypotheses in _by_language(translator, _sentences(pairs)):
+        task = task_of(tokenizer, _bleu_lang(code, target_lang))
         log.say(
-            f"\n  source       {sources[row]}"
-            f"\n  translation  {hypotheses[row]}"
-            f"\n  reference    {references[row]}"
+            ("" if code is None else f"Into {code}:\n")
+            + task.report(sources, hypotheses, references)
         )
+        hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
+        for row in _sample_rows(sources):
+            log.say(
+                f"\n  source       {sources[row]}"
+                f"\n  translation  {hypotheses[row]}"
+                f"\n  reference    {references[row]}"
+            )
 
 
 def _sample_rows(sentences):
@@ -96,6 +147,16 @@ def _sample_rows(sentences):
 
 def _sentences(
     pairs: SentencePairs, limit: int | None = None
-) -> tuple[Sequence[str], Sequence[str]]:
-    sources, references = zip(*itertools.islice(pairs, limit), strict=True)
-    return sources, references
+) -> dict[str | None, tuple[list[str], list[str]]]:
+    """The first sources and references of each target language: its equal part of the limit."""
+    codes = pairs.target_langs or (None,)
+    most = None if limit is None else limit // len(codes)
+    found: dict[str | None, tuple[list[str], list[str]]] = {code: ([], []) for code in codes}
+    for block in pairs.blocks():
+        sides = found[block.target_lang]
+        room = None if most is None else most - len(sides[0])
+        for side, lines in zip(sides, (block.source, block.target), strict=True):
+            side += [line.decode("utf-8") for line in lines[:room]]
+        if most is not None and all(len(sources) >= most for sources, _ in found.values()):
+            break
+    return {code: sides for code, sides in found.items() if sides[0]}

@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
     from keras_transformer.model import Transformer
     from keras_transformer.text import Tokenizer
+    from keras_transformer.text.languages import Languages
     from keras_transformer.text.vocabulary import Vocabulary
 
 T = TypeVar("T")
 
 _VOCABULARY, _MARIAN = "vocabulary.model", "vocabulary.zip"
-_OPENNMT = "vocabulary.opennmt.zip"
+_OPENNMT, _MULTILINGUAL = "vocabulary.opennmt.zip", "vocabulary.languages.zip"
 # The names of a model_dir's own files and folders, except the report.
 _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", "ctranslate2"}
-_OWN |= {"weights.json", _VOCABULARY, _MARIAN, _OPENNMT, "vocabulary.json"}
+_OWN |= {"weights.json", _VOCABULARY, _MARIAN, _OPENNMT, _MULTILINGUAL, "vocabulary.json"}
 # The weights among which `train` chooses. Of equally good ones, it chooses the first.
 CHOICES = ("mean", "ema", "best", "last")
 # What the digests in the record of a run's data are of.
@@ -69,9 +70,16 @@ def tokenizer_kinds() -> dict[str, type["Tokenizer"]]:
     from keras_transformer.parsing import ParsingTokenizer
     from keras_transformer.text import SubwordTokenizer
     from keras_transformer.text.marian import MarianTokenizer
+    from keras_transformer.text.multilingual import MultilingualTokenizer
     from keras_transformer.text.opennmt import OpenNMTTokenizer
 
-    kinds = (MarianTokenizer, OpenNMTTokenizer, ParsingTokenizer, SubwordTokenizer)
+    kinds = (
+        MarianTokenizer,
+        MultilingualTokenizer,
+        OpenNMTTokenizer,
+        ParsingTokenizer,
+        SubwordTokenizer,
+    )
     return {kind.file_name: kind for kind in kinds}
 
 
@@ -79,8 +87,9 @@ class ModelDir:
     """A folder with a model's configuration, vocabulary, checkpoints and logs.
 
         config.json        the `TransformerConfig`
-        vocabulary.model   the SentencePiece model; vocabulary.zip or vocabulary.opennmt.zip for an
-                           imported model, vocabulary.json for a parser
+        vocabulary.model   the SentencePiece model; vocabulary.zip, vocabulary.opennmt.zip or
+                           vocabulary.languages.zip for an imported model, vocabulary.json for a
+                           parser
         training.json      the `TrainingOptions`, the data, and each command that trained the model
         checkpoints/       the last checkpoints
         best/              the weights of the best validation
@@ -287,9 +296,21 @@ class ModelDir:
             {
                 _MARIAN: Vocabulary.of_marian,
                 _OPENNMT: Vocabulary.of_opennmt,
+                _MULTILINGUAL: Vocabulary.of_multilingual,
                 _VOCABULARY: Vocabulary.of_sentencepiece,
             }
         )
+
+    def load_languages(self) -> "Languages | None":
+        """The languages of a model for several of them; None for any other, or without a model.
+
+        Raises:
+            UserError: there is no vocabulary, or not the one that the model was trained with.
+        """
+        is_parser = (self.path / "vocabulary.json").exists()
+        if is_parser or not self._config.exists():
+            return None
+        return self.load_vocabulary().languages
 
     def _read_vocabulary(self, kinds: Mapping[str, Callable[[bytes], T]]) -> T:
         """Reads the vocabulary by the function of its file's name."""

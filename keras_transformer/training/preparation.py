@@ -22,6 +22,7 @@ from keras_transformer.machine.product_speed import (
 )
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
@@ -126,7 +127,9 @@ def _check_judged(job):
             raise UserError(
                 f"{pairs.description} has no pair of sentences: give at least one, or leave it out"
             )
-        check_language(job.target_lang)  # fails now, not at the first validation
+        # Fails now, not at the first validation.
+        for code in pairs.target_langs or [job.target_lang]:
+            check_language(code and short_code(code))
 
 
 def _with_options(job, **changed):

@@ -84,18 +84,22 @@ def learn_vocabulary(
     model_type: Any = vocab_type or "bpe"
     sides: Any = normalization or "source"
 
+    added = len(pairs.target_langs)
+
     def learn(vocab_size):
-        return SubwordTokenizer.train_from_sentences(
-            pairs.sentences(), vocab_size, model_type, lowercase, seed, normalization=sides
+        learned = SubwordTokenizer.train_from_sentences(
+            pairs.sentences(), vocab_size - added, model_type, lowercase, seed, normalization=sides
         )
+        return learned.with_languages(pairs.target_langs) if added else learned
 
     try:
         return learn(config.vocab_size)
     except VocabularySizeError as error:
         if exact:
             raise
-        print(f"Vocabulary of {error.allowed:,}: the text does not allow {config.vocab_size:,}")
-        return learn(error.allowed)
+        allowed = error.allowed + added
+        print(f"Vocabulary of {allowed:,}: the text does not allow {config.vocab_size:,}")
+        return learn(allowed)
 
 
 def _vocabulary_here(job, model_dir):
@@ -116,6 +120,7 @@ def _vocabulary_here(job, model_dir):
                 "resume the run, leave out vocabulary"
             )
     _check_normalization(tokenizer, job, f"model_dir {model_dir.path}")
+    _check_languages(tokenizer, job, f"model_dir {model_dir.path}")
     return tokenizer
 
 
@@ -145,7 +150,25 @@ def _fitting(tokenizer, job, where):
             f"(now {job.options.lowercase})"
         )
     _check_normalization(tokenizer, job, where)
+    _check_languages(tokenizer, job, where)
     return tokenizer
+
+
+def _check_languages(tokenizer, job, where):
+    """Raises `UserError` unless the vocabulary has the target languages of the pairs."""
+    wanted, languages = job.train.target_langs, tokenizer.languages
+    if languages is not None and languages.in_target:
+        raise UserError(f"{where} has an imported M2M100 or NLLB model, which cannot be trained")
+    known = [] if languages is None else list(languages.symbols)
+    if known and not wanted:
+        raise UserError(
+            f"{where} has a model for several languages: give target_langs, the language of each "
+            f"target, among {', '.join(known)}"
+        )
+    for code in wanted:
+        if code not in known:
+            among = f"which has {', '.join(known)}" if known else "which has none"
+            raise UserError(f"{where}: target_langs={code} is not in the vocabulary, {among}")
 
 
 def _check_normalization(tokenizer, job, where):

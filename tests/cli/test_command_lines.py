@@ -824,6 +824,7 @@ def test_a_closed_standard_stream_is_refused(script, name, monkeypatch, tmp_path
         ("export", {"format": "saved_model", "output": "out"}),
         ("import-marian", {"source": "test.en"}),
         ("import-opennmt", {"source": "test.en", "config": "test.en"}),
+        ("import-m2m100", {"source": "test.en"}),
         ("visualize", {"source": "A horse.", "output": "out"}),
         ("cost", {}),
     ],

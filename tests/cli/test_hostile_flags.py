@@ -124,6 +124,7 @@ def test_no_value_of_a_flag_is_a_traceback(
         "import-opennmt": {
             **{"source": corpus, "config": corpus / "train.en", "model_dir": tmp_path / "new"}
         },
+        "import-m2m100": {"source": corpus, "model_dir": tmp_path / "new"},
         "parse": {"model_dir": parser},
         "corpus": {
             **{"source": pair["source"], "target": pair["reference"], "overwrite": True},

@@ -71,6 +71,9 @@ CASES = {
         train_target="train.de,other.de",
         train_weights="1,3",
     ),
+    "target_langs": refuse(
+        "target_langs=de is not in the vocabulary", target_langs="de", target_lang=None
+    ),
     "normalization": refuse("normalization=source", normalization="both"),
     "start_from": refuse(r"start_from=None \(now ", start_from="parser"),
     "tfds": refuse(OTHER_PAIRS, "folder", tfds="other_data"),

@@ -55,6 +55,7 @@ VARIANTS = {
     "sinusoids_in_halves": {"positions": "sinusoidal_split"},
     "sinusoids_of_opennmt": {"positions": "sinusoidal_opennmt"},
     "sources_without_their_end": {"source_end": False},
+    "positions_of_fairseq": {"positions": "sinusoidal_fairseq"},
     "embeddings_as_they_are": {"scale_embeddings": False},
     "large_epsilon": {"layer_norm_epsilon": 0.1, "pre_norm": True},
 }

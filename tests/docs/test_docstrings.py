@@ -19,6 +19,7 @@ SLOW = [
     "keras_transformer.search.scoring",
     "keras_transformer.search.steps",
     "keras_transformer.export.saved_model",
+    "keras_transformer.importers.m2m100",
     "keras_transformer.importers.marian",
     "keras_transformer.importers.opennmt",
     "keras_transformer.parsing.parser",

@@ -53,6 +53,9 @@ def files(tmp_path_factory):
     for name in ("demo", "en-de", "a", "b"):
         made = kt.ModelDir(folder / "runs" / name)
         made.create_trained(model, tokenizer, target_lang="de", command="made by a test")
+    several = tokenizer.with_languages(["de", "fr"])
+    made = kt.ModelDir(folder / "runs/en-many")
+    made.create_trained(lively_model(1, several.vocab_size), several, None, "made by a test")
     (folder / "export").mkdir()
     kt.Translator(model, tokenizer).export(folder / "export/en-de")
     (folder / "ct2").mkdir()

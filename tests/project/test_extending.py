@@ -72,12 +72,7 @@ EDITS = {
             '            case "restricted":\n',
         ),
     ],
-    "ctranslate2/support.py": [
-        (
-            '"positions": ("sinusoidal", "sinusoidal_split", "sinusoidal_opennmt", "learned")',
-            '"positions": ("sinusoidal", "learned", "ramp")',
-        )
-    ],
+    "ctranslate2/support.py": [('"sinusoidal_fairseq",\n', '"ramp",\n')],
     "ctranslate2/export.py": [
         (
             '            case "learned":',

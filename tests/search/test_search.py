@@ -15,6 +15,7 @@ from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.errors import UserError
 from keras_transformer.search import SearchOptions, search
 from keras_transformer.search import score as score_targets
+from keras_transformer.search.targets import Prefix
 
 PAD, START, END = 0, 1, 2
 SOURCES = [[5, 4, 3, 3, 6, 5, 2], [4, 2], [3, 5, 2], [6, 6, 4, 2]]
@@ -250,6 +251,32 @@ def test_prefixes_may_be_a_list(model, sample):
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
     assert np.array(found.ids)[:, 0, 0].tolist() == [6, 5, 4, 3]
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_a_first_symbol_has_probability_one_and_counts_in_the_length(model, sample):
+    options = SearchOptions(
+        beam_size=3, n_best=3, alpha=0.7, min_length=2, extra_length=3, sample=sample
+    )
+    sources = padded(SOURCES)
+    found = search(model, sources, options, Prefix(6), seed=1)
+    ids, scores = np.array(found.ids), np.array(found.scores)
+    assert (ids[:, :, 0] == 6).all() and (scores > -1e9).all()
+    assert ((ids[:, :, 1:] != PAD).sum(-1) >= 2).all()  # min_length does not count it
+    limits = (sources != PAD).sum(-1) + 3
+    assert ((ids[:, :, 1:] != PAD).sum(-1) <= limits[:, None]).all()
+    for source, targets, expected in zip(sources, ids, scores, strict=True):
+        given = score_targets(model, np.stack([source] * 3), targets[:, 1:], options, first_id=6)
+        np.testing.assert_allclose(given, expected, atol=1e-4)
+        paid = score_targets(model, np.stack([source] * 3), targets, options)
+        assert (np.array(paid) < expected).all()  # the model gives the symbol less than 1
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_a_prefix_follows_a_first_symbol(model, sample):
+    options = SearchOptions(extra_length=3, sample=sample)
+    found = search(model, padded(SOURCES), options, Prefix(6, [[5], [4], [3], [6]]), seed=1)
+    assert np.array(found.ids)[:, 0, :2].tolist() == [[6, 5], [6, 4], [6, 3], [6, 6]]
 
 
 def test_fewer_than_one_slot_is_refused():

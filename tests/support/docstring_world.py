@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import keras
+import m2m100_folder
 import marian_folder
 import numpy as np
 import opennmt_run
@@ -65,6 +66,9 @@ class World:
         opennmt_run.write_run(folder / "run", num_layers=(1, 1))
         _, tokenizer = kt.import_opennmt(folder / "run", folder / "run/data.yml")
         tokenizer.save(folder / "runs/en-fr/vocabulary.opennmt.zip")
+        layers = dict(encoder_layers=1, decoder_layers=1)
+        m2m100_folder.write_nllb(folder / "nllb-200-distilled-600M", **layers)
+        self._save(*kt.import_m2m100(folder / "nllb-200-distilled-600M"), "runs/nllb", None)
 
     def files_in(self, folder: Path) -> Path:
         """Copies the files to a folder."""

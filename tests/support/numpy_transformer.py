@@ -61,11 +61,12 @@ class NumpyTransformer:
         pairs = self.config.d_model // 2
         for position in range(len(ids)):
             for i in range(pairs):
-                if self.config.positions == "sinusoidal_opennmt":
-                    angle = (position + 1) / 10000 ** (i / (pairs - 1))
-                else:
-                    angle = position / 10000 ** (i / pairs)
-                is_split = self.config.positions in ("sinusoidal_split", "sinusoidal_opennmt")
+                angle = position / 10000 ** (i / pairs)
+                first = {"sinusoidal_opennmt": 1, "sinusoidal_fairseq": 2}
+                if self.config.positions in first:
+                    number = position + first[self.config.positions]
+                    angle = number / 10000 ** (i / (pairs - 1))
+                is_split = self.config.positions in ("sinusoidal_split", *first)
                 sine, cosine = (i, pairs + i) if is_split else (2 * i, 2 * i + 1)
                 x[position, sine] += np.sin(angle)
                 x[position, cosine] += np.cos(angle)

@@ -74,6 +74,7 @@ class Panel {
     this.model = model;
     this.changed = {};  // options that differ from the model's own
     this.isSplit = model.task === "translation";  // into sentences, each line
+    this.languages = firstLanguages(model);  // of a model for several, those chosen
     this.element.setAttribute("aria-label", model.name);
     this.showHead();
     this.forget();
@@ -97,6 +98,7 @@ class Panel {
       make(title, "span", { class: "name" }, model.name);
     }
     make(title, "span", { class: "about" }, about(model));
+    if (model.languages) this.showLanguages(make(bar, "div"));
     const buttons = make(bar, "div");
     const options = make(buttons, "button", { type: "button", "aria-expanded": false }, "Options");
     const copyText = make(buttons, "button", { type: "button" }, "Copy text");
@@ -148,6 +150,20 @@ class Panel {
     });
   }
 
+  showLanguages(place) {
+    for (const [name, title] of [["source_lang", "From"], ["target_lang", "To"]]) {
+      if (!(name in this.languages)) continue;
+      const select = make(make(place, "label", {}, `${title} `), "select", { name });
+      for (const code of this.model.languages.codes) make(select, "option", { value: code }, code);
+      select.value = this.languages[name];
+      select.addEventListener("change", () => {
+        this.languages[name] = select.value;
+        this.forget();
+        translate();
+      });
+    }
+  }
+
   close() {
     this.asking?.abort();
     clearTimeout(this.again);
@@ -163,7 +179,8 @@ class Panel {
   request(lines) {
     const options = Object.keys(this.changed).length ? { options: this.changed } : {};
     const split = this.isSplit ? { split: "sentences" } : {};
-    return [pathOf(this.model, "translate"), { text: lines, ...split, ...options }];
+    return [pathOf(this.model, "translate"),
+      { text: lines, ...this.languages, ...split, ...options }];
   }
 
   // Asks for lines that it has no answer to; what was being asked is given up.
@@ -246,6 +263,16 @@ class Panel {
 
 const pathOf = ({ name }, verb) => `api/models/${encodeURIComponent(name)}:${verb}`;
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+// The languages to begin with: from English if there is a choice, into another one.
+function firstLanguages({ languages }) {
+  if (!languages) return {};
+  const { codes, has_source: hasSource } = languages;
+  const english = codes.find((code) => /^en(g_Latn)?$/.test(code));
+  const source = english ?? codes[0];
+  const target = codes.find((code) => code !== source) ?? codes[0];
+  return hasSource ? { source_lang: source, target_lang: target } : { target_lang: codes[0] };
+}
 
 const about = ({ engine, versions }) => `${engine} · version ${versions.join(", ")}`;
 
@@ -413,7 +440,7 @@ class Hypothesis {
 
   // Asked for once, and again if that failed.
   attention(pair) {
-    const body = { text: pair.source, translation: pair.target };
+    const body = { text: pair.source, translation: pair.target, ...this.panel.languages };
     pair.asked ??= ask(pathOf(this.panel.model, "attention"), body).then(readAttention);
     pair.asked.catch(() => { pair.asked = null; });
     return pair.asked;
