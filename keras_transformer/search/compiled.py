@@ -3,7 +3,7 @@
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -15,6 +15,8 @@ from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.search.sampling import SAMPLING_OPTIONS
 from keras_transformer.search.scoring import SCORING_OPTIONS, score
 from keras_transformer.search.steps import search
+from keras_transformer.search.targets import Required
+from keras_transformer.search.terms import Terms, TermTables
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
 _IDS, _INDEX, _NUMBER = (
@@ -22,6 +24,25 @@ _IDS, _INDEX, _NUMBER = (
     tf.TensorSpec([None], tf.int32),
     tf.TensorSpec([], tf.int32),
 )
+_TABLE = tf.TensorSpec([None, None, None], tf.int32)
+_OF_VOCABULARY = tf.TensorSpec([None], tf.bool)
+# The fields of `Required`.
+_REQUIRED = {
+    "prefix_ids": _IDS,
+    "terms": Terms(
+        TermTables(
+            symbols=_IDS,
+            continues=tf.TensorSpec([None, None], tf.bool),
+            next_state=_TABLE,
+            ends=_TABLE,
+            gains=_TABLE,
+            shortest=_IDS,
+            counts=_IDS,
+        ),
+        continues=_OF_VOCABULARY,
+        opens=_OF_VOCABULARY,
+    ),
+}
 
 
 class CompiledSearches:
@@ -100,24 +121,32 @@ class CompiledSearch:
             name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(structure).items()
         }
-        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
-        models = searches.models
+        self._signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
+        self._structure, self._models = structure, searches.models
+        self._functions: dict[tuple[str, ...], Callable] = {}
 
-        def run(values, seed, source_ids, num_slots, sentence_ids, prefix_ids=None, room=None):
-            options = TracedOptions.of(structure, values, room)
-            return search(models, source_ids, options, prefix_ids, seed, num_slots, sentence_ids)
+    def function(self, *names: str) -> Callable:
+        """The function of the searches that require the fields of `Required` with these names."""
+        if names in self._functions:
+            return self._functions[names]
 
-        def compiled(signature):
-            # For XLA each shape is another program; TensorFlow's own function takes all shapes.
-            # Autograph is off because it takes time and has nothing to convert.
-            return tf.function(
-                functools.partial(run),
-                None if self.jit_compile else signature,
-                jit_compile=self.jit_compile,
-                autograph=False,
+        def run(values, seed, source_ids, num_slots, sentence_ids, required, room=None):
+            options = TracedOptions.of(self._structure, values, room)
+            required = Required(**required)
+            return search(
+                self._models, source_ids, options, required, seed, num_slots, sentence_ids
             )
 
-        self._without_prefix, self._with_prefix = compiled(signature), compiled([*signature, _IDS])
+        # For XLA each shape is another program; TensorFlow's own function takes all shapes.
+        # Autograph is off because it takes time and has nothing to convert.
+        signature = [*self._signature, {name: _REQUIRED[name] for name in names}]
+        function = tf.function(
+            functools.partial(run),
+            None if self.jit_compile else signature,
+            jit_compile=self.jit_compile,
+            autograph=False,
+        )
+        return self._functions.setdefault(names, function)  # another thread may have made it
 
     def __call__(
         self,
@@ -126,7 +155,7 @@ class CompiledSearch:
         num_slots: int,
         sentence_ids: tf.Tensor,
         seed: int | None = None,
-        prefix_ids: tf.Tensor | None = None,
+        required: Required = Required(),
     ):
         """Computes `search.search`, with options of this structure.
 
@@ -136,19 +165,19 @@ class CompiledSearch:
             num_slots: number of batch slots.
             sentence_ids: int32 (batch,).
             seed: seed of sampling, which needs one.
-            prefix_ids: int32 (batch, prefix_length), or None.
+            required: what the translations must contain, as tensors.
         """
-        function = self._without_prefix if prefix_ids is None else self._with_prefix
+        given = {name: x for name, x in required._asdict().items() if x is not None}
+        function = self.function(*given)
         values = {
             name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(options).items()
         }
-        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids]
-        arguments += [] if prefix_ids is None else [prefix_ids]
+        arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids, given]
         if not self.jit_compile:
             return function(*arguments)
         room = rounded(options.longest(source_ids.shape[1]))
-        return self._run_compiled(function, [*arguments, *[None] * (prefix_ids is None), room])
+        return self._run_compiled(function, [*arguments, room])
 
     def _run_compiled(self, function, arguments):
         """Calls a search that XLA compiles; for the first time in a thread apart.

@@ -4,7 +4,22 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.search.terms import Terms
+
 Tensor = Any
+
+
+class Required(NamedTuple):
+    """What the translation of each sentence must contain.
+
+    Attributes:
+        prefix_ids: integer (batch, prefix_length), symbols that it must start with, without a start
+            symbol, padded at the right; None for no prefix.
+        terms: terms that it must contain; None for none.
+    """
+
+    prefix_ids: Tensor | None = None
+    terms: Terms | None = None
 
 
 class Targets(NamedTuple):
@@ -21,6 +36,8 @@ class Targets(NamedTuple):
             is cut.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
+        terms: terms that each hypothesis must contain; None for none. A sentence has no hypothesis
+            if its limit leaves too little room for them.
     """
 
     start_ids: Tensor
@@ -29,6 +46,7 @@ class Targets(NamedTuple):
     prefix_ids: Tensor | None = None
     end_id: int = 2
     pad_id: int = 0
+    terms: Terms | None = None
 
     def within_buffer(self) -> "Targets":
         """Returns int32 tensors, with a buffer length, and limits that it caps."""

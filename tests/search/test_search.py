@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.errors import UserError
-from keras_transformer.search import SearchOptions, search
+from keras_transformer.search import Required, SearchOptions, search
 from keras_transformer.search import score as score_targets
 
 PAD, START, END = 0, 1, 2
@@ -245,7 +245,7 @@ def test_prefixes_may_be_a_list(model, sample):
     options = SearchOptions(extra_length=3, sample=sample)
     prefixes = [[6], [5], [4], [3]]
     found, expected = (
-        search(model, padded(SOURCES), options, prefix_ids=given, seed=1)
+        search(model, padded(SOURCES), options, Required(given), seed=1)
         for given in (prefixes, np.array(prefixes, "int32"))
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
