@@ -29,11 +29,14 @@ from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
     CutLines,
     check_engine,
+    check_spelling,
     define_engine_flag,
+    define_glossary_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     parser_defaults,
+    read_glossary,
     refuse_n_best,
     say_engine,
     share_cores_among_workers,
@@ -92,6 +95,7 @@ def define_flags() -> None:
             for name, own in parser_defaults().items()
         }
     )
+    define_glossary_flag()
     define_engine_flag()
 
 
@@ -111,7 +115,10 @@ def evaluate_translator():
         raise UserError("--reference is required: the translation to compare with")
     pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
     compared = [FLAGS.compare] if FLAGS.compare else []
-    check_outputs([*pairs.source, *pairs.target, *compared], _OUTPUTS, {"compare": compared})
+    glossary = read_glossary()
+    inputs = [*pairs.source, *pairs.target, *compared]
+    inputs += [] if glossary is None else [FLAGS.glossary]
+    check_outputs(inputs, _OUTPUTS, {"compare": compared})
     rows = list(pairs)
     if not rows:
         raise UserError(f"{FLAGS.source} has no sentences to translate")
@@ -121,6 +128,7 @@ def evaluate_translator():
         evaluation.check_bootstrap(len(references))
     say_engine("Translating")
     translator = load_translator("translation")
+    check_spelling(glossary, translator)
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
@@ -133,7 +141,8 @@ def evaluate_translator():
         )
     corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translations(translator, sentences)
+    terms = None if glossary is None else glossary.terms(sentences)
+    hypotheses = translations(translator, sentences, terms)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -143,7 +152,9 @@ def evaluate_translator():
     if resamples:
         systems = [hypotheses]
         if other is not None:
-            systems.append(other if isinstance(other, list) else translations(other, sentences))
+            systems.append(
+                other if isinstance(other, list) else translations(other, sentences, terms)
+            )
         figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
 
@@ -163,10 +174,10 @@ def compared_system(num_sentences):
     return lines[:num_sentences]
 
 
-def translations(translator, sentences):
+def translations(translator, sentences, terms):
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
-        return translator(sentences)
+        return [found.text for found in translator.translate(sentences, terms=terms)]
 
 
 def bootstrap(systems, references, language):
@@ -185,7 +196,9 @@ def bootstrap(systems, references, language):
 
 def evaluate_parser():
     asked = [
-        name for name in ("reference", "target_lang", "compare") if FLAGS[name].value is not None
+        name
+        for name in ("reference", "target_lang", "compare", "glossary")
+        if FLAGS[name].value is not None
     ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
@@ -214,7 +227,10 @@ def write_output(lines):
 def write_json(translator, figures):
     """Writes all figures, and the options they were computed with, to `--json`."""
     if FLAGS.json:
-        how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        how = {
+            name: FLAGS[name].value
+            for name in ("model_dir", "average", "weights", "precision", "glossary")
+        }
         how["engine"] = "ctranslate2" if uses_ctranslate2() else "tensorflow"
         model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
         names = [m.resolved_weights(FLAGS.weights, FLAGS.average) for m in model_dirs]
