@@ -41,7 +41,7 @@ def traced(config: kt.TransformerConfig, options: SearchOptions) -> tuple:
     _Loop.one_step = recorded
     try:
         searches = CompiledSearches([kt.Transformer(config)], jit_compile=False, workers=1)
-        return searches.of(options)._without_prefix.get_concrete_function(), steps[-1]
+        return searches.of(options).function().get_concrete_function(), steps[-1]
     finally:
         _Loop.one_step = one_step
 

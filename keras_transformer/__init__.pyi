@@ -27,11 +27,12 @@ from .model import Transformer
 from .paragraphs import Paragraphs, translate_paragraphs
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
+from .text.glossary import Glossary
 from .text.marian import MarianTokenizer
 from .text.opennmt import OpenNMTTokenizer
 from .text.subword import SubwordTokenizer
 from .training.model_dir import ModelDir
-from .translation import CutWarning
+from .translation import CutWarning, TermsWarning
 from .translator import Translator
 
 __version__: str
@@ -41,6 +42,7 @@ __all__ = [
     "AttentionMaps",
     "CTranslate2Translator",
     "CutWarning",
+    "Glossary",
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",
@@ -50,6 +52,7 @@ __all__ = [
     "Paragraphs",
     "Perplexity",
     "SubwordTokenizer",
+    "TermsWarning",
     "TokenAccuracy",
     "TokenCount",
     "Transformer",

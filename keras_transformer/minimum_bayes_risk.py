@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sacrebleu.metrics import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
-from keras_transformer.errors import UserError, expect_at_least
+from keras_transformer.errors import Unsupported, UserError, expect_at_least
 from keras_transformer.options.search import MBR_TEMPERATURE, NO_HYPOTHESIS
 from keras_transformer.private_names import chrf_of_counts
 from keras_transformer.text.sentences import as_list, one_for_each
@@ -84,23 +84,32 @@ class MinimumBayesRisk:
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[Translation]:
         """Returns the best translation of each sentence and its expected chrF, in order."""
-        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
+        return [translations[0] for translations in self.translate_n(sentences, prefixes, terms)]
 
     def translate_n(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[list[Translation]]:
         """Returns up to `n_best` different candidates of each sentence, in order, the best first.
 
         Args:
             sentences: as for the translator's own `translate_n`.
             prefixes: start of each translation, if the translator supports prefixes.
+            terms: must be None: samples would not contain them.
 
         Returns:
             Translations whose score is the expected chrF, from 0 to 100.
         """
+        if terms is not None:
+            raise Unsupported("minimum Bayes risk", "terms", "leave them out")
         texts = as_list(sentences)
         forced = None if prefixes is None else one_for_each(texts, prefixes, "prefixes")
         searched = self.translator.translate_n(texts, forced)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from keras_transformer.errors import UserError
 from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.text.plain_text import plain_text
 
@@ -109,6 +110,62 @@ class CutWarning(UserWarning):
             f"read only the first {limit:,} tokens of {len(indices):,} of the {what}, "
             f"at index {first_few(indices)}"
         )
+
+
+class TermsWarning(UserWarning):
+    """A translator has translated sentences without terms that should occur.
+
+    No translation with the terms is within the limits of length and the other constraints.
+
+    Attributes:
+        indices: indices of the sentences, from 0.
+
+    Example:
+        >>> warnings.simplefilter("error", kt.TermsWarning)  # raise instead
+    """
+
+    def __init__(self, indices: Sequence[int]):
+        self.indices = indices
+        super().__init__(
+            f"{len(indices):,} of the sentences are translated without their terms, which the "
+            f"limits of length or other constraints exclude, at index {first_few(indices)}"
+        )
+
+
+def terms_for_each(
+    sentences: Sequence[Any], terms: Iterable[Sequence[Sequence[str]]]
+) -> list[list[list[str]]]:
+    """Lists the terms of each sentence, each by its forms.
+
+    Raises:
+        UserError: there are not as many as sentences, or they are not lists of lists of strings.
+    """
+    if isinstance(terms, str | bytes) or not isinstance(terms, Iterable):
+        raise UserError(
+            "terms must be a list for each sentence, as from Glossary.terms: found "
+            f"{type(terms).__name__}"
+        )
+    listed = list(terms)
+    if len(listed) != len(sentences):
+        raise UserError(
+            f"there must be {len(sentences)} lists of terms, one for each sentence: found "
+            f"{len(listed)}"
+        )
+    return [
+        [_forms(forms, index) for forms in of_sentence] for index, of_sentence in enumerate(listed)
+    ]
+
+
+def _forms(forms, index):
+    """The forms of a term of the sentence at an index, as plain text."""
+    are_strings = not isinstance(forms, str) and all(isinstance(form, str) for form in forms)
+    plain = [plain_text(form) for form in forms] if are_strings else []
+    if not plain or not all(plain):
+        raise UserError(
+            "each term must be a list of its forms, none of them empty: found "
+            f"{forms!r} at index {index}"
+        )
+    return plain
 
 
 def cut(tokens: Sequence[Any], limit: int, what: str) -> list[Any]:

@@ -2,31 +2,56 @@
 
 import copy
 import dataclasses
+import functools
 import itertools
 import os
 import random
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.alignment import align
-from keras_transformer.errors import UserError, expect_at_least, expect_tensorflow
+from keras_transformer.errors import (
+    Unsupported,
+    UserError,
+    expect_at_least,
+    expect_tensorflow,
+)
 from keras_transformer.model import Transformer
-from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
+from keras_transformer.search import NO_HYPOTHESIS, Required, SearchOptions
 from keras_transformer.search.compiled import CompiledSearches
 from keras_transformer.search.slot_batches import SlotBatches
-from keras_transformer.search.targets import Prefix
+from keras_transformer.search.term_tables import RequiredTerm, term_tables
+from keras_transformer.search.terms import Terms
+from keras_transformer.term_spelling import TermSpelling
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.directed import DirectedTokenizer
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.ragged import padded
 from keras_transformer.text.sentences import as_list, one_for_each, utf_8
-from keras_transformer.translation import Alignment, Translation, as_translations, cut
+from keras_transformer.translation import (
+    Alignment,
+    TermsWarning,
+    Translation,
+    as_translations,
+    cut,
+    terms_for_each,
+)
+
+
+class _Search(NamedTuple):
+    """What is to be searched: sentences, and what their translations must contain."""
+
+    tokens: list[np.ndarray]  # of each sentence, without an end symbol
+    first: int  # the number of sentences translated before
+    prefix_ids: list[np.ndarray] | None  # of each sentence
+    required: list[tuple[RequiredTerm, ...]] | None  # of each sentence
 
 
 class Translator:
@@ -95,7 +120,9 @@ class Translator:
         # A partial, because TensorFlow counts the traces of a method over all objects: it would
         # warn about retracing after a few translators.
         ids = tf.TensorSpec([None, None], tf.int32)
-        self._detokenize = tf.function(partial(tokenizer.detokenize), [ids], autograph=False)
+        self._detokenize = tf.function(
+            functools.partial(tokenizer.detokenize), [ids], autograph=False
+        )
         self._lock = threading.Lock()
         self._use(dataclasses.replace(options, **search_options))
 
@@ -161,7 +188,10 @@ class Translator:
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[Translation]:
         """Returns the best translation of each sentence and its score, in order.
 
@@ -170,15 +200,27 @@ class Translator:
             prefixes: start of each translation, as the vocabulary splits it; an empty prefix
                 forces nothing. Limits of length count what follows it. A sentence without a token
                 has an empty translation all the same. None for no prefixes.
+            terms: terms that each translation must contain, each a list of forms of which one must
+                occur as whole words, as from `Glossary.terms`. A term that is listed twice must
+                occur twice. If a limit of length leaves no room for the terms, the sentence is
+                translated without them, with a `TermsWarning`. None for no terms.
 
         Raises:
-            UserError: the numbers of prefixes and sentences differ, either is not an iterable of
-                strings, or a prefix has `max_source_length` tokens or more.
+            UserError: the numbers of prefixes or terms and sentences differ, one of them is not
+                an iterable of strings, a prefix has `max_source_length` tokens or more, the
+                vocabulary cannot spell a term, or there are terms and `options.sample`.
+
+        Example:
+            >>> translator.translate(["Two dogs."], terms=[[("Hund", "Hunde")]])
+            [Translation(text=...)]
         """
-        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
+        return [translations[0] for translations in self.translate_n(sentences, prefixes, terms)]
 
     def translate_n(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[list[Translation]]:
         """Returns the `n_best` translations of each sentence, in order, the best first.
 
@@ -188,33 +230,65 @@ class Translator:
         texts = as_list(sentences)
         forced = None if prefixes is None else one_for_each(texts, prefixes, "prefixes")
         self.tokenizer.expect_direction()
-        translations = [[Translation("", 0.0)] for _ in texts]
+        required = None if terms is None else self._required(texts, terms)
         if not texts:
-            return translations
+            return []
         tokens = self._tokenize(texts, self.tokenizer.tokenize)
-        longest_prefix = 0
-        if forced is not None:
-            forced = self._prefixes(forced)
-            longest_prefix = max(map(len, forced))
         with self._lock:
             first = self._num_sentences
             self._num_sentences += len(texts)
+        prefix_ids = None if forced is None else self._prefixes(forced)
+        search = _Search(tokens, first, prefix_ids, required)
+        rows = [row for row, ids in enumerate(tokens) if len(ids)]
+        found = {row: [Translation("", 0.0)] for row in range(len(texts))}
+        if required is None:
+            found |= self._found(search, rows)
+        else:
+            # Sentences without terms are searched as always.
+            with_terms = [row for row in rows if required[row]]
+            without = search._replace(required=None)
+            found |= self._found(without, [row for row in rows if not required[row]])
+            found |= self._found(search, with_terms)
+            unmet = [row for row in with_terms if found[row][0].score == NO_HYPOTHESIS]
+            if unmet:
+                warnings.warn(TermsWarning(unmet), stacklevel=2)
+                found |= self._found(without, unmet)
+        return [found[row] for row in range(len(texts))]
+
+    def _required(self, texts, terms):
+        """The terms of each sentence, as the search takes them."""
+        if self.options.sample:
+            raise Unsupported("sampling", "terms", "leave them out, or sample=True")
+        return self._terms.required(terms_for_each(texts, terms))
+
+    @functools.cached_property
+    def _terms(self):
+        return TermSpelling(self.tokenizer)
+
+    def unspellable(self, forms: Iterable[str]) -> list[str]:
+        """The forms of terms that the vocabulary cannot spell.
+
+        Example:
+            >>> translator.unspellable(["Ampel"])
+            []
+        """
+        return self._terms.unspellable(as_list(forms, "forms"))
+
+    def _found(self, search, rows):
+        """The translations of these rows, by row."""
+        translations = {}
 
         def translate_some(batch):
-            source_ids = self._batches.padded(self._ids(tokens, batch.rows), batch.num_rows)
+            source_ids = self._batches.padded(self._ids(search.tokens, batch.rows), batch.num_rows)
             # Rows of padding need an index too.
-            sentence_ids = np.resize(np.add(batch.rows, first), len(source_ids))
-            prefix_ids = None
-            if forced is not None:
-                prefix_ids = padded([forced[row] for row in batch.rows], self._pad_id)
-                prefix_ids = tf.constant(self._batches.padded(prefix_ids, batch.num_rows))
+            sentence_ids = np.resize(np.add(batch.rows, search.first), len(source_ids))
             ids, scores = self._search(
                 self.options,
                 tf.constant(source_ids),
                 batch.num_slots,
                 tf.constant(sentence_ids, tf.int32),
                 self._seed,
-                Prefix(self.tokenizer.first_id, prefix_ids),
+                self._required_in(search, batch, len(source_ids)),
             )
             n_best = ids.shape[1]
             texts = self._detokenize(tf.reshape(ids, [-1, ids.shape[2]])).numpy()
@@ -225,11 +299,29 @@ class Translator:
                     zip(row_texts, row_scores.tolist(), strict=True)
                 )
 
-        lengths = {row: len(ids) + 1 for row, ids in enumerate(tokens) if len(ids)}
+        lengths = {row: len(search.tokens[row]) + 1 for row in rows}
+        longest_prefix = 0 if search.prefix_ids is None else max(map(len, search.prefix_ids))
         more = longest_prefix + self.options.extra_length
         with ThreadPoolExecutor(self.workers) as pool:
             list(pool.map(translate_some, self._batches.plan(lengths, more, in_turns=True)))
         return translations
+
+    def _required_in(self, search, batch, num_rows):
+        """What the translations of a batch must contain, with rows of padding that need nothing."""
+        prefix_ids = terms = None
+        if search.prefix_ids is not None:
+            prefix_ids = padded([search.prefix_ids[row] for row in batch.rows], self._pad_id)
+            prefix_ids = tf.constant(self._batches.padded(prefix_ids, batch.num_rows))
+        if search.required is not None:
+            required = [search.required[row] for row in batch.rows]
+            required += [()] * (num_rows - len(required))
+            continues, opens = self._terms.continues, self._terms.opens
+            end_id = self.models[0].config.end_id
+            tables = term_tables(required, continues, opens, end_id, self.jit_compile)
+            terms = tf.nest.map_structure(tf.constant, Terms(tables, continues, opens))
+        first_id = self.tokenizer.first_id
+        first = None if first_id is None else tf.constant(first_id)
+        return Required(prefix_ids, first, terms)
 
     def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
         """Counts the tokens of each source sentence, without its end symbol.

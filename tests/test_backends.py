@@ -15,7 +15,9 @@ from helpers import ROOT, run_python, small_model
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.search import SearchOptions, search
+from keras_transformer.search import Required, SearchOptions, search
+from keras_transformer.search.term_tables import RequiredTerm, Spelling, term_tables
+from keras_transformer.search.terms import Terms
 
 PREAMBLES = {
     "jax": """
@@ -365,7 +367,12 @@ def test_search_does_not_need_a_top_k_that_keeps_the_order_of_equal_values(optio
 
 
 def results(model):
-    """Results of search and of `fit`: arrays by name."""
+    """Results of searches and of `fit`: arrays by name."""
+    spellings = [Spelling((7, 5)), Spelling((6, 6, 8))]
+    sentences = [[RequiredTerm(tuple(spellings))], [], [RequiredTerm((Spelling((9,)),), times=2)]]
+    flags = np.arange(13) == 5, np.arange(13) == 4
+    required = Required(terms=Terms(term_tables(sentences, *flags, end_id=2), *flags))
+    of_terms = search(model, SOURCES, SearchOptions(n_best=2, extra_length=5), required)
     found = search(model, SOURCES, SearchOptions(beam_size=4, n_best=4, extra_length=5))
     assert search(model, SOURCES[:0], SearchOptions(extra_length=2)).ids.shape == (0, 1, 9)
     model.compile(
@@ -377,7 +384,8 @@ def results(model):
     inputs = {"source_ids": SOURCES, "target_ids": TARGETS}
     history = model.fit(inputs, LABELS, epochs=3, shuffle=False, verbose=0).history
     weights = {f"weight_{i}": weight for i, weight in enumerate(model.get_weights())}
-    return {"ids": found.ids, "scores": found.scores, **history, **weights}
+    with_terms = {"ids_with_terms": of_terms.ids, "scores_with_terms": of_terms.scores}
+    return {"ids": found.ids, "scores": found.scores, **with_terms, **history, **weights}
 
 
 @pytest.mark.slow

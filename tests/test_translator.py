@@ -24,6 +24,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions, search
 from keras_transformer.search import compiled as compiled_search
 from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.words import split_words
+from keras_transformer.translation import TermsWarning
 from keras_transformer.translator import Translator
 
 SENTENCES = [
@@ -279,7 +281,7 @@ def test_compiling_warns_of_nothing(model, tokenizer, echo, workers, warnings):
 
 def test_a_search_is_compiled_in_a_thread_that_runs_no_other(model, tokenizer, echo, monkeypatch):
     translator = Translator(model, tokenizer, jit_compile=True)
-    compiled, threads = translator._search._without_prefix, []
+    compiled, threads = translator._search.function(), []
 
     @functools.cache  # the same function for the same shapes
     def recorded(search):
@@ -289,7 +291,7 @@ def test_a_search_is_compiled_in_a_thread_that_runs_no_other(model, tokenizer, e
         return recorded(compiled.get_concrete_function(*arguments))
 
     functions = SimpleNamespace(get_concrete_function=get_concrete_function)
-    monkeypatch.setattr(translator._search, "_without_prefix", functions)
+    monkeypatch.setattr(translator._search, "function", lambda: functions)
     for count in (1, 1, 20, 20, 1):
         translator(["house " * count])
     compiler, *runs = threads[0], threads[1], threads[3], threads[4]
@@ -407,3 +409,74 @@ def test_any_sentences_compiled_are_translated_as_each_alone(compiled, alone, pa
     sentences, prefixes = map(list, zip(*pairs, strict=True)) if pairs else ([], [])
     found = compiled.translate_n(sentences, prefixes)
     assert_each_as_alone(found, sentences, prefixes, alone)
+
+
+# Terms.
+
+
+def words_of(text):
+    return " ".join(split_words(text))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_every_term_is_in_its_translation_and_other_sentences_stay_as_they_are(
+    model, tokenizer, beam_size
+):
+    translator = Translator(model, tokenizer, beam_size=beam_size, n_best=beam_size)
+    terms = [
+        [("Haus",)],
+        [],
+        [("alte Lampe", "alten Lampe"), ("Yes",)],
+        [("Bär",), ("Bär",)],
+        [],
+        [],
+    ]
+    found = translator.translate_n(SENTENCES, terms=terms)
+    plain = translator.translate_n(SENTENCES)
+    for translations, of_sentence, expected in zip(found, terms, plain, strict=True):
+        if not of_sentence:
+            texts = [text for text, _ in expected]
+            assert [text for text, _ in translations] == texts
+        for text, _ in translations:
+            words = f" {words_of(text)} "
+            for forms in of_sentence:
+                here = [form for form in forms if f" {form} " in words.replace("Alte", "alte")]
+                assert here
+                words = words.replace(f" {here[0]} ", "  ", 1)
+
+
+def test_terms_without_room_are_left_out_with_a_warning(translator):
+    short = translator.with_options(SearchOptions(max_length=3))
+    terms = [[("Ein sehr langes Wort",)], [], [], [], [("Ja",)], []]
+    with pytest.warns(TermsWarning, match="1 of the sentences are .* at index 0$") as record:
+        found = short.translate(SENTENCES, terms=terms)
+    assert [warning.message.indices for warning in record] == [[0]]
+    assert found[0] == short.translate(SENTENCES[:1])[0]
+    assert "Ja" in found[4].text
+
+
+def test_terms_and_prefixes_go_together(translator):
+    [found] = translator.translate(["A horse!"], ["Die alte"], [[("Stadt",), ("alte",)]])
+    assert found.text.startswith("Die alte") and "Stadt" in split_words(found.text)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ([], "there must be 1 lists of terms, one for each sentence: found 0"),
+        ("Hund", "terms must be a list for each sentence, as from Glossary.terms: found str"),
+        ([["Hund"]], "each term must be a list of its forms, none .*: found 'Hund' at index 0"),
+        ([[("Hund", "")]], "none of them empty"),
+        ([[()]], "none of them empty"),
+        ([[(1,)]], r"each term must be a list of its forms, .*: found \(1,\)"),
+    ],
+)
+def test_malformed_terms_are_refused(translator, terms, message):
+    with pytest.raises(UserError, match=message):
+        translator.translate(["A horse!"], terms=terms)
+
+
+def test_sampling_refuses_terms(translator):
+    sampling = translator.with_options(SearchOptions(sample=True, seed=1))
+    with pytest.raises(UserError, match="sampling does not support terms: leave them out, or"):
+        sampling.translate(["A horse!"], terms=[[]])

@@ -31,8 +31,10 @@ from keras_transformer.cli.translator_flags import (
     CutLines,
     RepeatedLines,
     check_engine,
+    check_spelling,
     chosen_languages,
     define_engine_flag,
+    define_glossary_flag,
     define_mbr_flag,
     define_model_flags,
     define_search_flags,
@@ -40,6 +42,7 @@ from keras_transformer.cli.translator_flags import (
     mbr_options,
     model_languages,
     parser_defaults,
+    read_glossary,
     refuse_n_best,
     say_engine,
     share_cores_among_workers,
@@ -105,6 +108,7 @@ def define_flags() -> None:
         }
     )
     define_mbr_flag()
+    define_glossary_flag()
     define_engine_flag()
 
 
@@ -124,7 +128,10 @@ def evaluate_translator():
         raise UserError("--reference is required: the translation to compare with")
     pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
     compared = [FLAGS.compare] if FLAGS.compare else []
-    check_outputs([*pairs.source, *pairs.target, *compared], _OUTPUTS, {"compare": compared})
+    glossary = read_glossary()
+    inputs = [*pairs.source, *pairs.target, *compared]
+    inputs += [] if glossary is None else [FLAGS.glossary]
+    check_outputs(inputs, _OUTPUTS, {"compare": compared})
     rows = list(pairs)
     if not rows:
         raise UserError(f"{FLAGS.source} has no sentences to translate")
@@ -134,6 +141,7 @@ def evaluate_translator():
         evaluation.check_bootstrap(len(references))
     say_engine("Translating")
     translator = load_translator("translation", with_languages=True)
+    check_spelling(glossary, translator)
     languages = chosen_languages(model_languages())
     if "source_lang" not in languages:
         refuse(present(["source_lang"]), "with this model, which does not read it")
@@ -156,7 +164,8 @@ def evaluate_translator():
     else:
         corpus = reference_corpus(translator, pairs)
 
-    hypotheses = translations(searching, sentences)
+    terms = None if glossary is None else glossary.terms(sentences)
+    hypotheses = translations(searching, sentences, terms)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -166,7 +175,9 @@ def evaluate_translator():
     if resamples:
         systems = [hypotheses]
         if other is not None:
-            systems.append(other if isinstance(other, list) else translations(other, sentences))
+            systems.append(
+                other if isinstance(other, list) else translations(other, sentences, terms)
+            )
         figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
 
@@ -186,10 +197,10 @@ def compared_system(num_sentences):
     return lines[:num_sentences]
 
 
-def translations(translator, sentences):
+def translations(translator, sentences, terms):
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
-        found = translator(sentences)
+        found = [best.text for best in translator.translate(sentences, terms=terms)]
     with RepeatedLines("the translations") as repeated:
         repeated.count(range(1, len(sentences) + 1), sentences, found)
     return found
@@ -212,7 +223,7 @@ def bootstrap(systems, references, language):
 def evaluate_parser():
     asked = [
         name
-        for name in ("reference", "source_lang", "target_lang", "compare", "mbr")
+        for name in ("reference", "source_lang", "target_lang", "compare", "mbr", "glossary")
         if FLAGS[name].value is not None
     ]
     asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
@@ -242,7 +253,10 @@ def write_output(lines):
 def write_json(translator, figures):
     """Writes all figures, and the options they were computed with, to `--json`."""
     if FLAGS.json:
-        how = {name: FLAGS[name].value for name in ("model_dir", "average", "weights", "precision")}
+        how = {
+            name: FLAGS[name].value
+            for name in ("model_dir", "average", "weights", "precision", "glossary")
+        }
         how["engine"] = "ctranslate2" if uses_ctranslate2() else "tensorflow"
         model_dirs = [training.ModelDir(path) for path in FLAGS.model_dir]
         names = [m.resolved_weights(FLAGS.weights, FLAGS.average) for m in model_dirs]

@@ -29,11 +29,14 @@ from keras_transformer.cli.flags import (
 )
 from keras_transformer.cli.translator_flags import (
     check_engine,
+    check_spelling,
     define_engine_flag,
+    define_glossary_flag,
     define_model_flags,
     define_search_flags,
     expect_only_flags,
     load_translator,
+    read_glossary,
     share_cores_among_workers,
     uses_ctranslate2,
     why_tensorflow,
@@ -77,6 +80,7 @@ def define_flags() -> None:
     with group("Limits"):
         define_record_flags(ServingOptions)
     define_search_flags()
+    define_glossary_flag()
     define_engine_flag()
 
 
@@ -97,12 +101,15 @@ def main():
     share_cores_among_workers()
     quiet.find_devices()
     served = list(named_paths(sources))
+    glossary = read_glossary()
+    if glossary is not None and len(served) > 1:
+        raise UserError(f"--glossary is for one model: serve {len(served)} models without it")
     if not any(sources.has_saved_models(path) for _, paths in served for path in paths):
         refuse(present(["poll_seconds"]), "without a SavedModel, since other models never change")
     for name, paths in served:
         if name in models:
             raise UserError(f"two models have the name {name}: give another in --model=NAME=PATH")
-        models[name] = open_model(sources, name, paths)
+        models[name] = open_model(sources, name, paths, glossary)
     known = keys.read_keys(FLAGS.api_key_file) if FLAGS.api_key_file is not None else []
     logs.log_to_stderr(FLAGS.access_log)
     trained = [(name, paths) for name, paths in served if not sources.has_saved_models(paths[0])]
@@ -144,14 +151,20 @@ def named_paths(sources):
     yield from map(sources.parse_model_flag, FLAGS.model)
 
 
-def open_model(sources, name, paths):
+def open_model(sources, name, paths, glossary):
     """The model at these paths, to be loaded later."""
     if not any(sources.has_saved_models(path) for path in paths):
         load_tensorflow = None
         if FLAGS.engine == "auto" and uses_ctranslate2(paths):
             load_tensorflow = functools.partial(load_in_tensorflow, name, paths)
-        load = functools.partial(load_translator, None, workers=1)
-        return sources.trained_model(name, paths, load, load_tensorflow)
+
+        def load(paths):
+            # A parser has no glossary.
+            translator = load_translator(None if glossary is None else "translation", paths, 1)
+            check_spelling(glossary, translator)
+            return translator
+
+        return sources.trained_model(name, paths, load, load_tensorflow, glossary)
     if len(paths) > 1:
         raise UserError(f"model {name}: only model_dirs form an ensemble, not SavedModels")
     advice = "leave it out, or serve a model_dir"

@@ -21,6 +21,8 @@ that stays open, lines are answered within a second after the last one.
 --split=sentences splits each line into sentences, translates all of them together, and writes them
 with the white space, list markers and indentation that the line has.
 
+--glossary names a file of terms and their translations; see docs/glossaries.md.
+
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them. Another one names the lines whose translation
 repeats a phrase that the input does not repeat.
@@ -43,13 +45,16 @@ from keras_transformer.cli.translator_flags import (
     CutLines,
     RepeatedLines,
     check_engine,
+    check_spelling,
     define_engine_flag,
+    define_glossary_flag,
     define_language_flags,
     define_mbr_flag,
     define_model_flags,
     define_search_flags,
     load_translator,
     model_languages,
+    read_glossary,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
@@ -93,6 +98,7 @@ def define_flags() -> None:
         )
     define_search_flags()
     define_mbr_flag()
+    define_glossary_flag()
     define_engine_flag()
     cluster.define_flags()
 
@@ -112,7 +118,7 @@ def main():
         refuse(beside, "with --split=sentences, since it is for single sentences")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
-        flags_of_search = ("scores", "prefix", "alignment", "mbr")
+        flags_of_search = ("scores", "prefix", "alignment", "mbr", "glossary")
         of_search |= {name for name in flags_of_search if FLAGS[name].value}
         if (FLAGS.workers or 1) > 1 and not uses_ctranslate2():
             of_search.add("workers")
@@ -122,16 +128,19 @@ def main():
     for name in ("input", "score", "prefix"):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
+    glossary = read_glossary()
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     say_engine("Translating" if FLAGS.score is None else "Scoring")
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
-    inputs = [] if beside is None else [beside]
+    inputs = [path for path in (beside, FLAGS.glossary) if path is not None]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
         check_languages()
-        translator = with_mbr(load_translator("translation", with_languages=True))
+        translator = load_translator("translation", with_languages=True)
+        check_spelling(glossary, translator)
+        translator = with_mbr(translator)
         with CutLines(**names) as cut_lines, RepeatedLines("the output") as repeated:
-            translate(translator, blocks, write, others, cut_lines, repeated)
+            translate(translator, blocks, write, others, glossary, cut_lines, repeated)
 
 
 def check_languages():
@@ -146,7 +155,7 @@ def check_languages():
         )
 
 
-def translate(translator, blocks, write, others, cut_lines, repeated):
+def translate(translator, blocks, write, others, glossary, cut_lines, repeated):
     """Writes the output lines of all blocks; `others` are lines of --score or --prefix, or None."""
     beside, number = FLAGS.score or FLAGS.prefix, 0
     for sentences in blocks:
@@ -155,7 +164,7 @@ def translate(translator, blocks, write, others, cut_lines, repeated):
             raise UserError(
                 f"{beside} must have a line for each line of input: found {number + len(given)}"
             )
-        results = output(translator, sentences, given, number, cut_lines, repeated)
+        results = output(translator, sentences, given, glossary, number, cut_lines, repeated)
         write.writelines(f"{line}\n".encode() for line in results)
         write.flush()
         number += len(sentences)
@@ -169,14 +178,14 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, sentences, given, number, cut_lines, repeated):
+def output(translator, sentences, given, glossary, number, cut_lines, repeated):
     """The output lines for input lines, the first of which has this number, from 0."""
     numbers = cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
     if FLAGS.score is not None:
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    found = _found(translator, sentences, given, number, cut_lines)
+    found = _found(translator, sentences, given, glossary, number, cut_lines)
     repeated.count(numbers, sentences, [best[0].text for best in found])
     rows = [
         (index, translation.text, translation.score)
@@ -195,15 +204,20 @@ def output(translator, sentences, given, number, cut_lines, repeated):
         yield scored + aligned
 
 
-def _found(translator, sentences, given, number, cut_lines):
+def _found(translator, sentences, given, glossary, number, cut_lines):
     """The translations of each line; with `--split=sentences`, of its sentences, joined."""
     if FLAGS.split == "none":
-        return translator.translate_n(sentences, given)
+        return translator.translate_n(sentences, given, _terms(glossary, sentences))
     recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
     source_lang = FLAGS.source_lang or recorded["source_lang"]
     paragraphs = Paragraphs(sentences, source_lang and short_code(source_lang))
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
-    return paragraphs.join(translator.translate_n(paragraphs.sentences))
+    terms = _terms(glossary, paragraphs.sentences)
+    return paragraphs.join(translator.translate_n(paragraphs.sentences, terms=terms))
+
+
+def _terms(glossary, sentences):
+    return None if glossary is None else glossary.terms(sentences)
 
 
 def alignment(links):

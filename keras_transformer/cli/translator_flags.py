@@ -27,9 +27,10 @@ from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
 from keras_transformer.options.search import MBR_TEMPERATURE, MOST_BEAMS, OF_SAMPLING
 from keras_transformer.precision import PRECISIONS
+from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text
-from keras_transformer.translation import CutWarning, first_few
+from keras_transformer.translation import CutWarning, TermsWarning, first_few
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
@@ -211,6 +212,43 @@ def define_engine_flag() -> None:
             engines.ENGINES,
             "engine that translates: auto, CTranslate2 on a CPU where it supports the model and "
             "all flags, else TensorFlow; or one of the two",
+        )
+
+
+def define_glossary_flag() -> None:
+    """Defines the flag of the commands that can translate with a glossary."""
+    with group("Search"):
+        flags.DEFINE_string(
+            "glossary",
+            None,
+            "file of terms, one a line: a term of the source, a tab, and its translation or, in "
+            "further columns, other forms of it; where a term occurs, the translation contains one "
+            "of its forms",
+        )
+
+
+def read_glossary() -> Glossary | None:
+    """Reads the file of `--glossary`; None without the flag.
+
+    Raises:
+        UserError: the file is no glossary, or the flags do not search for one translation.
+    """
+    if FLAGS.glossary is None:
+        return None
+    expect_named("glossary", FLAGS.glossary)
+    if FLAGS.sample:
+        refuse(["glossary"], "with --sample, which does not search")
+    if _uses_mbr():
+        refuse(["glossary"], "with --mbr, whose samples would not contain the terms")
+    return Glossary.read(FLAGS.glossary)
+
+
+def check_spelling(glossary: Glossary | None, translator: "Translator") -> None:
+    """Refuses a glossary with a form that the vocabulary cannot spell, by its line."""
+    places = {} if glossary is None else glossary.places
+    for form in translator.unspellable(places) if places else ():
+        raise UserError(
+            f"{places[form]}: the vocabulary of the model cannot spell {form!r}: leave it out"
         )
 
 
@@ -467,7 +505,9 @@ class RepeatedLines:
 
 
 class CutLines:
-    """Counts the lines that a translator cuts, and prints one line on them at the end of a block.
+    """Counts the lines that a translator cuts, or translates without their terms.
+
+    At the end of a block, it prints one line on each of them.
 
     Args:
         **files: name of the file, or files, of each argument of the translator.
@@ -485,12 +525,14 @@ class CutLines:
         self._files = files
         self._lines: dict[str, list[int]] = {what: [] for what in files}
         self._limit = 0
+        self._without_terms: list[int] = []
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> "CutLines":
         self._filters.__enter__()
         self._show = warnings.showwarning
         warnings.simplefilter("always", CutWarning)
+        warnings.simplefilter("always", TermsWarning)
         warnings.showwarning = self._count
         return self
 
@@ -505,8 +547,17 @@ class CutLines:
         if parts:
             text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
             print(text, file=sys.stderr)
+        if lines := self._without_terms:
+            text = (
+                f"Translated {len(lines):,} line{'s' * (len(lines) > 1)} of "
+                f"{self._files['sentences']} without their terms, which the limits of length or "
+                f"other constraints exclude ({first_few(lines)})"
+            )
+            print(text, file=sys.stderr)
 
     def _count(self, message, *args, **kwargs):
+        if isinstance(message, TermsWarning):
+            return self._without_terms.extend(map(self.numbers.__getitem__, message.indices))
         if not isinstance(message, CutWarning):
             return self._show(message, *args, **kwargs)
         self._limit, lines = message.limit, self._lines[message.what]

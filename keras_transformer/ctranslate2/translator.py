@@ -8,7 +8,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import ctranslate2
@@ -205,13 +205,19 @@ class CTranslate2Translator:
         return [translation.text for translation in self.translate(sentences)]
 
     def translate(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[Translation]:
         """Returns each sentence's best translation and its score, as `Translator.translate`."""
-        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
+        return [translations[0] for translations in self.translate_n(sentences, prefixes, terms)]
 
     def translate_n(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[list[Translation]]:
         """Returns the `n_best` translations of each sentence, in order, the best first.
 
@@ -219,15 +225,18 @@ class CTranslate2Translator:
             sentences: sentences to translate: any iterable of strings or UTF-8 bytes.
             prefixes: must be None: CTranslate2 gives a prefix no probability, so it ranks
                 differently.
+            terms: must be None: CTranslate2 cannot search for terms.
 
         Raises:
-            UserError: there are prefixes, or `sentences` is not an iterable of strings.
+            UserError: there are prefixes or terms, or `sentences` is not an iterable of strings.
         """
         if prefixes is not None:
             raise UserError(
                 "CTranslate2 does not support prefixes, since its scores leave them out: leave "
                 f"them out, or {USE_TENSORFLOW}"
             )
+        if terms is not None:
+            raise Unsupported("CTranslate2", "terms", f"leave them out, or {USE_TENSORFLOW}")
         sources = self._split(self._split_source, as_list(sentences))
         found = self._samples(sources) if self.options.sample else self._search(sources)
         texts = iter(self._subwords.join(pieces for best in found.values() for pieces, _ in best))

@@ -14,7 +14,6 @@ from keras_transformer import search
 from keras_transformer.errors import UserError, reason_of
 from keras_transformer.files import expect_local, partial_folder, sync, sync_all
 from keras_transformer.search import NO_HYPOTHESIS
-from keras_transformer.search.targets import Prefix
 from keras_transformer.text.in_graph import one_line
 from keras_transformer.text.text_files import is_utf8
 from keras_transformer.translator import Translator
@@ -191,12 +190,11 @@ class _ServedTranslator(tf.Module):
             sentence_ids = tf.range(tf.size(text))
 
         def compute(rows, num_slots, source_ids):
-            first_id = self.tokenizer.first_id
             ids, scores = search.search(
                 self._translator.models,
                 source_ids,
                 options,
-                prefix_ids=None if first_id is None else Prefix(first_id),
+                required=search.Required(first_id=self.tokenizer.first_id),
                 seed=tf.gather(seeds, rows),
                 num_slots=num_slots,
                 sentence_ids=tf.gather(sentence_ids, rows),

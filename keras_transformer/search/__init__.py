@@ -7,13 +7,14 @@ from keras_transformer.search.loop import DecoderSteps
 from keras_transformer.search.sampling import sample
 from keras_transformer.search.scoring import score
 from keras_transformer.search.steps import search
-from keras_transformer.search.targets import Targets
+from keras_transformer.search.targets import Required, Targets
 
 __all__ = [
     "NO_HYPOTHESIS",
     "BeamSearchResult",
     "Constraint",
     "DecoderSteps",
+    "Required",
     "SearchOptions",
     "Targets",
     "beam_search",

@@ -3,7 +3,7 @@
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -15,15 +15,35 @@ from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
 from keras_transformer.search.sampling import SAMPLING_OPTIONS
 from keras_transformer.search.scoring import SCORING_OPTIONS, score
 from keras_transformer.search.steps import search
-from keras_transformer.search.targets import Prefix
+from keras_transformer.search.targets import Required
+from keras_transformer.search.terms import Terms, TermTables
 from keras_transformer.search.traced_options import TracedOptions, numbers
 
-_NO_PREFIX = Prefix(None)
 _IDS, _INDEX, _NUMBER = (
     tf.TensorSpec([None, None], tf.int32),
     tf.TensorSpec([None], tf.int32),
     tf.TensorSpec([], tf.int32),
 )
+_TABLE = tf.TensorSpec([None, None, None], tf.int32)
+_OF_VOCABULARY = tf.TensorSpec([None], tf.bool)
+# The fields of `Required`.
+_REQUIRED = {
+    "prefix_ids": _IDS,
+    "first_id": _NUMBER,
+    "terms": Terms(
+        TermTables(
+            symbols=_IDS,
+            continues=tf.TensorSpec([None, None], tf.bool),
+            next_state=_TABLE,
+            ends=_TABLE,
+            gains=_TABLE,
+            shortest=_IDS,
+            counts=_IDS,
+        ),
+        continues=_OF_VOCABULARY,
+        opens=_OF_VOCABULARY,
+    ),
+}
 
 
 class CompiledSearches:
@@ -37,7 +57,7 @@ class CompiledSearches:
         models: a built `Transformer`, or several, as for `search`.
         jit_compile: whether XLA compiles the searches, once for each shape.
         workers: number of threads that may search at the same time.
-        has_first: whether each translation begins with a symbol of its own, see `Prefix`.
+        has_first: whether each translation begins with a symbol of its own, see `Required`.
     """
 
     _NUM_KEPT = 8
@@ -119,25 +139,32 @@ class CompiledSearch:
             name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(structure).items()
         }
-        signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
-        models, has_first = searches.models, searches.has_first
+        self._signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
+        self._structure, self._models = structure, searches.models
+        self._functions: dict[tuple[str, ...], Callable] = {}
 
-        def run(values, seed, source_ids, num_slots, sentence_ids, prefix, room=None):
-            options = TracedOptions.of(structure, values, room)
-            given = Prefix(*prefix) if has_first else Prefix(*prefix).ids
-            return search(models, source_ids, options, given, seed, num_slots, sentence_ids)
+    def function(self, *names: str) -> Callable:
+        """The function of the searches that require the fields of `Required` with these names."""
+        if names in self._functions:
+            return self._functions[names]
 
-        def compiled(prefix):
-            # For XLA each shape is another program; TensorFlow's own function takes all shapes.
-            # Autograph is off because it takes time and has nothing to convert.
-            return tf.function(
-                functools.partial(run),
-                None if self.jit_compile else [*signature, prefix],
-                jit_compile=self.jit_compile,
-                autograph=False,
+        def run(values, seed, source_ids, num_slots, sentence_ids, required, room=None):
+            options = TracedOptions.of(self._structure, values, room)
+            required = Required(**required)
+            return search(
+                self._models, source_ids, options, required, seed, num_slots, sentence_ids
             )
 
-        self._without_prefix, self._with_prefix = compiled([_NUMBER]), compiled([_NUMBER, _IDS])
+        # For XLA each shape is another program; TensorFlow's own function takes all shapes.
+        # Autograph is off because it takes time and has nothing to convert.
+        signature = [*self._signature, {name: _REQUIRED[name] for name in names}]
+        function = tf.function(
+            functools.partial(run),
+            None if self.jit_compile else signature,
+            jit_compile=self.jit_compile,
+            autograph=False,
+        )
+        return self._functions.setdefault(names, function)  # another thread may have made it
 
     def __call__(
         self,
@@ -146,7 +173,7 @@ class CompiledSearch:
         num_slots: int,
         sentence_ids: tf.Tensor,
         seed: int | None = None,
-        prefix: Prefix = _NO_PREFIX,
+        required: Required = Required(),
     ):
         """Computes `search.search`, with options of this structure.
 
@@ -156,14 +183,14 @@ class CompiledSearch:
             num_slots: number of batch slots.
             sentence_ids: int32 (batch,).
             seed: seed of sampling, which needs one.
-            prefix: its first symbol, if the searches have one, and its ids.
+            required: what the translations must contain, as tensors.
         """
-        function = self._without_prefix if prefix.ids is None else self._with_prefix
+        given = {name: x for name, x in required._asdict().items() if x is not None}
+        function = self.function(*given)
         values = {
             name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
             for name, value in numbers(options).items()
         }
-        given = [tf.constant(prefix.first_id or 0), *([] if prefix.ids is None else [prefix.ids])]
         arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids, given]
         if not self.jit_compile:
             return function(*arguments)

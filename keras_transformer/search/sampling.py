@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.errors import Unsupported
 from keras_transformer.fast.integer_hash import hashed, high_bits
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.options.search import SearchOptions
@@ -74,7 +75,7 @@ def sample(
         A `BeamSearchResult`.
 
     Raises:
-        UserError: an option is not among `SAMPLING_OPTIONS`.
+        UserError: an option is not among `SAMPLING_OPTIONS`, or `targets` has terms.
 
     Example:
         >>> steps = TransformerSteps(model, ops.array([[17, 5, 2]]))
@@ -85,8 +86,10 @@ def sample(
         TensorShape([1, 1, 20])
     """
     options.expect_only(SAMPLING_OPTIONS, "sampling", "leave it out")
+    if targets.terms is not None:
+        raise Unsupported("sampling", "terms", "leave them out, or use beam search")
     targets = targets.within_buffer()
-    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id, first_id = targets
+    start_ids, limits, buffer_length, prefix_ids, end_id, pad_id, first_id, _ = targets
     batch = ops.shape(start_ids)[0]
     rows = (batch, options.beam_size)
     if sentence_ids is None:

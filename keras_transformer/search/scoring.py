@@ -47,7 +47,7 @@ def score(
         target_ids: integer (batch, target_length), one target for each source, without the start
             symbol, each row ending in the end symbol, padded.
         options: options of the search, of which the length penalty is used.
-        first_id: a symbol to begin each target with, see `Prefix`.
+        first_id: a symbol to begin each target with, see `Required`.
 
     Returns:
         float32 (batch,); -1e9 (`NO_HYPOTHESIS`) where a target has no finite log-probability.

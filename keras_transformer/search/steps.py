@@ -14,14 +14,14 @@ from keras_transformer.search.beam import BeamSearchResult, beam_search
 from keras_transformer.search.constraints import lengths_of
 from keras_transformer.search.loop import DecoderSteps
 from keras_transformer.search.sampling import sample
-from keras_transformer.search.targets import Prefix, Targets
+from keras_transformer.search.targets import Required, Targets
 
 
 def search(
     model: Transformer | Sequence[Transformer],
     source_ids,
     options: SearchOptions = SearchOptions(),
-    prefix_ids=None,
+    required: Required = Required(),
     seed: int | keras.random.SeedGenerator | None = None,
     num_slots: int | None = None,
     sentence_ids=None,
@@ -37,9 +37,8 @@ def search(
         source_ids: integer (batch, source_length), each row ending in the end symbol, padded. A
             row of padding alone has no translation, and takes no step.
         options: options of the search.
-        prefix_ids: integer (batch, prefix_length), symbols that each translation must start with,
-            without a start symbol, padded at the right; None for no prefix; or a `Prefix`, whose
-            first symbol has probability 1. The lengths of `options` count what follows it.
+        required: what each translation must contain. The lengths of `options` count what follows a
+            prefix.
         seed: seed of sampling, in any form that `sample` takes; default: `options.seed`.
         num_slots: number of batch slots, that is, of sentences decoded at a time. A sentence that
             is done leaves its slot to the next. Sentences of similar length waste the least. None
@@ -63,9 +62,7 @@ def search(
     batch, source_length = ops.shape(source_ids)
     lengths = lengths_of(source_ids, config.pad_id)
     max_lengths, buffer_length = options.longest(lengths), options.room(source_length)
-    first_id = None
-    if isinstance(prefix_ids, Prefix):
-        first_id, prefix_ids = prefix_ids
+    prefix_ids, first_id, terms = required
     if prefix_ids is not None:
         prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")
         max_lengths = max_lengths + lengths_of(prefix_ids, config.pad_id)
@@ -85,6 +82,7 @@ def search(
         end_id=config.end_id,
         pad_id=config.pad_id,
         first_id=first_id,
+        terms=terms,
     )
     if options.sample:
         seed = options.seed if seed is None else seed

@@ -4,20 +4,26 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.search.terms import Terms
+
 Tensor = Any
 
 
-class Prefix(NamedTuple):
-    """The symbols that each hypothesis of a search starts with.
+class Required(NamedTuple):
+    """What the translation of each sentence must contain.
 
     Attributes:
-        first_id: the first symbol, such as the language in M2M100: an integer. It has probability
-            1, and counts in the length by which a score is divided. None for none.
-        ids: int32 (batch, prefix_length), the symbols after it, padded at the right; None for none.
+        prefix_ids: integer (batch, prefix_length), symbols that it must start with, without a start
+            symbol, padded at the right; None for no prefix.
+        first_id: the symbol before them, such as the language in M2M100: an integer for all
+            sentences. It has probability 1, and counts in the length by which a score is divided.
+            None for none.
+        terms: terms that it must contain; None for none.
     """
 
-    first_id: Tensor
-    ids: Tensor | None = None
+    prefix_ids: Tensor | None = None
+    first_id: Tensor | None = None
+    terms: Terms | None = None
 
 
 class Targets(NamedTuple):
@@ -34,8 +40,10 @@ class Targets(NamedTuple):
             is cut.
         end_id: the symbol that ends a sequence.
         pad_id: the symbol that fills the ids after the end. No hypothesis contains it.
-        first_id: the symbol that all hypotheses begin with, see `Prefix`; None for none. The limits
-            count it, and `prefix_ids` begin with it too.
+        first_id: the symbol that all hypotheses begin with, see `Required`; None for none. The
+            limits count it, and `prefix_ids` begin with it too.
+        terms: terms that each hypothesis must contain; None for none. A sentence has no hypothesis
+            if its limit leaves too little room for them.
     """
 
     start_ids: Tensor
@@ -45,6 +53,7 @@ class Targets(NamedTuple):
     end_id: int = 2
     pad_id: int = 0
     first_id: Tensor | None = None
+    terms: Terms | None = None
 
     def within_buffer(self) -> "Targets":
         """Returns int32 tensors, with a buffer length, and limits that it caps."""

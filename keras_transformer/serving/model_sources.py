@@ -17,13 +17,12 @@ from keras_transformer.serving.versions import (
     saved_model_folders,
     saved_model_versions,
 )
+from keras_transformer.text.glossary import Glossary
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
-
-_SERVABLES = {"translation": TranslatorServable, "parsing": ParserServable}
 
 
 def parse_model_flag(value: str) -> tuple[str, list[str]]:
@@ -95,6 +94,7 @@ def trained_model(
     paths: Sequence[str],
     load: Callable[[Sequence[str]], "Translator | CTranslate2Translator"],
     load_tensorflow: Callable[[], Translator] | None = None,
+    glossary: Glossary | None = None,
 ) -> Model:
     """The model of one model_dir, or the ensemble of several.
 
@@ -103,6 +103,7 @@ def trained_model(
         paths: the model_dirs.
         load: makes a translator from the model_dirs.
         load_tensorflow: as for `TranslatorServable`.
+        glossary: as for `TranslatorServable`.
 
     Raises:
         UserError: a folder holds no model.
@@ -115,7 +116,9 @@ def trained_model(
 
     def serve(version):
         translator = load(paths)
-        return _SERVABLES[translator.tokenizer.task](translator, load_tensorflow, source_lang)
+        if translator.tokenizer.task == "parsing":
+            return ParserServable(translator, load_tensorflow, source_lang)
+        return TranslatorServable(translator, load_tensorflow, source_lang, glossary)
 
     pair, multilingual = (source_lang, record["target_lang"]), ModelDir(paths[0]).load_languages()
     return Model(name, lambda: {1: None}, serve, pair, multilingual)

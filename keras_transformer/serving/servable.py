@@ -18,6 +18,7 @@ from keras_transformer.parsing.trees import format_tree
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
+from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.language_code import short_code
 from keras_transformer.text.languages import Languages, not_multilingual
 from keras_transformer.text.sentences import as_text
@@ -98,6 +99,7 @@ class TranslatorServable:
         load_tensorflow: loads the same model in TensorFlow, for what CTranslate2 lacks: attention,
             and some search options of requests. It is called when that is first needed.
         source_lang: code of the source language, if it is known.
+        glossary: terms that the translations must contain; None for none.
 
     Raises:
         UserError: the translator samples.
@@ -108,6 +110,7 @@ class TranslatorServable:
         translator: "Translator | CTranslate2Translator",
         load_tensorflow: Callable[[], Translator] | None = None,
         source_lang: str | None = None,
+        glossary: Glossary | None = None,
     ):
         translator.options.expect_only(
             BEAM_SEARCH_OPTIONS,
@@ -115,6 +118,7 @@ class TranslatorServable:
             "leave it out, or serve a SavedModel that was exported with it",
         )
         self.translator = translator
+        self._glossary = glossary
         self.task = translator.tokenizer.task
         self.source_lang = source_lang
         self.languages = translator.languages
@@ -177,7 +181,8 @@ class TranslatorServable:
     def translate_n(
         self, texts: Texts, options: SearchOptions | None = None
     ) -> list[list[Translation]]:
-        return self._translator(options).translate_n(texts)
+        terms = None if self._glossary is None else self._glossary.terms(texts)
+        return self._translator(options).translate_n(texts, terms=terms)
 
     def _translator(self, options):
         if not options:

@@ -22,7 +22,7 @@ _BUFFER_BYTES = 1 << 16
 _PAUSE_SECONDS, _WAIT_SECONDS = 0.1, 0.5
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[str]:
+def read_lines(path: str | os.PathLike, exact: bool = False) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, without their ends.
 
     A line ends only at `\n`, or `\r\n`, and is read as plain text (`plain_text`). `str.splitlines`
@@ -30,6 +30,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
 
     Args:
         path: path of the file, which is decompressed if it ends in `.gz`.
+        exact: whether lines keep their control characters, such as tabs.
 
     Raises:
         UserError: the file cannot be read, is truncated, or has a line that is not UTF-8 or is
@@ -40,7 +41,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
         with open_binary(path) as file:
             for line in file:
                 number += 1
-                yield without_end(line).decode("utf-8")
+                line = line.rstrip(b"\r\n") if exact else without_end(line)
+                yield line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}:{number}: not UTF-8 text: {error.reason}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -18,6 +18,7 @@ from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
 from keras_transformer.paragraphs import translate_paragraphs
 from keras_transformer.precision import in_precision
 from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.words import split_words
 from keras_transformer.training import ModelDir
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
@@ -118,6 +119,56 @@ def test_the_search_of_the_paper_has_flags(translate, models, tokenizer):
     expected = Translator(models[0], tokenizer, **SHORT, **paper).translate_n(LINES)
     found = translate(scores=True, alpha=0.6, length_penalty="gnmt", patience="none")
     assert_records(found, expected)
+
+
+GLOSSARY = "horse\tRoss\tRosse\nold man\tGreis\n"
+
+
+def test_a_term_of_the_glossary_is_translated_so(translate, tmp_path):
+    (tmp_path / "terms.tsv").write_text(GLOSSARY)
+    plain, found = translate(), translate(glossary=tmp_path / "terms.tsv")
+    said = translate.said
+    assert "TensorFlow: CTranslate2 does not support --glossary" in said
+    assert found[:2] == plain[:2]
+    assert {"Ross", "Rosse"} & {*split_words(found[2])} and "Greis" in split_words(found[3])
+    paragraph = translate(b"A horse! Yes.\n", split="sentences", glossary=tmp_path / "terms.tsv")
+    assert {"Ross", "Rosse"} & {*split_words(paragraph[0])}
+
+
+def test_lines_without_room_for_their_terms_are_named(translate, tmp_path):
+    (tmp_path / "terms.tsv").write_text("horse\tein außergewöhnlich großes Pferd\n")
+    lines = translate(glossary=tmp_path / "terms.tsv", max_length=4)
+    assert len(lines) == len(LINES)
+    assert "Translated 1 line of the input without their terms, which the limits of length or " in (
+        translate.said
+    )
+    assert translate.said.endswith("(3)\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("horse Pferd\n", {}, "terms.tsv:1: a line must have a term, a tab and a translation"),
+        (GLOSSARY, {"engine": "ctranslate2"}, "CTranslate2 does not support --glossary: leave"),
+        (GLOSSARY, {"sample": True}, "--glossary has no effect with --sample"),
+        (GLOSSARY, {"score": "terms.tsv"}, "--glossary has no effect with --score"),
+        (None, {}, "terms.tsv: cannot read the file"),
+    ],
+)
+def test_a_glossary_that_cannot_be_used_is_refused(refusal, content, options, message, tmp_path):
+    path = tmp_path / "terms.tsv"
+    if content is not None:
+        path.write_text(content)
+    assert message in refusal(glossary=path, **options)
+
+
+def test_a_form_that_the_vocabulary_cannot_spell_is_named_by_its_line(
+    refusal, tmp_path, monkeypatch
+):
+    (tmp_path / "terms.tsv").write_text(GLOSSARY)
+    monkeypatch.setattr(Translator, "unspellable", lambda self, forms: ["Greis"])
+    message = refusal(glossary=tmp_path / "terms.tsv")
+    assert "terms.tsv:2: the vocabulary of the model cannot spell 'Greis': leave it out" in message
 
 
 def test_score_writes_a_score_for_each_line(translate, models, tokenizer, tmp_path):

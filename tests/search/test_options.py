@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import flags
 from helpers import small_model
 from keras import ops
+from toy_decoder import END, PAD, ROWS, START, Toy, log_softmax, penalty
 
 from keras_transformer.cli.flags import define_record_flags
 from keras_transformer.errors import UserError
@@ -18,6 +19,7 @@ from keras_transformer.options.search import LENGTH_PENALTIES
 from keras_transformer.search import (
     NO_HYPOTHESIS,
     DecoderSteps,
+    Required,
     SearchOptions,
     Targets,
     beam_search,
@@ -28,49 +30,6 @@ from keras_transformer.search import (
 from keras_transformer.search.constraints import Constraints, Exclusion
 from keras_transformer.search.loop import at_position
 from keras_transformer.search.steps import EnsembleSteps, TransformerSteps
-
-PAD, START, END = 0, 1, 2
-ROWS = 211
-
-
-class Toy(DecoderSteps):
-    """Logits that depend on the source and, by a hash, on every symbol so far.
-
-    The most likely symbol is often padding, which no hypothesis may contain.
-    """
-
-    def __init__(self, seed, sources, vocab_size=5, end_bias=0.0):
-        rng = np.random.default_rng(seed)
-        self.logits = rng.normal(scale=1.5, size=(ROWS, vocab_size)).astype("float32")
-        self.logits[:, [PAD, END]] += 2.0, end_bias
-        self.sources = np.array(sources, "int32")
-
-    def initial_state(self, batch, beam_size):
-        return ops.repeat(ops.convert_to_tensor(self.sources)[:, None], beam_size, axis=1)
-
-    def step(self, ids, position, state):
-        state = (31 * state + ids) % ROWS
-        return ops.take(self.logits, state, axis=0), state
-
-    def following(self, row):
-        """A function from symbols to log-probabilities of the next one."""
-
-        def log_probs(symbols):
-            state = self.sources[row]
-            for symbol in [START, *symbols]:
-                state = (31 * state + symbol) % ROWS
-            return log_softmax(self.logits[state].astype("float64"))
-
-        return log_probs
-
-
-def log_softmax(logits):
-    return logits - np.log(np.exp(logits).sum())
-
-
-def penalty(length, options):
-    base = {"power": length, "gnmt": (5 + length) / 6}[options.length_penalty]
-    return base**options.alpha
 
 
 def ngrams(symbols, n):
@@ -456,8 +415,8 @@ def test_a_search_without_room_takes_no_step():
         def step(self, ids, position, state):
             raise AssertionError("a step")
 
-    for penalty in LENGTH_PENALTIES:
-        options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, length_penalty=penalty)
+    for length_penalty in LENGTH_PENALTIES:
+        options = SearchOptions(beam_size=2, n_best=2, alpha=1.0, length_penalty=length_penalty)
         ids, scores = found(NoSteps(), options, [0, 0])
         assert ids.shape == (2, 2, 0)
         np.testing.assert_array_equal(scores, [[0.0, NO_HYPOTHESIS]] * 2)
@@ -533,7 +492,7 @@ def symbols_of(row):
 def all_found(model, options, prefix_ids=None, source_ids=SOURCES):
     return [
         ops.convert_to_numpy(x)
-        for x in search(model, source_ids, SearchOptions(**options), prefix_ids)
+        for x in search(model, source_ids, SearchOptions(**options), Required(prefix_ids))
     ]
 
 

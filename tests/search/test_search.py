@@ -13,9 +13,8 @@ from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.errors import UserError
-from keras_transformer.search import SearchOptions, search
+from keras_transformer.search import Required, SearchOptions, search
 from keras_transformer.search import score as score_targets
-from keras_transformer.search.targets import Prefix
 
 PAD, START, END = 0, 1, 2
 SOURCES = [[5, 4, 3, 3, 6, 5, 2], [4, 2], [3, 5, 2], [6, 6, 4, 2]]
@@ -246,7 +245,7 @@ def test_prefixes_may_be_a_list(model, sample):
     options = SearchOptions(extra_length=3, sample=sample)
     prefixes = [[6], [5], [4], [3]]
     found, expected = (
-        search(model, padded(SOURCES), options, prefix_ids=given, seed=1)
+        search(model, padded(SOURCES), options, Required(given), seed=1)
         for given in (prefixes, np.array(prefixes, "int32"))
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
@@ -259,7 +258,7 @@ def test_a_first_symbol_has_probability_one_and_counts_in_the_length(model, samp
         beam_size=3, n_best=3, alpha=0.7, min_length=2, extra_length=3, sample=sample
     )
     sources = padded(SOURCES)
-    found = search(model, sources, options, Prefix(6), seed=1)
+    found = search(model, sources, options, Required(first_id=6), seed=1)
     ids, scores = np.array(found.ids), np.array(found.scores)
     assert (ids[:, :, 0] == 6).all() and (scores > -1e9).all()
     assert ((ids[:, :, 1:] != PAD).sum(-1) >= 2).all()  # min_length does not count it
@@ -275,7 +274,8 @@ def test_a_first_symbol_has_probability_one_and_counts_in_the_length(model, samp
 @pytest.mark.parametrize("sample", [False, True])
 def test_a_prefix_follows_a_first_symbol(model, sample):
     options = SearchOptions(extra_length=3, sample=sample)
-    found = search(model, padded(SOURCES), options, Prefix(6, [[5], [4], [3], [6]]), seed=1)
+    required = Required([[5], [4], [3], [6]], first_id=6)
+    found = search(model, padded(SOURCES), options, required, seed=1)
     assert np.array(found.ids)[:, 0, :2].tolist() == [[6, 5], [6, 4], [6, 3], [6, 6]]
 
 
