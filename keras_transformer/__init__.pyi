@@ -19,9 +19,11 @@ from .engines import load
 from .errors import UserError
 from .importers.marian import import_marian
 from .losses import LabelSmoothedCrossEntropy
+from .markup import MarkupWarning, translate_html
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .model import Transformer
 from .paragraphs import Paragraphs, translate_paragraphs
+from .placeholders import PlaceholderTranslator, PlaceholderWarning
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
 from .text.marian import MarianTokenizer
@@ -40,9 +42,12 @@ __all__ = [
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",
+    "MarkupWarning",
     "ModelDir",
     "Paragraphs",
     "Perplexity",
+    "PlaceholderTranslator",
+    "PlaceholderWarning",
     "SubwordTokenizer",
     "TokenAccuracy",
     "TokenCount",
@@ -65,5 +70,6 @@ __all__ = [
     "search",
     "text",
     "training",
+    "translate_html",
     "translate_paragraphs",
 ]
