@@ -4,6 +4,7 @@ r"""Translates standard input to standard output, or files to files, line for li
   keras-transformer translate --model_dir=runs/en-de --input=test.en.gz --output=test.de.gz
   keras-transformer translate --model_dir=runs/en-de --n_best=4 < test.en
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
+  keras-transformer translate --model_dir=runs/en-de --format=html < page.html > page.de.html
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -19,6 +20,11 @@ that stays open, lines are answered within a second after the last one.
 --split=sentences splits each line into sentences, translates all of them together, and writes them
 with the white space, list markers and indentation that the line has.
 
+Placeholders such as %s, {name}, <0> and URLs are copied unchanged, each once, and so is what
+--keep matches; --noplaceholders leaves them to the model. --format=html translates a whole HTML
+document: tags stand around the words that correspond, and paragraphs are split into sentences
+(docs/markup.md).
+
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them.
 
@@ -27,6 +33,7 @@ that `export --format=saved_model` has written (docs/beam.md).
 """
 
 import itertools
+import sys
 
 from absl import flags
 
@@ -41,14 +48,21 @@ from keras_transformer.cli.translator_flags import (
     define_model_flags,
     define_search_flags,
     load_translator,
+    refuse_n_best,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
 )
 from keras_transformer.errors import UserError, expect_named
+from keras_transformer.markup import HtmlTexts, described, translate_marked
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
+from keras_transformer.placeholders import PlaceholderTranslator
+from keras_transformer.text.placeholders import placeholder_patterns
 from keras_transformer.text.text_files import read_lines
+
+# The flags that --format=html refuses.
+_FOR_LINES = ("scores", "score", "alignment", "subwords", "prefix", "lines_at_once")
 
 
 def define_flags() -> None:
@@ -69,11 +83,27 @@ def define_flags() -> None:
             "blank",
         )
         flags.DEFINE_enum(
+            "format",
+            "text",
+            ["text", "html"],
+            "text, which is translated line for line; or html, a document or a part of one",
+        )
+        flags.DEFINE_enum(
             "split",
-            "none",
+            None,
             ["none", "sentences"],
-            "what to split each line into: none, a line is a sentence; or sentences, by the rules "
-            "of the source language that `train` recorded, or else of English",
+            "what to split each line into, or each paragraph of HTML: none, it is a sentence; or "
+            "sentences, by the rules of the source language that `train` recorded, or else of "
+            "English; default: none, for HTML sentences",
+        )
+        flags.DEFINE_bool(
+            "placeholders",
+            True,
+            "copy placeholders unchanged: %s, %1$s, {name}, {{ x }}, <0>, URLs, e-mail addresses "
+            "and the like",
+        )
+        flags.DEFINE_multi_string(
+            "keep", [], "regular expression of further text to copy unchanged; may be repeated"
         )
         lines.define_flags(
             "; with --runner, files: a local or gs:// path, which may have wildcards",
@@ -94,12 +124,27 @@ def main():
         quiet.find_devices()
     if not FLAGS.alignment:
         refuse(present(["subwords"]), "without --alignment")
+    if not FLAGS.placeholders:
+        refuse(present(["keep"]), "with --noplaceholders")
+    patterns = kept_patterns()
+    if FLAGS.format == "html":
+        refuse(present(_FOR_LINES), "with --format=html, which reads a whole document")
+        refuse_n_best("--format=html writes one translation")
+        say_engine("Translating")
+        with lines.document_and_output() as (content, write):
+            translator = load_translator("translation")
+            with CutLines(sentences="the input") as cut_lines:
+                write.write(translated_html(translator, content, patterns, cut_lines))
+                write.flush()
+        return
     if FLAGS.split == "sentences":
         beside = [name for name in ("score", "prefix", "alignment") if FLAGS[name].value]
         refuse(beside, "with --split=sentences, since it is for single sentences")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
-        of_search |= {name for name in ("scores", "prefix", "alignment") if FLAGS[name].value}
+        of_search |= {
+            name for name in ("scores", "prefix", "alignment", "keep") if FLAGS[name].value
+        }
         if (FLAGS.workers or 1) > 1 and not uses_ctranslate2():
             of_search.add("workers")
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
@@ -117,6 +162,28 @@ def main():
         translator = load_translator("translation")
         with CutLines(**names) as cut_lines:
             translate(translator, blocks, write, others, cut_lines)
+
+
+def kept_patterns():
+    """The patterns of what is copied; raises `UserError` if one of --keep is wrong."""
+    if not FLAGS.placeholders:
+        return []
+    try:
+        return placeholder_patterns(FLAGS.keep)
+    except UserError as error:  # "keep='(' is ..."
+        raise UserError(f"--{error}") from None
+
+
+def translated_html(translator, content, patterns, cut_lines):
+    """The document in another language, in UTF-8."""
+    text = content.decode("utf-8", "surrogateescape")
+    read = HtmlTexts([text], source_lang(), FLAGS.split != "none", patterns)
+    if problem := read.problems[0]:
+        print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
+    cut_lines.numbers = [sentence.line for sentence in read.sentences]
+    found = translate_marked(translator, read.sentences, patterns)
+    [[best, *_]] = read.join(found)
+    return best.text.encode("utf-8", "surrogateescape")
 
 
 def translate(translator, blocks, write, others, cut_lines):
@@ -149,7 +216,7 @@ def output(translator, sentences, given, number, cut_lines):
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    found = _found(translator, sentences, given, number, cut_lines)
+    found = _found(_keeping(translator), sentences, given, number, cut_lines)
     rows = [
         (index, translation.text, translation.score)
         for index, translations in enumerate(found)
@@ -167,14 +234,22 @@ def output(translator, sentences, given, number, cut_lines):
         yield scored + aligned
 
 
+def _keeping(translator):
+    return PlaceholderTranslator(translator, FLAGS.keep) if FLAGS.placeholders else translator
+
+
 def _found(translator, sentences, given, number, cut_lines):
     """The translations of each line; with `--split=sentences`, of its sentences, joined."""
-    if FLAGS.split == "none":
+    if FLAGS.split != "sentences":
         return translator.translate_n(sentences, given)
-    recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
-    paragraphs = Paragraphs(sentences, recorded["source_lang"])
+    paragraphs = Paragraphs(sentences, source_lang())
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
     return paragraphs.join(translator.translate_n(paragraphs.sentences))
+
+
+def source_lang():
+    """The source language that the model_dir records, or None."""
+    return training.ModelDir(FLAGS.model_dir[0]).load_training()["source_lang"]
 
 
 def alignment(links):

@@ -24,6 +24,7 @@ from keras_transformer.errors import Unsupported, UserError, expect_named
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
+from keras_transformer.placeholders import PlaceholderWarning
 from keras_transformer.precision import PRECISIONS
 from keras_transformer.translation import CutWarning, first_few
 
@@ -49,6 +50,9 @@ _CTRANSLATE2_FLAGS = (
     "alignment",
     "subwords",
     "split",
+    "format",
+    "placeholders",
+    "keep",
     "input",
     "output",
     "lines_at_once",
@@ -312,6 +316,8 @@ def load_translator(
 class CutLines:
     """Counts the lines that a translator cuts, and prints one line on them at the end of a block.
 
+    It does the same for lines whose placeholders the model did not copy.
+
     Args:
         **files: name of the file, or files, of each argument of the translator.
 
@@ -327,13 +333,15 @@ class CutLines:
         self.numbers: Sequence[int] = ()
         self._files = files
         self._lines: dict[str, list[int]] = {what: [] for what in files}
+        self._put_in: dict[int, None] = {}  # the lines into which placeholders were put
         self._limit = 0
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> "CutLines":
         self._filters.__enter__()
         self._show = warnings.showwarning
-        warnings.simplefilter("always", CutWarning)
+        for category in (CutWarning, PlaceholderWarning):
+            warnings.simplefilter("always", category)
         warnings.showwarning = self._count
         return self
 
@@ -348,8 +356,17 @@ class CutLines:
         if parts:
             text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
             print(text, file=sys.stderr)
+        if lines := [*self._put_in]:
+            text = (
+                f"Check the placeholders of {len(lines):,} line{'s' * (len(lines) > 1)} of the "
+                f"input ({first_few(lines)}): the model did not copy them itself"
+            )
+            print(text, file=sys.stderr)
 
     def _count(self, message, *args, **kwargs):
+        if isinstance(message, PlaceholderWarning):
+            self._put_in |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
+            return None
         if not isinstance(message, CutWarning):
             return self._show(message, *args, **kwargs)
         self._limit, lines = message.limit, self._lines[message.what]
