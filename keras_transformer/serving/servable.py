@@ -14,6 +14,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from keras_transformer.errors import Unsupported, UserError
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
+from keras_transformer.placeholders import Translator as PlainTranslator
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
 Attention = Callable[[str, str], dict[str, WordAttention]]  # from a text and its translation
+Translating = Callable[[SearchOptions | None], PlainTranslator]  # by options or its own
 
 
 class Servable(Protocol):
@@ -39,6 +41,7 @@ class Servable(Protocol):
     max_tokens: int  # the maximum number of tokens that are read of a text
     attention: Attention | None  # None: the model shows no attention
     source_lang: str | None  # by whose rules texts are split into sentences; None: English
+    translator_with: Translating | None  # None: the model has no alignment
 
     def count_tokens(self, texts: Texts) -> list[int]:
         """The number of tokens of each text."""
@@ -112,6 +115,7 @@ class TranslatorServable:
         self._load_tensorflow, self._loading = load_tensorflow, threading.Lock()
         has_tensorflow = self._tensorflow or load_tensorflow
         self.attention = self._attention if has_tensorflow else None
+        self.translator_with: Translating | None = self._translator
         self.options = translator.options
         self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
@@ -183,7 +187,7 @@ class ParserServable(TranslatorServable):
         source_lang: str | None = None,
     ):
         super().__init__(translator, load_tensorflow, source_lang)
-        self.attention = None
+        self.attention = self.translator_with = None
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 
     def translate_n(
@@ -215,6 +219,7 @@ class SavedModelServable:
     options: SearchOptions | None = None
     attention: Attention | None = None
     source_lang: str | None = None  # an export does not say
+    translator_with: Translating | None = None
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()

@@ -49,7 +49,7 @@ class Doing:
     """
 
     task, engine, attention = "translation", "tensorflow", None
-    max_tokens, options, source_lang = 1000, None, None
+    max_tokens, options, source_lang, translator_with = 1000, None, None, None
 
     def __init__(self):
         self.signatures = signature_defs(1, ["serving_default", "nbest", "score"])
