@@ -21,10 +21,12 @@ from .importers.m2m100 import import_m2m100
 from .importers.marian import import_marian
 from .importers.opennmt import import_opennmt
 from .losses import LabelSmoothedCrossEntropy
+from .markup import MarkupWarning, translate_html
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .minimum_bayes_risk import MinimumBayesRisk
 from .model import Transformer
 from .paragraphs import Paragraphs, translate_paragraphs
+from .placeholders import PlaceholderTranslator, PlaceholderWarning
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
 from .text.glossary import Glossary
@@ -46,11 +48,14 @@ __all__ = [
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",
+    "MarkupWarning",
     "MinimumBayesRisk",
     "ModelDir",
     "OpenNMTTokenizer",
     "Paragraphs",
     "Perplexity",
+    "PlaceholderTranslator",
+    "PlaceholderWarning",
     "SubwordTokenizer",
     "TermsWarning",
     "TokenAccuracy",
@@ -76,5 +81,6 @@ __all__ = [
     "search",
     "text",
     "training",
+    "translate_html",
     "translate_paragraphs",
 ]

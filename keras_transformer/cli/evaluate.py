@@ -31,7 +31,6 @@ from keras_transformer.cli.translator_flags import (
     CutLines,
     RepeatedLines,
     check_engine,
-    check_spelling,
     chosen_languages,
     define_engine_flag,
     define_glossary_flag,
@@ -47,6 +46,7 @@ from keras_transformer.cli.translator_flags import (
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
+    with_glossary,
     with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
@@ -141,11 +141,10 @@ def evaluate_translator():
         evaluation.check_bootstrap(len(references))
     say_engine("Translating")
     translator = load_translator("translation", with_languages=True)
-    check_spelling(glossary, translator)
     languages = chosen_languages(model_languages())
     if "source_lang" not in languages:
         refuse(present(["source_lang"]), "with this model, which does not read it")
-    searching = with_mbr(translator)
+    searching = with_mbr(with_glossary(translator, glossary))
     other = None if FLAGS.compare is None else compared_system(len(sentences))
     language = FLAGS.target_lang
     if language is None:
@@ -164,8 +163,7 @@ def evaluate_translator():
     else:
         corpus = reference_corpus(translator, pairs)
 
-    terms = None if glossary is None else glossary.terms(sentences)
-    hypotheses = translations(searching, sentences, terms)
+    hypotheses = translations(searching, sentences)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -197,10 +195,10 @@ def compared_system(num_sentences):
     return lines[:num_sentences]
 
 
-def translations(translator, sentences, terms):
+def translations(translator, sentences):
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
-        found = [best.text for best in translator.translate(sentences, terms=terms)]
+        found = translator(sentences)
     with RepeatedLines("the translations") as repeated:
         repeated.count(range(1, len(sentences) + 1), sentences, found)
     return found

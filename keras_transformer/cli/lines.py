@@ -66,11 +66,37 @@ def lines_and_output(
     Raises:
         UserError: a file cannot be read or written.
     """
+    with _opened("Type a line and press Enter. Ctrl-D ends the input.", inputs) as (read, write):
+        yield _lines(read, exact), write
+
+
+@contextlib.contextmanager
+def document_and_output(inputs: Sequence[str] = ()) -> Iterator[tuple[bytes, BinaryIO]]:
+    """Opens the input and the output that the flags name, and reads the input as a whole.
+
+    Args:
+        inputs: other files that the command reads, which the output may not replace.
+
+    Yields:
+        The content of the input, and the output.
+
+    Raises:
+        UserError: a file cannot be read or written.
+    """
+    with _opened("Type a text. Ctrl-D at the start of a line ends it.", inputs) as (read, write):
+        with _naming(FLAGS.input or "standard input"):
+            content = read.read()
+        yield content, write
+
+
+@contextlib.contextmanager
+def _opened(hint, inputs=()):
+    """Opens the input and the output; at a terminal, prints how to use it."""
     with contextlib.ExitStack() as stack:
         if FLAGS.input is None:
             read = standard_input()
             if sys.stdin.isatty():
-                print("Type a line and press Enter. Ctrl-D ends the input.", file=sys.stderr)
+                print(hint, file=sys.stderr)
         else:
             with _naming(FLAGS.input):
                 read = stack.enter_context(open_binary(FLAGS.input))
@@ -79,7 +105,7 @@ def lines_and_output(
         else:
             check_outputs([*inputs, *([FLAGS.input] if FLAGS.input else [])], ["output"])
             write = stack.enter_context(writing({"output": FLAGS.output}))["output"]
-        yield _lines(read, exact), write
+        yield read, write
 
 
 def _lines(read, exact):

@@ -43,6 +43,7 @@ from keras_transformer.machine.arithmetic_speed import product_flops
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
 from keras_transformer.text.normalization import NORMALIZATIONS
+from keras_transformer.text.symbols import read_symbols
 from keras_transformer.text.text_files import refuse_pipes
 from keras_transformer.training import recipe
 from keras_transformer.training.forecast import spoken
@@ -61,6 +62,7 @@ NOT_EMPTY = (
     "source_lang",
     "target_lang",
     "data_cache",
+    "symbols",
     "vocabulary",
     "model_dir",
     "preset",
@@ -81,6 +83,7 @@ TRANSLATION_ONLY = (
     "target_lang",
     "vocab_type",
     "normalization",
+    "symbols",
     "vocabulary",
     "bpe_dropout",
 )
@@ -211,6 +214,12 @@ def define_flags() -> None:
             "spaces; default: source, or as the run to resume",
         )
         flags.DEFINE_string(
+            "symbols",
+            None,
+            "file of symbols, one a line, that the vocabulary to learn never splits, such as %s "
+            "(docs/markup.md)",
+        )
+        flags.DEFINE_string(
             "vocabulary", None, "file of an existing SentencePiece model; default: learn a new one"
         )
         define_record_flags(TrainingOptions, only=DATA_FIELDS, or_else=PRESETS_CHOICE)
@@ -279,6 +288,7 @@ def chosen_job():
         vocabulary=FLAGS.vocabulary,
         vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
         normalization=FLAGS.normalization,
+        symbols=read_symbols(FLAGS.symbols) if FLAGS.symbols else None,
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
         start_from=FLAGS.start_from,
         target_lang="de" if is_builtin else FLAGS.target_lang,
@@ -299,13 +309,17 @@ def check_combinations():
         of_parsers = [*given_fields(ParsingOptions), *present(("extra_source", *PARSER_FIELDS))]
         refuse(of_parsers, "without --task=parsing")
     if FLAGS.start_from:
-        refuse(present(["vocab_type", "normalization", "vocabulary"]), "with --start_from")
+        refuse(
+            present(["vocab_type", "normalization", "symbols", "vocabulary"]), "with --start_from"
+        )
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
         training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
     if FLAGS.vocabulary:
-        refuse(present(["vocab_type", "normalization"]), "with --vocabulary")
+        refuse(present(["vocab_type", "normalization", "symbols"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])
+    if FLAGS.symbols:
+        refuse_pipes([FLAGS.symbols])
 
 
 def recorded_in(model_dir):

@@ -6,6 +6,7 @@ r"""Translates standard input to standard output, or files to files, line for li
   keras-transformer translate --model_dir=runs/en-de --score=test.de < test.en
   keras-transformer translate --model_dir=runs/nllb --source_lang=eng_Latn \
       --target_lang=fra_Latn < test.en
+  keras-transformer translate --model_dir=runs/en-de --format=html < page.html > page.de.html
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -22,6 +23,10 @@ that stays open, lines are answered within a second after the last one.
 with the white space, list markers and indentation that the line has.
 
 --glossary names a file of terms and their translations; see docs/glossaries.md.
+Placeholders such as %s, {name}, <0> and URLs are copied unchanged, each once, and so is what
+--keep matches; --noplaceholders leaves them to the model. --format=html translates a whole HTML
+document: tags stand around the words that correspond, and paragraphs are split into sentences
+(docs/markup.md).
 
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them. Another one names the lines whose translation
@@ -34,6 +39,7 @@ that `export --format=saved_model` has written (docs/beam.md).
 """
 
 import itertools
+import sys
 
 from absl import flags
 
@@ -45,7 +51,6 @@ from keras_transformer.cli.translator_flags import (
     CutLines,
     RepeatedLines,
     check_engine,
-    check_spelling,
     define_engine_flag,
     define_glossary_flag,
     define_language_flags,
@@ -55,16 +60,24 @@ from keras_transformer.cli.translator_flags import (
     load_translator,
     model_languages,
     read_glossary,
+    refuse_n_best,
     say_engine,
     share_cores_among_workers,
     uses_ctranslate2,
+    with_glossary,
     with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
+from keras_transformer.markup import HtmlTexts, described, translate_marked
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
+from keras_transformer.placeholders import PlaceholderTranslator
 from keras_transformer.text.language_code import short_code
+from keras_transformer.text.placeholders import placeholder_patterns
 from keras_transformer.text.text_files import read_lines
+
+# The flags that --format=html refuses.
+_FOR_LINES = ("scores", "score", "alignment", "subwords", "prefix", "lines_at_once")
 
 
 def define_flags() -> None:
@@ -86,11 +99,27 @@ def define_flags() -> None:
             "blank",
         )
         flags.DEFINE_enum(
+            "format",
+            "text",
+            ["text", "html"],
+            "text, which is translated line for line; or html, a document or a part of one",
+        )
+        flags.DEFINE_enum(
             "split",
-            "none",
+            None,
             ["none", "sentences"],
-            "what to split each line into: none, a line is a sentence; or sentences, by the rules "
-            "of the source language that `train` recorded, or else of English",
+            "what to split each line into, or each paragraph of HTML: none, it is a sentence; or "
+            "sentences, by the rules of the source language that `train` recorded, or else of "
+            "English; default: none, for HTML sentences",
+        )
+        flags.DEFINE_bool(
+            "placeholders",
+            True,
+            "copy placeholders unchanged: %s, %1$s, {name}, {{ x }}, <0>, URLs, e-mail addresses "
+            "and the like",
+        )
+        flags.DEFINE_multi_string(
+            "keep", [], "regular expression of further text to copy unchanged; may be repeated"
         )
         lines.define_flags(
             "; with --runner, files: a local or gs:// path, which may have wildcards",
@@ -113,12 +142,18 @@ def main():
         quiet.find_devices()
     if not FLAGS.alignment:
         refuse(present(["subwords"]), "without --alignment")
+    if not FLAGS.placeholders:
+        refuse(present(["keep"]), "with --noplaceholders")
+    patterns = kept_patterns()
+    glossary = read_glossary()
+    if FLAGS.format == "html":
+        return translate_document(patterns, glossary)
     if FLAGS.split == "sentences":
         beside = [name for name in ("score", "prefix", "alignment") if FLAGS[name].value]
         refuse(beside, "with --split=sentences, since it is for single sentences")
     if FLAGS.score is not None:
         of_search = {*given_fields(SearchOptions)} - {"alpha", "length_penalty"}
-        flags_of_search = ("scores", "prefix", "alignment", "mbr", "glossary")
+        flags_of_search = ("scores", "prefix", "alignment", "mbr", "glossary", "keep")
         of_search |= {name for name in flags_of_search if FLAGS[name].value}
         if (FLAGS.workers or 1) > 1 and not uses_ctranslate2():
             of_search.add("workers")
@@ -128,19 +163,22 @@ def main():
     for name in ("input", "score", "prefix"):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
-    glossary = read_glossary()
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix
     others = None if beside is None else _opened(beside)
     say_engine("Translating" if FLAGS.score is None else "Scoring")
     names = {"sentences": "the input", "translations": FLAGS.score or "the output"}
     inputs = [path for path in (beside, FLAGS.glossary) if path is not None]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
-        check_languages()
-        translator = load_translator("translation", with_languages=True)
-        check_spelling(glossary, translator)
-        translator = with_mbr(translator)
+        translator = loaded_translator(glossary)
         with CutLines(**names) as cut_lines, RepeatedLines("the output") as repeated:
-            translate(translator, blocks, write, others, glossary, cut_lines, repeated)
+            translate(translator, blocks, write, others, cut_lines, repeated)
+
+
+def loaded_translator(glossary):
+    """The translator that the flags name, with the terms of a glossary or by minimum Bayes risk."""
+    check_languages()
+    translator = load_translator("translation", with_languages=True)
+    return with_mbr(with_glossary(translator, glossary))
 
 
 def check_languages():
@@ -148,14 +186,52 @@ def check_languages():
     languages = model_languages()
     if languages is None:
         refuse(present(["target_lang"]), "with this model, which translates between two languages")
-    if FLAGS.split == "none" and not (languages and languages.in_target):
+    is_split = FLAGS.split == "sentences" or (FLAGS.format == "html" and FLAGS.split is None)
+    if not (is_split or (languages and languages.in_target)):
         refuse(
             present(["source_lang"]),
             "with this model, which does not read it, except to split text",
         )
 
 
-def translate(translator, blocks, write, others, glossary, cut_lines, repeated):
+def kept_patterns():
+    """The patterns of what is copied; raises `UserError` if one of --keep is wrong."""
+    if not FLAGS.placeholders:
+        return []
+    try:
+        return placeholder_patterns(FLAGS.keep)
+    except UserError as error:  # "keep='(' is ..."
+        raise UserError(f"--{error}") from None
+
+
+def translate_document(patterns, glossary):
+    """Translates a whole HTML document."""
+    refuse(present(_FOR_LINES), "with --format=html, which reads a whole document")
+    refuse_n_best("--format=html writes one translation")
+    say_engine("Translating")
+    inputs = [] if glossary is None else [FLAGS.glossary]
+    with lines.document_and_output(inputs) as (content, write):
+        translator = loaded_translator(glossary)
+        with CutLines(sentences="the input") as cut_lines, RepeatedLines("the output") as repeated:
+            write.write(translated_html(translator, content, patterns, cut_lines, repeated))
+            write.flush()
+
+
+def translated_html(translator, content, patterns, cut_lines, repeated):
+    """The document in another language, in UTF-8."""
+    text = content.decode("utf-8", "surrogateescape")
+    read = HtmlTexts([text], source_lang(), FLAGS.split != "none", patterns)
+    if problem := read.problems[0]:
+        print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
+    numbers = cut_lines.numbers = [sentence.line for sentence in read.sentences]
+    found = translate_marked(translator, read.sentences, patterns)
+    sentences = [sentence.text for sentence in read.sentences]
+    repeated.count(numbers, sentences, [best[0].kept.text for best in found])
+    [[best, *_]] = read.join(found)
+    return best.text.encode("utf-8", "surrogateescape")
+
+
+def translate(translator, blocks, write, others, cut_lines, repeated):
     """Writes the output lines of all blocks; `others` are lines of --score or --prefix, or None."""
     beside, number = FLAGS.score or FLAGS.prefix, 0
     for sentences in blocks:
@@ -164,7 +240,7 @@ def translate(translator, blocks, write, others, glossary, cut_lines, repeated):
             raise UserError(
                 f"{beside} must have a line for each line of input: found {number + len(given)}"
             )
-        results = output(translator, sentences, given, glossary, number, cut_lines, repeated)
+        results = output(translator, sentences, given, number, cut_lines, repeated)
         write.writelines(f"{line}\n".encode() for line in results)
         write.flush()
         number += len(sentences)
@@ -178,14 +254,14 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, sentences, given, glossary, number, cut_lines, repeated):
+def output(translator, sentences, given, number, cut_lines, repeated):
     """The output lines for input lines, the first of which has this number, from 0."""
     numbers = cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
     if FLAGS.score is not None:
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    found = _found(translator, sentences, given, glossary, number, cut_lines)
+    found = _found(_keeping(translator), sentences, given, number, cut_lines)
     repeated.count(numbers, sentences, [best[0].text for best in found])
     rows = [
         (index, translation.text, translation.score)
@@ -204,20 +280,24 @@ def output(translator, sentences, given, glossary, number, cut_lines, repeated):
         yield scored + aligned
 
 
-def _found(translator, sentences, given, glossary, number, cut_lines):
+def _keeping(translator):
+    return PlaceholderTranslator(translator, FLAGS.keep) if FLAGS.placeholders else translator
+
+
+def _found(translator, sentences, given, number, cut_lines):
     """The translations of each line; with `--split=sentences`, of its sentences, joined."""
-    if FLAGS.split == "none":
-        return translator.translate_n(sentences, given, _terms(glossary, sentences))
-    recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()
-    source_lang = FLAGS.source_lang or recorded["source_lang"]
-    paragraphs = Paragraphs(sentences, source_lang and short_code(source_lang))
+    if FLAGS.split != "sentences":
+        return translator.translate_n(sentences, given)
+    paragraphs = Paragraphs(sentences, source_lang())
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
-    terms = _terms(glossary, paragraphs.sentences)
-    return paragraphs.join(translator.translate_n(paragraphs.sentences, terms=terms))
+    return paragraphs.join(translator.translate_n(paragraphs.sentences))
 
 
-def _terms(glossary, sentences):
-    return None if glossary is None else glossary.terms(sentences)
+def source_lang():
+    """The two-letter code of the source language, of the flag or the model_dir; or None."""
+    recorded = training.ModelDir(FLAGS.model_dir[0]).load_training()["source_lang"]
+    language = FLAGS.source_lang or recorded
+    return language and short_code(language)
 
 
 def alignment(links):

@@ -22,10 +22,12 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.errors import Unsupported, UserError, expect_named
+from keras_transformer.glossary_translator import GlossaryTranslator
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
 from keras_transformer.options.search import MBR_TEMPERATURE, MOST_BEAMS, OF_SAMPLING
+from keras_transformer.placeholders import PlaceholderWarning
 from keras_transformer.precision import PRECISIONS
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.repetition import repeated_phrase
@@ -58,6 +60,9 @@ _CTRANSLATE2_FLAGS = (
     "split",
     "source_lang",
     "target_lang",
+    "format",
+    "placeholders",
+    "keep",
     "input",
     "output",
     "lines_at_once",
@@ -243,13 +248,20 @@ def read_glossary() -> Glossary | None:
     return Glossary.read(FLAGS.glossary)
 
 
-def check_spelling(glossary: Glossary | None, translator: "Translator") -> None:
-    """Refuses a glossary with a form that the vocabulary cannot spell, by its line."""
-    places = {} if glossary is None else glossary.places
-    for form in translator.unspellable(places) if places else ():
-        raise UserError(
-            f"{places[form]}: the vocabulary of the model cannot spell {form!r}: leave it out"
-        )
+def with_glossary(
+    translator: "Translator", glossary: Glossary | None
+) -> "Translator | GlossaryTranslator":
+    """Returns the translator itself or, with a glossary, one that translates its terms.
+
+    Raises:
+        UserError: the vocabulary cannot spell a form, which is named by its line.
+    """
+    if glossary is None:
+        return translator
+    for form in translator.unspellable(glossary.places) if glossary.places else ():
+        place = glossary.places[form]
+        raise UserError(f"{place}: the vocabulary of the model cannot spell {form!r}: leave it out")
+    return GlossaryTranslator(translator, glossary)
 
 
 def uses_ctranslate2(paths: Sequence[str] | None = None) -> bool:
@@ -509,6 +521,8 @@ class CutLines:
 
     At the end of a block, it prints one line on each of them.
 
+    It does the same for lines whose placeholders the model did not copy.
+
     Args:
         **files: name of the file, or files, of each argument of the translator.
 
@@ -524,6 +538,7 @@ class CutLines:
         self.numbers: Sequence[int] = ()
         self._files = files
         self._lines: dict[str, list[int]] = {what: [] for what in files}
+        self._put_in: dict[int, None] = {}  # the lines into which placeholders were put
         self._limit = 0
         self._without_terms: list[int] = []
         self._filters = warnings.catch_warnings()
@@ -531,8 +546,8 @@ class CutLines:
     def __enter__(self) -> "CutLines":
         self._filters.__enter__()
         self._show = warnings.showwarning
-        warnings.simplefilter("always", CutWarning)
-        warnings.simplefilter("always", TermsWarning)
+        for category in (CutWarning, TermsWarning, PlaceholderWarning):
+            warnings.simplefilter("always", category)
         warnings.showwarning = self._count
         return self
 
@@ -554,10 +569,19 @@ class CutLines:
                 f"other constraints exclude ({first_few(lines)})"
             )
             print(text, file=sys.stderr)
+        if lines := [*self._put_in]:
+            text = (
+                f"Check the placeholders of {len(lines):,} line{'s' * (len(lines) > 1)} of the "
+                f"input ({first_few(lines)}): the model did not copy them itself"
+            )
+            print(text, file=sys.stderr)
 
     def _count(self, message, *args, **kwargs):
         if isinstance(message, TermsWarning):
             return self._without_terms.extend(map(self.numbers.__getitem__, message.indices))
+        if isinstance(message, PlaceholderWarning):
+            self._put_in |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
+            return None
         if not isinstance(message, CutWarning):
             return self._show(message, *args, **kwargs)
         self._limit, lines = message.limit, self._lines[message.what]

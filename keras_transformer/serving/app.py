@@ -21,7 +21,14 @@ from keras_transformer.serving.keys import Keys
 from keras_transformer.serving.libretranslate import libretranslate_routes
 from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page_routes import page_routes
-from keras_transformer.serving.server import Predict, Server, asks_for_split, json_response
+from keras_transformer.serving.server import (
+    Predict,
+    Server,
+    TranslateMarked,
+    asks_for_html,
+    asks_for_split,
+    json_response,
+)
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
 from keras_transformer.translation import Translation
 
@@ -100,7 +107,9 @@ def _model_routes(server: Server) -> list[Route]:
         asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
         servable = await server.in_languages(servable, body)
         signature = servable.signatures[asked.signature]
-        if asks_for_split(body):
+        if asks_for_html(body):
+            outputs = await predict_html(request, servable, asked, asks_for_split(body))
+        elif asks_for_split(body):
             outputs = await predict_paragraphs(request, servable, asked)
         else:
             texts = [text for row in asked.rows for text in row if isinstance(text, str | bytes)]
@@ -108,11 +117,22 @@ def _model_routes(server: Server) -> list[Route]:
             outputs = await server.compute(request, task, asked.rows, texts)
         return json_response(predict_response(asked, signature, outputs))
 
-    async def predict_paragraphs(request, servable, asked):
+    async def predict_html(request, servable, asked, split):
+        expect_default(asked, "format=html")
+        texts = [text for (text,) in asked.rows]
+        read = await server.read_html(servable, texts, servable.source_lang, split)
+        task = TranslateMarked(servable, servable.options.best_only())
+        sentences = [sentence.text for sentence in read.sentences]
+        found = await server.compute(request, task, read.sentences, sentences)
+        joined = await asyncio.to_thread(read.join, found)
+        return [{"translation": best.text, "score": best.score} for [best] in joined]
+
+    def expect_default(asked, what):
         if asked.signature != "serving_default":
-            raise UserError(
-                "split=sentences is for the signature serving_default: leave out one of them"
-            )
+            raise UserError(f"{what} is for the signature serving_default: leave out one of them")
+
+    async def predict_paragraphs(request, servable, asked):
+        expect_default(asked, "split=sentences")
         paragraphs = await server.split(servable, [text for (text,) in asked.rows])
         rows = [(sentence,) for sentence in paragraphs.sentences]
         task = Predict(servable, asked.signature)

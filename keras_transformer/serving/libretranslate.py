@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_transformer.errors import UserError
+from keras_transformer.markup import HtmlTexts
 from keras_transformer.options import ServingOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
@@ -31,7 +32,7 @@ from keras_transformer.serving.languages import (
     language_pair,
     served_code,
 )
-from keras_transformer.serving.server import MOST, Server, Translate, json_response
+from keras_transformer.serving.server import MOST, Server, TranslateMarked, json_response
 from keras_transformer.serving.tensor_json import parse_json
 from keras_transformer.serving.versions import Model
 
@@ -48,6 +49,7 @@ class TranslateRequest(NamedTuple):
         source: the code of the source language, or "auto".
         target: the code of the target language.
         alternatives: the number of translations wanted beside the best.
+        is_html: whether the texts are HTML.
     """
 
     texts: list[str]
@@ -55,6 +57,7 @@ class TranslateRequest(NamedTuple):
     source: str
     target: str
     alternatives: int
+    is_html: bool
 
 
 class _Choice(NamedTuple):
@@ -113,7 +116,8 @@ def libretranslate_routes(server: Server, keys: Keys) -> list[Route]:
         asked = parse_translate(values, server.options)
         source, detected = asked.source, None
         if source == "auto":
-            [detected, *_] = await asyncio.to_thread(_detected, "\n".join(asked.texts), models)
+            text = await asyncio.to_thread(_plain, asked)
+            [detected, *_] = await asyncio.to_thread(_detected, text, models)
             source = detected["language"]
         choice = _model_for(models, source, asked.target)
         if choice is None:
@@ -185,9 +189,7 @@ def parse_translate(values: Mapping[str, Any], options: ServingOptions) -> Trans
     source, target = (_language(values, name) for name in ("source", "target"))
     if target == "auto":
         raise UserError("auto is not supported as a target language")
-    if values.get("format") == "html":
-        raise UserError("html format is not supported by this server yet: send format=text")
-    if values.get("format") not in (None, "", "text"):
+    if values.get("format") not in (None, "", "text", "html"):
         raise UserError(f"{str(values['format'])[:80]} format is not supported")
     try:
         alternatives = max(0, int(values.get("alternatives") or 0))
@@ -196,7 +198,8 @@ def parse_translate(values: Mapping[str, Any], options: ServingOptions) -> Trans
     most = MOST["n_best"] - 1
     if alternatives > most:
         raise UserError(f"Invalid request: alternatives parameter must be <= {most}")
-    return TranslateRequest(texts, is_list, source, target, alternatives)
+    is_html = values.get("format") == "html"
+    return TranslateRequest(texts, is_list, source, target, alternatives, is_html)
 
 
 def parse_form(body: bytes, content_type: str) -> dict[str, str]:
@@ -320,14 +323,26 @@ async def _translations(server, request, languages, asked, source):
     """The best translation of each text, and then its alternatives, all different."""
     _, _, servable = server.model(request)
     servable = await server.in_languages(servable, languages)
-    paragraphs = await asyncio.to_thread(Paragraphs, asked.texts, source)
-    sentences = paragraphs.sentences
-    task = Translate(servable, _options(servable.options, asked.alternatives))
-    found = await server.compute(request, task, sentences, sentences)
-    joined = await asyncio.to_thread(paragraphs.join, found)
+    options = _options(servable.options, asked.alternatives)
+    if asked.is_html:
+        read = await server.read_html(servable, asked.texts, source)
+        task = TranslateMarked(servable, options)
+        texts = [sentence.text for sentence in read.sentences]
+        found = await server.compute(request, task, read.sentences, texts)
+    else:
+        read = await asyncio.to_thread(Paragraphs, asked.texts, source)
+        found = await server.translate(request, servable, options, read.sentences)
+    joined = await asyncio.to_thread(read.join, found)
     return [
         list(dict.fromkeys(one.text for one in some))[: asked.alternatives + 1] for some in joined
     ]
+
+
+def _plain(asked):
+    """The texts without tags."""
+    if not asked.is_html:
+        return "\n".join(asked.texts)
+    return "\n".join(sentence.text for sentence in HtmlTexts(asked.texts).sentences)
 
 
 def _options(options: SearchOptions | None, alternatives: int) -> SearchOptions | None:

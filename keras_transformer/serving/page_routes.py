@@ -15,7 +15,6 @@ from keras_transformer.report.word_attention import WordAttention, word_numbers
 from keras_transformer.serving.server import (
     Attention,
     Server,
-    Translate,
     asks_for_split,
     json_response,
 )
@@ -65,12 +64,11 @@ def page_routes(server: Server) -> list[Route]:
         body = await server.read_json(request)
         texts, changes, is_split = parse_translate(body)
         servable = await server.in_languages(servable, body)
-        task = Translate(servable, server.search_options(servable, changes))
+        options = server.search_options(servable, changes)
         if not is_split:
-            return _translations(await server.compute(request, task, texts, texts))
+            return _translations(await server.translate(request, servable, options, texts))
         paragraphs = await server.split(servable, texts)
-        sentences = paragraphs.sentences
-        found = await server.compute(request, task, sentences, sentences)
+        found = await server.translate(request, servable, options, paragraphs.sentences)
         split = [{"sentences": of_text, "gaps": gaps} for of_text, gaps in paragraphs.split]
         joined = await asyncio.to_thread(paragraphs.join, found)
         return _translations(joined, sources=split)

@@ -13,8 +13,10 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_transformer.errors import Unsupported, UserError
+from keras_transformer.glossary_translator import GlossaryTranslator
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
+from keras_transformer.placeholders import Translator as PlainTranslator
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
 Attention = Callable[[str, str], dict[str, WordAttention]]  # from a text and its translation
+Translating = Callable[[SearchOptions | None], PlainTranslator]  # by options or its own
 
 
 class Servable(Protocol):
@@ -44,6 +47,7 @@ class Servable(Protocol):
     attention: Attention | None  # None: the model shows no attention
     source_lang: str | None  # by whose rules texts are split into sentences; None: English
     languages: Languages | None  # of a model for several of them, which requests choose from
+    translator_with: Translating | None  # None: the model has no alignment
 
     def in_languages(self, target_lang: str | None, source_lang: str | None) -> "Servable":
         """The same model for the languages that a request names.
@@ -129,6 +133,7 @@ class TranslatorServable:
         self._load_tensorflow, self._loading = load_tensorflow, threading.Lock()
         has_tensorflow = self._tensorflow or load_tensorflow
         self.attention = self._attention if has_tensorflow else None
+        self.translator_with: Translating | None = self._translator_with
         self.options = translator.options
         self.max_tokens = translator.max_source_length - 1  # without the end symbol
         names = ["serving_default", "nbest", "score"]
@@ -149,7 +154,7 @@ class TranslatorServable:
             if self.attention:
                 load_tensorflow = functools.partial(self._in_tensorflow, pair)
             of_text = self.source_lang if source_lang is None else short_code(source_lang)
-            directed = TranslatorServable(translator, load_tensorflow, of_text)
+            directed = TranslatorServable(translator, load_tensorflow, of_text, self._glossary)
             self._directions[pair] = directed
         return self._directions[pair]
 
@@ -181,8 +186,11 @@ class TranslatorServable:
     def translate_n(
         self, texts: Texts, options: SearchOptions | None = None
     ) -> list[list[Translation]]:
-        terms = None if self._glossary is None else self._glossary.terms(texts)
-        return self._translator(options).translate_n(texts, terms=terms)
+        return self._translator_with(options).translate_n(texts)
+
+    def _translator_with(self, options):
+        translator = self._translator(options)
+        return GlossaryTranslator(translator, self._glossary) if self._glossary else translator
 
     def _translator(self, options):
         if not options:
@@ -218,7 +226,7 @@ class ParserServable(TranslatorServable):
         source_lang: str | None = None,
     ):
         super().__init__(translator, load_tensorflow, source_lang)
-        self.attention = None
+        self.attention = self.translator_with = None
         self.signatures = signature_defs(self.options.n_best, ["serving_default", "nbest"])
 
     def translate_n(
@@ -251,6 +259,7 @@ class SavedModelServable:
     attention: Attention | None = None
     source_lang: str | None = None  # an export does not say
     languages = None  # an export has one pair
+    translator_with: Translating | None = None
 
     def __init__(self, path: str | os.PathLike):
         content = (Path(path) / "saved_model.pb").read_bytes()

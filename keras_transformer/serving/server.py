@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keras_transformer.errors import UserError
+from keras_transformer.markup import HtmlTexts, LinkedTranslation, MarkedSentence, translate_marked
 from keras_transformer.options import ServingOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
@@ -21,6 +22,7 @@ from keras_transformer.serving.prometheus import Metrics
 from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model
+from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
 from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import Translation
@@ -39,6 +41,7 @@ MOST = {
     "min_length": 1024,
     "no_repeat_ngram": 100,
 }
+PLACEHOLDERS = placeholder_patterns()
 _OPTIONS_OF_REQUESTS = (*MOST, "length_penalty")
 # The fields of `ServingOptions` that some part of the server applies.
 SERVING_OPTIONS = (
@@ -94,6 +97,29 @@ class Translate:
     def best(self, results: Sequence[Sequence[Translation]]) -> list[str]:
         """The best translation of each row."""
         return [translations[0].text for translations in results]
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslateMarked:
+    """The task of translating with placeholders and tags; a row is a `MarkedSentence`.
+
+    The servable must have a `translator_with`.
+    """
+
+    servable: Servable
+    options: SearchOptions | None
+
+    def __call__(self, rows: Sequence[MarkedSentence]) -> list[list[LinkedTranslation]]:
+        assert self.servable.translator_with
+        translator = self.servable.translator_with(self.options)
+        return translate_marked(translator, rows, PLACEHOLDERS)
+
+    def joins(self) -> bool:
+        return self.servable.joins("nbest")
+
+    def best(self, results: Sequence[Sequence[LinkedTranslation]]) -> list[str]:
+        """The best translation of each row, without tags."""
+        return [translations[0].kept.text for translations in results]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +256,44 @@ class Server:
         self._check_longest("text", "characters", [len(text) for text in texts], most)
         return await asyncio.to_thread(Paragraphs, texts, servable.source_lang)
 
+    async def translate(
+        self,
+        request: Request,
+        servable: Servable,
+        options: SearchOptions | None,
+        sentences: Sequence[str],
+    ) -> list[list[Translation]]:
+        """Translates by `compute`, and copies placeholders if the model has an alignment."""
+        rows = [
+            MarkedSentence(text, tuple(find_placeholders(text, PLACEHOLDERS))) for text in sentences
+        ]
+        if servable.translator_with is None or not any(row.kept for row in rows):
+            return await self.compute(request, Translate(servable, options), sentences, sentences)
+        found = await self.compute(request, TranslateMarked(servable, options), rows, sentences)
+        return [[Translation(one.kept.text, one.kept.score) for one in some] for some in found]
+
+    async def read_html(
+        self,
+        servable: Servable,
+        texts: Sequence[str],
+        language: str | None,
+        split: bool = True,
+    ) -> HtmlTexts:
+        """Reads HTML texts, whose sentences `compute` gets; `HtmlTexts.join` is the way back.
+
+        Raises:
+            UserError: the model has no alignment, or there are too many texts or too long ones.
+        """
+        if servable.translator_with is None:
+            raise UserError(
+                "format=html needs the alignment of words, which this model does not have: serve "
+                "the model_dir of a translator"
+            )
+        self._check_count(texts)
+        most = self.options.max_characters
+        self._check_longest("text", "characters", [len(text) for text in texts], most)
+        return await asyncio.to_thread(HtmlTexts, texts, language, split, PLACEHOLDERS)
+
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
 
@@ -362,6 +426,18 @@ def asks_for_split(body: Mapping[str, Any]) -> bool:
     if split not in ("none", "sentences"):
         raise UserError(f"split must be none or sentences: found {str(split)[:80]!r}")
     return split == "sentences"
+
+
+def asks_for_html(body: Mapping[str, Any]) -> bool:
+    """Whether the texts of a request are HTML: whether its `format` is "html".
+
+    Raises:
+        UserError: it is neither that nor "text", the default.
+    """
+    format_ = body.get("format", "text")
+    if format_ not in ("text", "html"):
+        raise UserError(f"format must be text or html: found {str(format_)[:80]!r}")
+    return format_ == "html"
 
 
 async def _gone(request):

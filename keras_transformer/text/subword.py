@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 import sentencepiece
 import tensorflow as tf
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from keras_transformer.errors import UserError, expect_at_least, not_installed
 from keras_transformer.files import read_whole
@@ -35,6 +36,7 @@ from keras_transformer.text.vocabulary import (
     UNKNOWN_ID,
     expect_special_ids,
     naming,
+    parsed_model,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_SENTENCES = 5_000_000  # maximum number to learn a vocabulary from
 _MAX_BYTES = 16_384  # maximum length of each
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's own mark of a space
+_SYMBOL = ModelProto.SentencePiece.USER_DEFINED
 
 
 class VocabularySizeError(UserError):
@@ -165,6 +169,45 @@ class SubwordTokenizer(Tokenizer):
     def normalization(self) -> str:
         """The sides whose text is normalised by NFKC: "source", "both" or "none"."""
         return normalization_of(self.model)
+
+    @property
+    def symbols(self) -> list[str]:
+        """The symbols of `with_symbols`, which are never split."""
+        return [piece.piece for piece in parsed_model(self.model).pieces if piece.type == _SYMBOL]
+
+    def with_symbols(self, symbols: Sequence[str]) -> "SubwordTokenizer":
+        """The vocabulary with further symbols: each is one id wherever it occurs, never split.
+
+        They are SentencePiece's user-defined symbols. A symbol that is a subword already keeps its
+        id; the others have the next ids.
+
+        Args:
+            symbols: texts without white space, such as `%s` or `<0>`.
+
+        Raises:
+            UserError: a symbol has white space, or is a special symbol of the vocabulary.
+
+        Example:
+            >>> with_placeholders = tokenizer.with_symbols(["%s", "<0>"])
+            >>> with_placeholders.vocab_size - tokenizer.vocab_size
+            2
+        """
+        proto = parsed_model(self.model)
+        known = {piece.piece: piece for piece in proto.pieces}
+        for symbol in symbols:
+            piece = known[symbol] if symbol in known else proto.pieces.add(piece=symbol)
+            is_whole = symbol and not any(c.isspace() or c == _SPACE for c in symbol)
+            if not is_whole or piece.type not in (piece.NORMAL, _SYMBOL):
+                raise UserError(
+                    f"symbols must be texts without white space that are no special symbols: found "
+                    f"{symbol!r}"
+                )
+            piece.type, piece.score = _SYMBOL, 0.0
+            known[symbol] = piece
+        proto.trainer_spec.user_defined_symbols[:] = [
+            piece.piece for piece in proto.pieces if piece.type == _SYMBOL
+        ]
+        return SubwordTokenizer(proto.SerializeToString())
 
     @classmethod
     def train(

@@ -29,6 +29,8 @@ class TrainingJob(Record):
             parser, whose `ParsingOptions` say how trees are written.
         normalization: sides whose text the vocabulary to learn normalises, "source", "both" or
             "none"; see `SubwordTokenizer.train`; default: "source", or as the run here began.
+        symbols: texts that the vocabulary to learn never splits, such as `%s`; they count in its
+            size. See `SubwordTokenizer.with_symbols`; default: none, or as the run here began.
         exact_vocab_size: False to learn a vocabulary of the nearest size that the text allows.
         start_from: the model_dir of a trained model. A new model takes its vocabulary, and starts
             from the weights that commands use of it. Only dropout and label smoothing
@@ -61,6 +63,7 @@ class TrainingJob(Record):
     vocabulary: str | os.PathLike | None = None
     vocab_type: str | None = None
     normalization: str | None = None
+    symbols: tuple | None = None
     exact_vocab_size: bool = True
     start_from: str | os.PathLike | None = None
     target_lang: str | None = None
@@ -105,11 +108,17 @@ class TrainingJob(Record):
         self.expect("vocab_type", self.vocab_type in (None, "bpe", "unigram"), "bpe or unigram")
         choices = (None, *NORMALIZATIONS)
         self.expect("normalization", self.normalization in choices, "source, both or none")
-        for name in ("vocab_type", "normalization"):
+        for name in ("vocab_type", "normalization", "symbols"):
             if (value := getattr(self, name)) and self.train.task == "parsing":
                 what = name.removeprefix("vocab_")
                 raise UserError(
                     f"{name}={value}: a parser's vocabulary has no {what}: leave it out"
+                )
+        for name in ("vocabulary", "start_from"):
+            if self.symbols and getattr(self, name):
+                raise UserError(
+                    f"symbols have no effect with {name}={os.fspath(getattr(self, name))}, whose "
+                    "vocabulary a new model takes: leave them out"
                 )
         if self.vocabulary and self.start_from:
             raise UserError(

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,15 +35,31 @@ def chosen_vocabulary(job: TrainingJob, model_dir: ModelDir) -> Tokenizer:
         return _fitting(tokenizer, job, f"vocabulary={job.vocabulary}")
     if job.start_from:
         return _vocabulary_of_start(job)
-    return learn_vocabulary(
-        job.train,
-        job.config,
+    symbols = job.symbols or ()
+    pairs: Any = _WithoutSymbols(job.train, symbols) if symbols else job.train
+    tokenizer = learn_vocabulary(
+        pairs,
+        dataclasses.replace(job.config, vocab_size=job.config.vocab_size - len(symbols)),
         job.vocab_type,
         job.options.lowercase,
         job.options.seed,
         job.exact_vocab_size,
         job.normalization,
     )
+    return tokenizer.with_symbols(symbols) if symbols else tokenizer
+
+
+class _WithoutSymbols:
+    """Sentence pairs for `learn_vocabulary`, with a space for each symbol: no subword has one."""
+
+    def __init__(self, pairs: SentencePairs, symbols: Sequence[str]):
+        self._pairs = pairs
+        longest_first = sorted(symbols, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def sentences(self) -> Iterator[str]:
+        for sentence in self._pairs.sentences():
+            yield self._pattern.sub(" ", sentence)
 
 
 def learn_vocabulary(
@@ -121,6 +139,11 @@ def _vocabulary_here(job, model_dir):
             )
     _check_normalization(tokenizer, job, f"model_dir {model_dir.path}")
     _check_languages(tokenizer, job, f"model_dir {model_dir.path}")
+    if job.symbols is not None and set(job.symbols) != {*getattr(tokenizer, "symbols", ())}:
+        raise UserError(
+            f"model_dir {model_dir.path} was made with other symbols: to resume the run, leave out "
+            "symbols, or train another model in a new model_dir"
+        )
     return tokenizer
 
 

@@ -596,6 +596,27 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
 
 
 @pytest.mark.slow
+def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
+    (tmp_path / "symbols").write_text("%s\n<0>\n")
+    run("train", **training, symbols=tmp_path / "symbols")
+    run("train", **{**training, "steps": 3})
+    run("train", **{**training, "steps": 4}, symbols=tmp_path / "symbols")
+    model_dir = ModelDir(training["model_dir"])
+    assert model_dir.checkpoints.steps()[-1] == 4
+    tokenizer = model_dir.load_tokenizer()
+    assert tokenizer.symbols == ["%s", "<0>"]
+    assert tokenizer.vocab_size == training["vocab_size"]
+    (tmp_path / "symbols").write_text("%s\n")
+    message = refused("train", **{**training, "steps": 5}, symbols=tmp_path / "symbols")
+    assert message == (
+        f"model_dir {model_dir.path} was made with other symbols: to resume the run, leave out "
+        "symbols, or train another model in a new model_dir"
+    )
+    message = refused("train", **training, symbols=tmp_path / "symbols", start_from=tmp_path)
+    assert message == "--symbols has no effect with --start_from: leave it out"
+
+
+@pytest.mark.slow
 def test_a_run_keeps_the_normalization_that_it_began_with(training):
     run("train", **training, normalization="both")
     run("train", **{**training, "steps": 3})

@@ -80,6 +80,7 @@ CASES = {
     "source_lang": refuse(OTHER_PAIRS, "folder", source_lang="fr"),  # of files, it may change
     "train_split": refuse(OTHER_PAIRS, "folder", train_split="test"),
     "vocab_type": other_training(vocab_type="unigram"),
+    "symbols": refuse("was made with other symbols", symbols="other.symbols"),
     "vocabulary": refuse("another vocabulary than", vocabulary="other.model"),
     "max_length": other_training(max_length=50),
     "bpe_dropout": other_training(bpe_dropout=0.5),
@@ -227,6 +228,7 @@ def write_data(folder):
     write(folder / "train.mrg", 20 * trees)
     write(folder / "extra.mrg", trees[:1])
     write(folder / "valid.mrg", trees[1:])
+    write(folder / "other.symbols", ["%s", "<0>"])
     SubwordTokenizer.train_from_sentences(english, 320).save(folder / "other.model")
 
 

@@ -1,6 +1,7 @@
 """The options of `translate`: the output for each of them, and refusals in one line."""
 
 import gzip
+import html
 import io
 import os
 import pty
@@ -283,6 +284,68 @@ def test_one_line_names_the_lines_that_repeat_a_phrase(translate, monkeypatch):
     assert translate.said.endswith(f"{said}--no_repeat_ngram=3 and --engine=tensorflow\n")
 
 
+# Placeholders and HTML
+
+
+def test_placeholders_are_copied_and_the_lines_to_check_are_named(translate, translator):
+    stdin = b"A horse!\n{name} sleeps.\nA horse!\nSee https://a.b/c (#12)\n"
+    found = translate(stdin, keep="#[0-9]+", lines_at_once=3)
+    assert found[0] == found[2] == translator(["A horse!"])[0]
+    assert "{name}" in found[1] and "https://a.b/c" in found[3] and "#12" in found[3]
+    assert translate.said.endswith(
+        "Check the placeholders of 2 lines of the input (2, 4): the model did not copy them "
+        "itself\n"
+    )
+    assert translate(stdin, placeholders=False) == translator(stdin.decode().splitlines())
+
+
+def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
+    found = translate(b"A horse!\nOne. {a} two. {b} three.\n", split="sentences")
+    assert "{a}" in found[1] and "{b}" in found[1]
+    assert "Check the placeholders of 1 line of the input (2): the model" in translate.said
+
+
+PAGE = b"""<!DOCTYPE html>\r
+<p>The girls <b>sleep</b>.\r
+ A horse!</p><img alt="A horse!">\xff
+"""
+
+
+def test_a_document_keeps_its_markup_byte_for_byte(translate, translator, tmp_path):
+    girls, horse = translator(["The girls sleep.", "A horse!"])
+    page = tmp_path / "page.html.gz"
+    page.write_bytes(gzip.compress(PAGE))
+    run(
+        "translate",
+        model_dir=translate.model_dir,
+        format="html",
+        input=page,
+        output=tmp_path / "x",
+        **SHORT,
+    )
+    found = (tmp_path / "x").read_bytes()
+    start, end = b"<!DOCTYPE html>\r\n<p>", b'</p><img alt="A horse!">\xff\n'
+    assert found.startswith(start) and found.endswith(end)
+    text = found[len(start) : -len(end)].decode()
+    assert text.count("<b>") == text.count("</b>") == 1
+    plain = html.unescape(text.replace("<b>", "").replace("</b>", ""))
+    assert plain == f"{girls} {horse}"
+
+
+def test_a_paragraph_may_be_a_sentence_and_a_tag_that_is_not_closed_is_named(translate, translator):
+    found = translate(b"A horse! A horse!\n\n<b>\n", format="html", split="none")
+    whole = "\n".join(found)
+    assert whole == f"{html.escape(translator(['A horse! A horse!'])[0], quote=False)}\n\n<b>"
+    assert "standard input, line 3: <b> is not closed; the translation has" in translate.said
+
+
+def test_an_empty_document_stays_empty(model_dirs, tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    files = {"input": tmp_path / "empty", "output": tmp_path / "x"}
+    run("translate", model_dir=model_dirs[0], format="html", **files)
+    assert (tmp_path / "x").read_bytes() == b""
+
+
 # Refusals.
 
 
@@ -321,6 +384,13 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"top_p": 0.5}, "top_p must be"),
         ({"n_best": 5}, "n_best must be"),
         ({"min_length": 0}, "min_length must be"),
+        ({"format": "html", "scores": True}, "--scores has no effect with --format=html, which"),
+        ({"format": "html", "prefix": "x"}, "--prefix has no effect with --format=html"),
+        ({"format": "html", "n_best": 2}, "--n_best=2 has no effect: --format=html writes one"),
+        ({"keep": "("}, "--keep='(' is no regular expression: missing ), unterminated"),
+        ({"keep": ""}, "--keep='' matches an empty text: say what it must contain"),
+        ({"keep": "a", "placeholders": False}, "--keep has no effect with --noplaceholders"),
+        ({"keep": "a", "score": "x"}, "--keep has no effect with --score"),
         ({"score": "nowhere/x"}, "nowhere/x: cannot read the file"),
         ({"prefix": "nowhere/x"}, "nowhere/x: cannot read the file"),
     ],

@@ -15,6 +15,7 @@ from helpers import run_python
 from serving_world import SENTENCES, SOON, Doing, only_version, tiny_translator
 from starlette.testclient import TestClient
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
+from word_translator import Words
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
@@ -403,6 +404,39 @@ def test_a_split_that_has_no_meaning_is_refused():
     server.models["en-de"].current[1].task = "parsing"
     message = "split=sentences is for translation: leave it out for a parser"
     assert error_of(ask(client, instances=["a"], split="sentences")) == (400, message)
+    server.batcher.close()
+
+
+class Aligned(Doing):
+    """Translates word for word to capitals, with an alignment."""
+
+    options = SearchOptions()
+
+    def translator_with(self, options):
+        return Words()
+
+
+def test_predictions_of_html_have_its_tags():
+    client, server = serving(Aligned())
+    texts = ["<p>One. <b>Two</b> three</p>", ""]
+    found = ask(client, instances=texts, format="html", split="sentences").json()
+    assert found["predictions"] == [
+        {"translation": "<p>ONE. <b>TWO</b> THREE</p>", "score": -2.0},
+        {"translation": "", "score": 0.0},
+    ]
+    assert ask(client, instances=texts, format="text").json()["predictions"][1]["score"] == 0.0
+    for body, message in [
+        ({"format": "xml"}, "format must be text or html: found 'xml'"),
+        (
+            {"format": "html", "signature_name": "nbest"},
+            "format=html is for the signature serving_default: leave out one of them",
+        ),
+    ]:
+        assert error_of(ask(client, instances=["a"], **body)) == (400, message)
+    server.batcher.close()
+    client, server = serving(Doing())
+    status, message = error_of(ask(client, instances=["a"], format="html"))
+    assert status == 400 and message.startswith("format=html needs the alignment of words, which")
     server.batcher.close()
 
 

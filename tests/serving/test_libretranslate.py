@@ -11,6 +11,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from serving_world import Doing, only_version, running, tiny_translator
 from starlette.testclient import TestClient
+from word_translator import Words
 
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions, ServingOptions
@@ -199,9 +200,50 @@ def test_what_weblate_and_mastodon_send_is_understood(client):
     fields = {"api_key": "", "q": "Two dogs.", "source": "en", "target": "de"}
     for weblate in ({"data": fields}, {"json": fields}):
         assert client.post("/translate", **weblate).json() == {"translatedText": "en-de TWO DOGS."}
-    mastodon = {"q": ["<p>a</p>"], "source": "auto", "target": "de", "format": "html"}
-    status, error = error_of(client.post("/translate", json={**mastodon, "api_key": None}))
-    assert status == 400 and "html format is not supported" in error
+
+
+def test_mastodon_sends_html_and_gets_it():
+    class Aligned(Spelling):
+        """Translates to capitals, and aligns word with word."""
+
+        def translator_with(self, options):
+            return Words()
+
+    with serving("en-de", servable=Aligned) as client:
+        mastodon = {
+            "q": ["<p>One <b>two</b> three. Four {x}</p>", "&lt;"],
+            "source": "auto",
+            "target": "de",
+            "format": "html",
+            "api_key": None,
+        }
+        assert client.post("/translate", json=mastodon).json() == {
+            "translatedText": ["<p>ONE <b>TWO</b> THREE. FOUR {x}</p>", "&lt;"],
+            "detectedLanguage": [{"confidence": 100, "language": "en"}] * 2,
+        }
+        form = {"q": "<i>a", "source": "en", "target": "de", "format": "html", "alternatives": "1"}
+        assert client.post("/translate", data=form).json() == {
+            "translatedText": "<i>A",
+            "alternatives": [],
+        }
+
+
+def test_placeholders_of_text_are_copied_where_the_model_has_an_alignment():
+    class Aligned(Spelling):
+        def translator_with(self, options):
+            return Words(lambda count: [])  # which has no word of any sentence
+
+    with serving("en-de", servable=Aligned) as client:
+        assert post(client, q="see [X1X].\n%s").json() == {"translatedText": "[X1X]\n%s"}
+
+
+def test_html_needs_an_alignment(client):
+    status, error = error_of(post(client, q="<p>a</p>", format="html"))
+    assert status == 400
+    assert error == (
+        "format=html needs the alignment of words, which this model does not have: serve the "
+        "model_dir of a translator"
+    )
 
 
 def test_languages_are_those_of_the_models_each_with_its_targets(client):
@@ -339,10 +381,6 @@ ERRORS = {
         "target": "fr",
     },
     "xml format is not supported": {"q": "a", "format": "xml"},
-    "html format is not supported by this server yet: send format=text": {
-        "q": "<p>a</p>",
-        "format": "html",
-    },
     "a request must have at most 256 sentences: found 300": {"q": "a\n" * 300},
     "a sentence must have at most 1000 tokens: found 1001 at index 1": {"q": ["a", "b " * 1001]},
 }

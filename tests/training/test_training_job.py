@@ -46,6 +46,9 @@ def refused(**fields):
         ),
         ({"source_lang": "English"}, "source_lang must be a language code such as de"),
         ({"target_lang": "German"}, "target_lang must be a language code such as de"),
+        ({"symbols": ("%s",), "vocabulary": "a"}, "symbols have no effect with vocabulary=a"),
+        ({"symbols": ("%s",), "start_from": "a"}, "symbols have no effect with start_from=a"),
+        ({"symbols": ["%s"]}, "symbols must be "),
         ({"vocabulary": "a.model", "start_from": "runs/a"}, "vocabulary=a.model has no effect"),
         (
             {"config": dataclasses.replace(CONFIG, positions="learned", max_positions=20)},
@@ -72,6 +75,7 @@ def test_a_parser_has_no_type_or_normalization_of_subwords(trees):
     assert refused(train=trees, vocab_type="bpe").startswith("vocab_type=bpe: a parser's")
     message = refused(train=trees, normalization="both")
     assert message == "normalization=both: a parser's vocabulary has no normalization: leave it out"
+    assert "a parser's vocabulary has no symbols" in refused(train=trees, symbols=("%s",))
 
 
 def test_a_job_that_changes_is_checked_again():

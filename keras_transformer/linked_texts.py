@@ -1,0 +1,246 @@
+"""A text and its translation, whose words are linked: where in one is what stands in the other."""
+
+import bisect
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from keras_transformer.text.placeholders import Span
+from keras_transformer.translation import Alignment
+
+# Scripts that put no white space between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
+# A word; elsewhere a single character.
+_TOKEN = re.compile(rf"[^\s{_UNSPACED}{_PUNCTUATION}]+|\S")
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+_PUNCTUATION_WEIGHT = 0.25  # of a word's: attention to punctuation says little
+_FAR = 20  # tokens from a gap within which its neighbours are searched
+
+
+class Link(NamedTuple):
+    """Characters of a text, and those of its translation that come from them."""
+
+    source: Span
+    target: Span
+
+
+def links_of(alignment: Alignment, source: str, target: str) -> Iterator[Link]:
+    """The links of an alignment of subwords, between characters of the two texts.
+
+    Example:
+        >>> subwords = Alignment(["▁Two", "▁dog", "s"], ["▁Hunde"], [(1, 0)])
+        >>> list(links_of(subwords, "Two dogs", "Hunde"))
+        [Link(source=(4, 7), target=(0, 5))]
+    """
+    sources, targets = _spans(alignment.source, source), _spans(alignment.target, target)
+    for one, other in alignment.links:
+        source_span, target_span = sources[one], targets[other]
+        if source_span and target_span:
+            yield Link(source_span, target_span)
+
+
+def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
+    """Where each subword stands in the text; None for one of white space alone.
+
+    The vocabulary may have normalised the text, so characters other than white space are counted
+    in the normal form.
+    """
+    origins = [
+        index
+        for index, character in enumerate(text)
+        for normal in unicodedata.normalize("NFKC", character)
+        if not normal.isspace()
+    ]
+    ends = [0, *itertools.accumulate(_lengths(pieces))]
+    # Another normalisation has other lengths: then positions are in proportion.
+    scale = len(origins) / ends[-1] if ends[-1] else 0.0
+    spans: list[Span | None] = []
+    for start, end in itertools.pairwise(ends):
+        first, last = int(start * scale), int(end * scale) - 1
+        spans.append((origins[first], origins[last] + 1) if first <= last else None)
+    return spans
+
+
+def _lengths(pieces):
+    """The number of characters of each subword without white space; a byte that begins one is 1."""
+    for piece in pieces:
+        if byte := _BYTE.fullmatch(piece):
+            yield int(int(byte[1], 16) & 0xC0 != 0x80)
+        else:
+            yield len(piece.replace("▁", "").replace(" ", ""))
+
+
+class LinkedTexts:
+    """A text and its translation as tokens, with the source of each token of the translation.
+
+    Args:
+        source: the text.
+        target: its translation.
+        links: links between their characters.
+        kept: links between placeholders, each of which is one token.
+
+    Attributes:
+        tokens: the start and end of each token of the translation.
+    """
+
+    def __init__(self, source: str, target: str, links: Iterable[Link], kept: Sequence[Link] = ()):
+        self._source, self._target = source, target
+        self._source_tokens = _tokens(source, [link.source for link in kept])
+        self.tokens = _tokens(target, [link.target for link in kept])
+        self._weights = [
+            1.0 if target[start].isalnum() or end > start + 1 else _PUNCTUATION_WEIGHT
+            for start, end in self.tokens
+        ]
+        self._starts = [start for start, _ in self.tokens]
+        self._source_starts = [start for start, _ in self._source_tokens]
+        self._origins = self._origins_of_tokens(links, kept)
+        self._targets: list[list[int]] = [[] for _ in self._source_tokens]
+        for number, origin in enumerate(self._origins):
+            if origin:
+                for index in _within(self._source_starts, self._source_tokens, origin):
+                    self._targets[index].append(number)
+
+    def _origins_of_tokens(self, links, kept):
+        """The characters of the source from which each token of the translation comes, or None."""
+        origins: list[Span | None] = [None] * len(self.tokens)
+        overlaps = [0] * len(self.tokens)
+        for source, target in links:
+            for number in _within(self._starts, self.tokens, target):
+                start, end = self.tokens[number]
+                overlap = min(end, target[1]) - max(start, target[0])
+                if overlap > overlaps[number]:  # of equal ones the first: it begins the word
+                    origins[number], overlaps[number] = source, overlap
+        copied = sorted(link.source for link in kept)
+        starts = [start for start, _ in copied]
+        for number, origin in enumerate(origins):
+            if origin and (
+                # Attention to punctuation often says something else.
+                (not self._is_word(number) and self._source[slice(*origin)].isalnum())
+                # A placeholder has one copy, which is known.
+                or _within(starts, copied, origin)
+            ):
+                origins[number] = None
+        if self.tokens and self._source_tokens and not self._is_word(-1):
+            span = self._source_tokens[-1]
+            is_word = any(map(str.isalnum, self._source[slice(*span)]))
+            origins[-1] = None if is_word else span
+        for source, target in kept:
+            [number] = _within(self._starts, self.tokens, target)
+            origins[number] = source
+        return origins
+
+    def _is_word(self, number):
+        return self._weights[number] == 1.0
+
+    def segment(self, of: Span, free: Sequence[Span]) -> Span | None:
+        """The tokens that come from some characters of the source.
+
+        Args:
+            of: the characters.
+            free: the intervals of tokens to consider, in order.
+
+        Returns:
+            The first token and the end of the sequence that has the most tokens from there and the
+            fewest from elsewhere; None if no free token comes from there.
+        """
+        numbers = [
+            number
+            for index in _within(self._source_starts, self._source_tokens, of)
+            for number in self._targets[index]
+        ]
+        if not numbers or not free:
+            return None
+        first, last = min(numbers), max(numbers)
+        best, best_sum = None, 0.0
+        for start, end in free[max(0, bisect.bisect(free, (first, first)) - 1) :]:
+            if start > last:
+                break
+            sum_here, begun = 0.0, max(start, first)
+            for number in range(begun, min(end, last + 1)):
+                sum_here += self._weights[number] * self._gain(self._origins[number], of)
+                if sum_here <= 0:
+                    sum_here, begun = 0.0, number + 1
+                elif sum_here > best_sum:
+                    best, best_sum = (begun, number + 1), sum_here
+        if (
+            best is None
+        ):  # each comes mostly from elsewhere, such as a word of which a letter is bold
+            best = next(
+                (
+                    (number, number + 1)
+                    for number in sorted(numbers)
+                    for start, end in free
+                    if start <= number < end
+                ),
+                None,
+            )
+        return best
+
+    def _gain(self, origin, of):
+        """From -1, a token from elsewhere, to 1, a token from these characters."""
+        if origin is None:
+            return -_PUNCTUATION_WEIGHT
+        overlap = max(0, min(origin[1], of[1]) - max(origin[0], of[0]))
+        return 2 * overlap / (origin[1] - origin[0]) - 1
+
+    def gap(self, offset: int, start: int, end: int) -> int:
+        """The position in the translation of a position between two tokens of the source.
+
+        It is before what comes from the next token, or after what comes from the one before, if
+        white space does not separate that one alone.
+
+        Args:
+            offset: the position in the source, in characters.
+            start: the first token before which it may be.
+            end: the end of the tokens after which it may be.
+
+        Returns:
+            The position in characters.
+        """
+        after = bisect.bisect_left(self._source_starts, offset)
+        # Tokens to try, the nearest ones first, and whether each follows the gap.
+        following = [(after + step, True) for step in range(_FAR)]
+        before = [(after - 1 - step, False) for step in range(_FAR)]
+        source = self._source
+        is_next_attached = offset < len(source) and not source[offset].isspace()
+        is_last_attached = offset > 0 and not source[offset - 1].isspace()
+        if is_last_attached and not is_next_attached:
+            following, before = before, following
+        for index, follows in itertools.chain(*zip(following, before, strict=True)):
+            if not 0 <= index < len(self._targets):
+                continue
+            numbers = [number for number in self._targets[index] if start <= number < end]
+            is_word = source[self._source_starts[index]].isalnum()
+            alike = [number for number in numbers if self._is_word(number) == is_word]
+            numbers = alike or numbers
+            if numbers:
+                return self.tokens[min(numbers)][0] if follows else self.tokens[max(numbers)][1]
+        if start == end:  # there is no token
+            return self.tokens[start][0] if start < len(self.tokens) else len(self._target)
+        return self.tokens[start][0] if after == 0 else self.tokens[end - 1][1]
+
+    def token_at(self, position: int) -> int:
+        """The first token that does not begin before a position, in characters."""
+        return bisect.bisect_left(self._starts, position)
+
+
+def _tokens(text: str, kept: Sequence[Span]) -> list[Span]:
+    """The tokens of a text in order, each part that is kept as one."""
+    tokens, start = [], 0
+    for span in [*sorted(kept), (len(text), len(text))]:
+        tokens += [match.span() for match in _TOKEN.finditer(text, start, span[0])]
+        if span[0] < span[1]:
+            tokens.append(span)
+        start = span[1]
+    return tokens
+
+
+def _within(starts: Sequence[int], tokens: Sequence[Span], span: Span) -> range:
+    """The indices of the tokens of which some characters are within a span."""
+    first = bisect.bisect_right(starts, span[0])
+    if first and tokens[first - 1][1] > span[0]:
+        first -= 1
+    return range(first, bisect.bisect_left(starts, span[1]))

@@ -1,0 +1,426 @@
+"""HTML texts: their sentences for a translator, and the tags around what corresponds to it."""
+
+import bisect
+import dataclasses
+import html
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from keras_transformer.linked_texts import Link, LinkedTexts
+from keras_transformer.options.search import NO_HYPOTHESIS
+from keras_transformer.placeholders import (
+    KeptTranslation,
+    PlaceholderWarning,
+    Translator,
+    aligned,
+    translate_keeping,
+)
+from keras_transformer.text.html_units import HtmlProblem, HtmlUnits, Node, Unit
+from keras_transformer.text.placeholders import Span, placeholder_patterns
+from keras_transformer.text.sentence_split import split_sentences
+from keras_transformer.text.sentences import as_list
+from keras_transformer.translation import Translation
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MarkedSentence:
+    """A sentence of an HTML text.
+
+    Attributes:
+        text: the sentence, without tags.
+        kept: the parts that are copied, such as placeholders.
+        has_tags: whether tags within it need an alignment.
+        line: the line of the HTML text where it begins, from 1.
+    """
+
+    text: str
+    kept: tuple[Span, ...]
+    has_tags: bool = False
+    line: int = 1
+
+
+class LinkedTranslation(NamedTuple):
+    """A translation, with the links to its sentence.
+
+    Attributes:
+        kept: the translation, and the parts that were copied.
+        links: links of subwords; none if the sentence has no tags.
+    """
+
+    kept: KeptTranslation
+    links: list[Link]
+
+
+class MarkupWarning(UserWarning):
+    """An HTML text has a tag without its counterpart.
+
+    Attributes:
+        index: the index of the text, from 0.
+        problem: the tag and its line.
+    """
+
+    def __init__(self, index: int, problem: HtmlProblem):
+        self.index, self.problem = index, problem
+        super().__init__(f"text at index {index}, {described(problem)}")
+
+
+def described(problem: HtmlProblem) -> str:
+    """What a person should know about a tag without its counterpart, in one line."""
+    what = "closes nothing" if problem.tag.startswith("</") else "is not closed"
+    others = f" (and {problem.count - 1:,} more)" if problem.count > 1 else ""
+    return (
+        f"line {problem.line:,}: {problem.tag} {what}{others}; the translation has the same tags, "
+        "but they may stand around other words"
+    )
+
+
+class HtmlTexts:
+    """The sentences of HTML texts, for a translator, and the way back from their translations.
+
+    Args:
+        texts: documents or parts of them, as strings or UTF-8 bytes.
+        language: code of their language, as for `split_sentences`.
+        split: whether to split paragraphs into sentences.
+        patterns: patterns of placeholders.
+
+    Attributes:
+        sentences: the sentences of all texts, in order.
+        rows: for each sentence, the index of its text.
+        problems: for each text, the first tag without its counterpart, or None.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str | bytes],
+        language: str | None = None,
+        split: bool = True,
+        patterns: Sequence[re.Pattern[str]] = (),
+    ):
+        decoded = [
+            text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+            for text in as_list(texts)
+        ]
+        read = [HtmlUnits(text, patterns) for text in decoded]
+        self.problems = [one.problem for one in read]
+        self._parts = [
+            [_SplitUnit(part, language, split) if isinstance(part, Unit) else part for part in one]
+            for one in (units.parts for units in read)
+        ]
+        self.sentences: list[MarkedSentence] = []
+        self.rows: list[int] = []
+        for row, parts in enumerate(self._parts):
+            for part in parts:
+                if isinstance(part, _SplitUnit):
+                    self.sentences += part.sentences
+                    self.rows += [row] * len(part.sentences)
+
+    def join(self, translations: Sequence[Sequence[LinkedTranslation]]) -> list[list[Translation]]:
+        """The HTML texts with the translations of their sentences.
+
+        Args:
+            translations: of each sentence, the best first.
+
+        Returns:
+            For each text, as many different translations as its sentences have at most: with the
+            best of all sentences, with the second, and so on. Scores are sums.
+        """
+        rest = iter(translations)
+        return [self._joined(parts, rest) for parts in self._parts]
+
+    def _joined(self, parts, rest):
+        found = [[next(rest) for _ in getattr(part, "sentences", ())] for part in parts]
+        most = max((len(one) for some in found for one in some), default=1)
+        joined: dict[str, float] = {}
+        for rank in range(most):
+            chosen = [[one[min(rank, len(one) - 1)] for one in some] for some in found]
+            text = "".join(
+                part if isinstance(part, str) else part.join(some)
+                for part, some in zip(parts, chosen, strict=True)
+            )
+            score = sum(one.kept.score for some in chosen for one in some)
+            joined.setdefault(text, max(score, NO_HYPOTHESIS))
+        return [Translation(*one) for one in joined.items()]
+
+
+def translate_marked(
+    translator: Translator,
+    sentences: Sequence[MarkedSentence],
+    patterns: Sequence[re.Pattern[str]],
+) -> list[list[LinkedTranslation]]:
+    """Translates the sentences of `HtmlTexts`, and aligns those that have tags.
+
+    Args:
+        translator: translates and aligns.
+        sentences: the sentences.
+        patterns: patterns of placeholders.
+
+    Returns:
+        Up to `n_best` translations of each sentence, the best first.
+    """
+    texts = [sentence.text for sentence in sentences]
+    found = translate_keeping(
+        translator, texts, [sentence.kept for sentence in sentences], patterns
+    )
+    links = iter(
+        aligned(
+            translator,
+            [
+                (sentence.text, one.text)
+                for sentence, some in zip(sentences, found, strict=True)
+                for one in some
+                if sentence.has_tags
+            ],
+        )
+    )
+    return [
+        [LinkedTranslation(one, next(links) if sentence.has_tags else []) for one in some]
+        for sentence, some in zip(sentences, found, strict=True)
+    ]
+
+
+def translate_html(
+    translator: Translator,
+    texts: Iterable[str | bytes],
+    language: str | None = None,
+    split: bool = True,
+    keep: Sequence[str] = (),
+) -> list[list[Translation]]:
+    """Translates HTML texts: tags stand around the words that correspond, by the alignment.
+
+    All tags, attributes, comments and white space between blocks stay as they are, and so do
+    placeholders, `<script>`, `<style>`, `<pre>`, `<code>` and elements with `translate="no"`.
+
+    Args:
+        translator: a `Translator` or `CTranslate2Translator`.
+        texts: documents or parts of them.
+        language: code of their language, such as `de`, whose rules split them; None: English.
+        split: whether to split paragraphs into sentences.
+        keep: regular expressions of further text to copy.
+
+    Returns:
+        Up to `n_best` translations of each text, the best first. A score is the sum of those of the
+        sentences.
+
+    Raises:
+        UserError: one of `keep` is no regular expression, or matches an empty text.
+
+    Example:
+        >>> [[german]] = kt.translate_html(translator, ["<p>Two <b>dogs</b> &amp; a horse.</p>"])
+        >>> german.text  # such as "<p>Zwei <b>Hunde</b> &amp; ein Pferd.</p>"
+        '<p>...<b>...</b>...</p>'
+    """
+    patterns = placeholder_patterns(keep)
+    read = HtmlTexts(texts, language, split, patterns)
+    for index, problem in enumerate(read.problems):
+        if problem:
+            warnings.warn(MarkupWarning(index, problem), stacklevel=2)
+    found = translate_marked(translator, read.sentences, patterns)
+    if uncertain := [row for row, best in enumerate(found) if not best[0].kept.is_certain]:
+        rows = list(dict.fromkeys(read.rows[row] for row in uncertain))
+        warnings.warn(PlaceholderWarning(rows), stacklevel=2)
+    return read.join(found)
+
+
+class _SplitUnit:
+    """A unit as sentences, and the way back.
+
+    Args:
+        unit: the unit.
+        language: code of its language.
+        split: whether to split it; it stays whole if a part that is copied is beyond a sentence.
+
+    Attributes:
+        sentences: the sentences.
+    """
+
+    def __init__(self, unit: Unit, language: str | None, split: bool):
+        self._unit = unit
+        spans = _sentence_spans(unit.text, language) if split else []
+        kept, places = [*unit.kept], sorted(_places_to_align(unit))
+        if not spans or not all(_is_within_one(span, spans) for span in kept):
+            text = unit.text.strip()
+            start = unit.text.index(text)
+            spans = [(start, start + len(text))]
+        self._spans = spans
+        self.sentences = [
+            MarkedSentence(
+                unit.text[start:end],
+                tuple((a - start, b - start) for a, b in _between(kept, (start,), (end,))),
+                bool(_between(places, start + 1, end)),
+                unit.lines[start],
+            )
+            for start, end in spans
+        ]
+
+    def join(self, translations: Sequence[LinkedTranslation]) -> str:
+        """The HTML of the unit with translated sentences."""
+        text, end = "", 0
+        links: list[Link] = []
+        kept: list[Link] = []
+        for (start, next_end), one in zip(self._spans, translations, strict=True):
+            text += self._unit.text[end:start]
+            links += _moved(one.links, start, len(text))
+            kept += _moved(one.kept.kept, start, len(text))
+            text += one.kept.text
+            end = next_end
+        text += self._unit.text[end:]
+        return _Placement(self._unit, text, links, kept).html()
+
+
+def _sentence_spans(text, language):
+    sentences, gaps = split_sentences(text, language)
+    spans, position = [], 0
+    for gap, sentence in zip(gaps, sentences, strict=False):
+        position += len(gap)
+        spans.append((position, position + len(sentence)))
+        position += len(sentence)
+    return spans
+
+
+def _is_within_one(kept, spans):
+    start, end = spans[max(0, bisect.bisect(spans, (kept[0], math.inf)) - 1)]
+    return start <= kept[0] and kept[1] <= end
+
+
+def _between(values, start, end):
+    """Those of sorted values that are at least one and below another."""
+    return values[bisect.bisect_left(values, start) : bisect.bisect_left(values, end)]
+
+
+def _moved(links, source, target):
+    return [Link((a + source, b + source), (c + target, d + target)) for (a, b), (c, d) in links]
+
+
+def _places_to_align(unit: Unit) -> list[int]:
+    """The positions of tags in the text of a unit whose place in a translation is not certain."""
+    if not unit.is_nested:
+        return [offset for offset, _ in unit.tags]
+    places, waiting = [], [*unit.root.children]
+    while waiting:
+        node = waiting.pop()
+        places += [node.start, node.end]
+        waiting += node.children
+    return places
+
+
+class _Placement:
+    """Places the tags of a unit in its translation.
+
+    Args:
+        unit: the unit.
+        text: its translation.
+        links: links between their characters.
+        kept: the parts that were copied.
+    """
+
+    def __init__(self, unit: Unit, text: str, links: Sequence[Link], kept: Sequence[Link]):
+        self._unit, self._text = unit, text
+        self._linked = LinkedTexts(unit.text, text, links, kept)
+        self._copies = sorted((link.target, unit.kept[link.source]) for link in kept)
+
+    def html(self) -> str:
+        """The translation with its tags."""
+        if self._unit.is_nested:
+            tokens = 0, len(self._linked.tokens)
+            return "".join(self._within(self._unit.root, (0, len(self._text)), tokens))
+        pieces, position = [], 0
+        for offset, tag in self._unit.tags:
+            place = max(position, self._gap(offset, 0, len(self._linked.tokens)))
+            pieces += [self._escaped(position, place), tag]
+            position = place
+        return "".join(pieces) + self._escaped(position, len(self._text))
+
+    def _gap(self, offset, start, end):
+        """The position in the translation of a position in the text, in characters."""
+        if offset in (0, len(self._unit.text)):
+            return len(self._text) if offset else 0
+        return self._linked.gap(offset, start, end)
+
+    def _within(self, node: Node, span: Span, tokens: Span) -> Iterator[str]:
+        """The HTML of what is in a node, which has some characters and tokens."""
+        position = span[0]
+        for place, child, its_tokens in self._places(node, span, tokens):
+            yield self._escaped(position, place[0])
+            yield child.before
+            yield from self._within(child, place, its_tokens)
+            yield child.after
+            position = place[1]
+        yield self._escaped(position, span[1])
+
+    def _places(self, node, span, tokens):
+        """The characters and the tokens of each child of a node, in the order of the translation.
+
+        Children with text have tokens of their own, first those with the least text: of a long one,
+        enough is left.
+        """
+        places: dict[int, tuple[Span, Span]] = {}
+        free = [tokens] if tokens[0] < tokens[1] else []
+        for number in sorted(
+            (number for number, child in enumerate(node.children) if child.start < child.end),
+            key=lambda number: node.children[number].end - node.children[number].start,
+        ):
+            child = node.children[number]
+            if (child.start, child.end) == (node.start, node.end):
+                places[number], free = (span, tokens), []
+            elif segment := self._segment(child, free):
+                start, end = segment
+                characters = self._linked.tokens[start][0], self._linked.tokens[end - 1][1]
+                places[number] = characters, segment
+                _take(free, segment)
+        taken = sorted(place for place, _ in places.values())
+        for number, child in enumerate(node.children):
+            if number not in places:  # it has no text, or no word is free
+                place = _beside(taken, self._place_of_none(child, node, span, tokens))
+                token = self._linked.token_at(place)
+                places[number] = (place, place), (token, token)
+        order = sorted(places, key=lambda number: (places[number][0], number))
+        return [(places[number][0], node.children[number], places[number][1]) for number in order]
+
+    def _place_of_none(self, child, node, span, tokens):
+        if child.start == node.start:
+            return span[0]
+        return span[1] if child.start == node.end else self._gap(child.start, *tokens)
+
+    def _segment(self, child, free):
+        """The tokens of a node with text: those that correspond, or else one that is near."""
+        if found := self._linked.segment((child.start, child.end), free):
+            return found
+        if not free:
+            return None
+        token = self._linked.token_at(self._gap(child.start, free[0][0], free[-1][1]))
+        after = bisect.bisect(free, (token, math.inf))
+        near = [min(max(token, a), b - 1) for a, b in free[max(0, after - 1) : after + 1]]
+        nearest = min(near, key=lambda number: abs(number - token))
+        return nearest, nearest + 1
+
+    def _escaped(self, start, end):
+        """The HTML of some characters of the translation, with what is copied as it was."""
+        pieces = []
+        first = bisect.bisect_left(self._copies, start, key=lambda copy: copy[0][0])
+        for (copy_start, copy_end), copied in itertools.islice(self._copies, first, None):
+            if copy_end > end:
+                break
+            pieces += [html.escape(self._text[start:copy_start], quote=False), copied]
+            start = copy_end
+        return "".join(pieces) + html.escape(self._text[start:end], quote=False)
+
+
+def _take(free: list[Span], taken: Span) -> None:
+    """Removes an interval from the one that it is within."""
+    index = bisect.bisect(free, (taken[0], math.inf)) - 1
+    start, end = free[index]
+    rest = (start, taken[0]), (taken[1], end)
+    free[index : index + 1] = [one for one in rest if one[0] < one[1]]
+
+
+def _beside(taken: Sequence[Span], place: int) -> int:
+    """The nearest end of the interval that a place is within; else the place."""
+    index = bisect.bisect_left(taken, (place, 0)) - 1
+    if index < 0 or place >= taken[index][1]:
+        return place
+    start, end = taken[index]
+    return start if place - start < end - place else end

@@ -1,0 +1,442 @@
+"""Placeholders such as `%s`, `{name}` and URLs, which translations have unchanged, each once."""
+
+import bisect
+import collections
+import dataclasses
+import functools
+import operator
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from keras_transformer.linked_texts import Link, LinkedTexts, links_of
+from keras_transformer.options.search import SearchOptions
+from keras_transformer.text.placeholders import (
+    Span,
+    filled_in_order,
+    find_placeholders,
+    placeholder_patterns,
+)
+from keras_transformer.text.sentences import as_text
+from keras_transformer.translation import Alignment, Translation, first_few
+
+# Before these, no white space stays where a placeholder is taken out.
+_CLOSING = tuple(".,;:!?)]}»”\u2019…")
+_BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“", "«»", "»«", "\u2018\u2019"}
+
+
+class Translator(Protocol):
+    """What is needed of a `Translator` or `CTranslate2Translator`."""
+
+    options: SearchOptions
+    max_source_length: int
+
+    def translate_n(
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+    ) -> list[list[Translation]]:
+        """The best translations of each sentence."""
+
+    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
+        """The alignment of each sentence with its translation."""
+
+    def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
+        """The number of tokens of each sentence."""
+
+    def with_options(self, options: SearchOptions) -> "Translator":
+        """The same translator with another search."""
+
+
+class KeptTranslation(NamedTuple):
+    """A translation whose placeholders are those of its sentence.
+
+    Attributes:
+        text: the translation.
+        score: its score; that of the search, also where placeholders were put in afterwards.
+        kept: the placeholders of the sentence, in order, and where each stands in the translation.
+        is_certain: whether the model wrote all placeholders; False if they were put in, or one for
+            another, so that a person should look at the line.
+    """
+
+    text: str
+    score: float
+    kept: list[Link]
+    is_certain: bool
+
+
+class PlaceholderWarning(UserWarning):
+    """The model lost placeholders, which were put into its translations by the alignment.
+
+    Attributes:
+        indices: the indices of the sentences, from 0.
+    """
+
+    def __init__(self, indices: Sequence[int]):
+        self.indices = indices
+        super().__init__(
+            f"put placeholders into {len(indices):,} of the translations, since the model did not "
+            f"copy them: check those at index {first_few(indices)}"
+        )
+
+
+class PlaceholderTranslator:
+    """Translates as another translator does, and copies placeholders unchanged, each once.
+
+    Sentences without placeholders have the same translations and scores. Of a sentence with some,
+    the translations count that have all of them; if the model finds none, the placeholders are put
+    in where its alignment says, with a `PlaceholderWarning`.
+
+    Args:
+        translator: a `Translator` or `CTranslate2Translator`.
+        keep: regular expressions of further text to copy.
+
+    Raises:
+        UserError: one of them is no regular expression, or matches an empty text.
+
+    Example:
+        >>> keeping = kt.PlaceholderTranslator(translator, keep=["#[0-9]+"])
+        >>> [[best]] = keeping.translate_n(["{name} sees two dogs: #12"])
+        >>> best.text  # such as "{name} sieht zwei Hunde: #12"
+        '...{name}...'
+    """
+
+    def __init__(self, translator: Translator, keep: Sequence[str] = ()):
+        self.translator = translator
+        self._patterns = placeholder_patterns(keep)
+
+    def __call__(self, sentences: Iterable[str]) -> list[str]:
+        """Returns the translation of each sentence, in order."""
+        return [best.text for best, *_ in self.translate_n(sentences)]
+
+    def translate_n(
+        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+    ) -> list[list[Translation]]:
+        """The best translations of each sentence; arguments and errors are the translator's.
+
+        With prefixes, a translation that lacks placeholders is only reported.
+        """
+        texts = as_text(sentences)
+        spans = [find_placeholders(text, self._patterns) for text in texts]
+        if prefixes is None:
+            found = translate_keeping(self.translator, texts, spans, self._patterns)
+            uncertain = [row for row, best in enumerate(found) if not best[0].is_certain]
+            translations = [[Translation(one.text, one.score) for one in best] for best in found]
+        else:
+            translations = self.translator.translate_n(texts, prefixes)
+            uncertain = [
+                row
+                for row, (text, some) in enumerate(zip(texts, spans, strict=True))
+                if some
+                and _Sentence(text, some, self._patterns).spans_in(translations[row][0].text)
+                is None
+            ]
+        if uncertain:
+            warnings.warn(PlaceholderWarning(uncertain), stacklevel=2)
+        return translations
+
+
+def translate_keeping(
+    translator: Translator,
+    sentences: Sequence[str],
+    spans: Sequence[Sequence[Span]],
+    patterns: Sequence[re.Pattern[str]],
+) -> list[list[KeptTranslation]]:
+    """Translates sentences, and copies some parts of each unchanged, each once.
+
+    Args:
+        translator: translates and aligns.
+        sentences: plain text.
+        spans: the parts of each sentence to copy, in order.
+        patterns: patterns of what no translation may have that its sentence has not.
+
+    Returns:
+        Up to `n_best` translations of each sentence, best first.
+    """
+    kept = [_Sentence(*both, patterns) for both in zip(sentences, spans, strict=True)]
+    hypotheses = translator.translate_n(sentences)
+    found = [one.those_with_all(best) for one, best in zip(kept, hypotheses, strict=True)]
+
+    failed = [row for row, best in enumerate(found) if not best]
+    if not failed:
+        return found
+    is_cut = dict(
+        zip(failed, _are_cut(translator, [sentences[row] for row in failed]), strict=True)
+    )
+    options = translator.options
+    if not options.sample and options.beam_size > options.n_best:
+        rows = [row for row in failed if not is_cut[row]]
+        all_of_search = translator.with_options(
+            dataclasses.replace(options, n_best=options.beam_size)
+        )
+        texts = [sentences[row] for row in rows]
+        for row, best in zip(rows, all_of_search.translate_n(texts), strict=True):
+            hypotheses[row] = best
+            found[row] = kept[row].those_with_all(best)[: options.n_best]
+
+    for row in failed:
+        if not found[row] and (exchanged := kept[row].exchanged(hypotheses[row])):
+            found[row] = [exchanged]
+        elif not found[row] and is_cut[row]:
+            found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
+
+    rows = [row for row in failed if not found[row]]
+    # A copy, since random translations depend on the number of sentences before.
+    repairing = translator.with_options(options)
+    for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
+        found[row] = [best]
+    return found
+
+
+def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Link]]:
+    """The links between each sentence and its translation; none if it is too long for the model."""
+    is_cut = _are_cut(translator, [sentence for sentence, _ in pairs])
+    rows = [row for row, cut in enumerate(is_cut) if not cut]
+    sentences, translations = ([pairs[row][side] for row in rows] for side in (0, 1))
+    links: list[list[Link]] = [[] for _ in pairs]
+    for row, alignment in zip(rows, translator.align(sentences, translations), strict=True):
+        links[row] = list(links_of(alignment, *pairs[row]))
+    return links
+
+
+def _are_cut(translator, sentences):
+    """Whether each sentence, or a long translation of it, has more tokens than are read."""
+    options, most = translator.options, translator.max_source_length
+    return [
+        max(count + 1, options.longest(count + 1)) > most
+        for count in translator.count_tokens(sentences)
+    ]
+
+
+class _Sentence:
+    """A sentence with the parts that its translation copies.
+
+    Args:
+        text: the sentence.
+        spans: where the parts are in it, in order.
+        patterns: patterns of what no translation may have that the sentence has not.
+    """
+
+    def __init__(self, text: str, spans: Sequence[Span], patterns: Sequence[re.Pattern[str]]):
+        self.text, self.spans = text, spans
+        self.parts = [text[start:end] for start, end in spans]
+        known = find_placeholders(text, patterns) if spans else []
+        others = {*spans} - {*known}
+        self._patterns = [*([_literally(text, others)] if others else []), *patterns]
+
+    def those_with_all(self, hypotheses: Iterable[Translation]) -> list[KeptTranslation]:
+        """Those translations that have each part once, and no other."""
+        return [
+            self._kept(one, spans)
+            for one in hypotheses
+            if (spans := self.spans_in(one.text)) is not None
+        ]
+
+    def spans_in(self, text: str) -> list[Span] | None:
+        """Where each part is in a translation; None unless it has each once, and no other.
+
+        The translation of a sentence without parts may have anything.
+        """
+        if not self.parts:
+            return []
+        there = self._find(text)
+        if collections.Counter(there.values()) != collections.Counter(self.parts):
+            return None
+        if filled_in_order(there.values()) != filled_in_order(self.parts):
+            return None
+        waiting = collections.defaultdict(list)
+        for span, part in there.items():
+            waiting[part].append(span)
+        return [waiting[part].pop(0) for part in self.parts]
+
+    def exchanged(self, hypotheses: Iterable[Translation]) -> KeptTranslation | None:
+        """The first translation that has as many placeholders, with the right ones in their place.
+
+        Those that are wrong, or in a wrong order, are replaced by the missing ones in order.
+        """
+        for text, score in hypotheses:
+            there = self._find(text)
+            if len(there) != len(self.parts):
+                continue
+            parts = _in_order(_exchanged([*there.values()], self.parts), self.parts)
+            pieces, end = [], 0
+            for (start, next_end), part in zip(there, parts, strict=True):
+                pieces += [text[end:start], part]
+                end = next_end
+            new = Translation("".join(pieces) + text[end:], score)
+            if (spans := self.spans_in(new.text)) is not None:
+                changes = sum(map(operator.ne, parts, there.values()))
+                return self._kept(new, spans, is_certain=changes == 1)
+        return None
+
+    def without_parts(self) -> tuple[str, list[int]]:
+        """The sentence without the groups of its parts, and the position of each group in it."""
+        offsets: list[int] = []
+        text, end = "", 0
+        for span in [*self._groups, (len(self.text), len(self.text))]:
+            between = self.text[end : span[0]]
+            if not text or text[-1:].isspace():
+                between = between.lstrip()
+            if between.startswith(_CLOSING):
+                text = text.rstrip()
+                offsets[-1:] = [min(offset, len(text)) for offset in offsets[-1:]]
+            text += between
+            offsets.append(len(text))  # of the next group
+            end = span[1]
+        text = text.rstrip()
+        return text, [min(offset, len(text)) for offset in offsets[:-1]]
+
+    def with_parts(self, translation: Translation, positions: Sequence[int]) -> KeptTranslation:
+        """The translation of `without_parts`, with each group put in at its position."""
+        found = self._with_parts(translation, positions, is_apart=False)
+        if self.spans_in(found.text) is None:  # one reads as another beside what is there
+            found = self._with_parts(translation, positions, is_apart=True)
+        return found
+
+    def _with_parts(self, translation, positions, is_apart):
+        text, end, given = "", 0, translation.text
+        spans: dict[Span, Span] = {}
+        for position, (start, stop) in self._placed(positions):
+            text += given[end:position]
+            former = " " if is_apart else _before(self.text, start)
+            text += _space_between(text[-1:], former, self.text[start])
+            moved = len(text) - start
+            spans |= {(a, b): (a + moved, b + moved) for a, b in self._spans_of((start, stop))}
+            text += self.text[start:stop]
+            following = given[position : position + 1]
+            if is_apart or following not in _CLOSING:
+                former = " " if is_apart else self.text[stop : stop + 1]
+                text += _space_between(following, former, text[-1])
+            end = position
+        new = translation._replace(text=text + given[end:])
+        return self._kept(new, [spans[span] for span in self.spans], is_certain=False)
+
+    def with_parts_at_end(self, translation: Translation) -> KeptTranslation:
+        """A translation with the parts at its end, for a sentence too long to be aligned."""
+        bare = self.without_invented(translation)
+        return self.with_parts(bare, [len(bare.text)] * len(self._groups))
+
+    def _placed(self, positions):
+        """Groups by their positions; those filled in order change places among themselves."""
+        places = sorted(zip(positions, self._groups, strict=True))
+        in_order = [
+            bool(filled_in_order(self.text[start:end] for start, end in self._spans_of(group)))
+            for _, group in places
+        ]
+        waiting = iter(
+            sorted(group for (_, group), is_in in zip(places, in_order, strict=True) if is_in)
+        )
+        return [
+            (position, next(waiting) if is_in else group)
+            for (position, group), is_in in zip(places, in_order, strict=True)
+        ]
+
+    def _spans_of(self, group):
+        """The parts in a group."""
+        first, end = (bisect.bisect_left(self.spans, (position, 0)) for position in group)
+        return self.spans[first:end]
+
+    @functools.cached_property
+    def _groups(self) -> list[Span]:
+        """The parts with the brackets around them; those that no word separates are together.
+
+        Example: `(%d/%d)` and `"{name}"` are groups.
+        """
+        groups: list[Span] = []
+        for start, end in self.spans:
+            if groups and not any(map(str.isalnum, self.text[groups[-1][1] : start])):
+                start = groups.pop()[0]
+            while _before(self.text, start) + self.text[end : end + 1] in _BRACKETS:
+                start, end = start - 1, end + 1
+            groups.append((start, end))
+        return groups
+
+    def without_invented(self, translation: Translation) -> Translation:
+        """The translation without what looks like a placeholder."""
+        text = translation.text
+        for start, end in reversed(self._find(text)):
+            text = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+        return translation._replace(text=text)
+
+    def _find(self, text: str) -> dict[Span, str]:
+        """The parts that a text has, or anything of the patterns, and where."""
+        spans = find_placeholders(text, self._patterns)
+        return {(start, end): text[start:end] for start, end in spans}
+
+    def _kept(self, translation, spans, is_certain=True):
+        links = [Link(*both) for both in zip(self.spans, spans, strict=True)]
+        return KeptTranslation(*translation, links, is_certain)
+
+
+def _put_in(translator, sentences):
+    """The translation of each sentence without its parts, which are put in by the alignment."""
+    bare = [sentence.without_parts() for sentence in sentences]
+    has_words = [any(map(str.isalnum, text)) for text, _ in bare]
+    texts = [text for (text, _), has in zip(bare, has_words, strict=True) if has]
+    translations = iter(translator.translate_n(texts))
+    best = [
+        sentence.without_invented(next(translations)[0]) if has else Translation(text, 0.0)
+        for sentence, (text, _), has in zip(sentences, bare, has_words, strict=True)
+    ]
+    links = aligned(
+        translator, [(text, one.text) for (text, _), one in zip(bare, best, strict=True)]
+    )
+    for sentence, (text, offsets), one, some in zip(sentences, bare, best, links, strict=True):
+        linked = LinkedTexts(text, one.text, some)
+        positions = [linked.gap(offset, 0, len(linked.tokens)) for offset in offsets]
+        yield sentence.with_parts(one, positions)
+
+
+def _before(text: str, position: int) -> str:
+    """The character before a position; empty at the beginning."""
+    return text[position - 1 : position] if position else ""
+
+
+def _space_between(neighbour: str, former: str, character: str) -> str:
+    """The space that a placeholder needs before it or after it.
+
+    Args:
+        neighbour: the character of the translation there.
+        former: the character of the sentence there.
+        character: the placeholder's own.
+    """
+    if not neighbour or neighbour.isspace():
+        return ""
+    was_apart = former.isspace() or not former.isalnum()
+    is_word = neighbour.isalnum() and character.isalnum()
+    return " " if former.isspace() or (was_apart and is_word) else ""
+
+
+def _exchanged(there: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """The given parts in the order in which a translation has them, or has others for them.
+
+    Example:
+        >>> _exchanged(["{b}", "{Farbe}"], ["{colour}", "{b}"])
+        ['{b}', '{colour}']
+    """
+    missing = collections.Counter(parts)
+    is_right = []
+    for part in there:
+        is_right.append(missing[part] > 0)
+        missing[part] -= is_right[-1]
+    rest = iter([*missing.elements()])
+    return [part if right else next(rest) for part, right in zip(there, is_right, strict=True)]
+
+
+def _in_order(there: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """The parts of a translation; those that are filled in order have that of the sentence."""
+    ordered = iter(filled_in_order(parts))
+    return [next(ordered) if filled_in_order([part]) else part for part in there]
+
+
+def _literally(text: str, spans: Iterable[Span]) -> re.Pattern[str]:
+    """A pattern of parts of a text, which are within a word only if one of them is so there."""
+    parts: dict[str, list[bool]] = {}
+    for start, end in spans:
+        is_apart = parts.setdefault(text[start:end], [True, True])
+        is_apart[0] &= not _before(text, start).isalnum()
+        is_apart[1] &= not text[end : end + 1].isalnum()
+    choices = (
+        r"(?<!\w)" * before + re.escape(part) + r"(?!\w)" * after
+        for part, (before, after) in sorted(parts.items(), key=lambda one: -len(one[0]))
+    )
+    return re.compile("|".join(choices))

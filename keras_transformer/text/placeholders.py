@@ -1,0 +1,85 @@
+r"""Placeholders: parts of a text that a translation copies, such as `%s`, `{name}` and URLs."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from keras_transformer.errors import UserError
+
+Span = tuple[int, int]  # start and end in a text, in characters
+
+# Each repetition is short, or begins at the start of a word: so a long line takes linear time.
+_PLACEHOLDER = re.compile(
+    r"""
+      \[X\d+X\]                                    # Weblate: [X12X]
+    | </?\d+/?>                                    # i18next: <0>text</0>
+    | \{\{.{0,200}?\}\} | \{%.{0,200}?%\}          # Jinja, Handlebars: {{ x }}, {% if x %}
+    | <%.{0,200}?%>                                # ERB: <%= x %>
+    | [$%\#]?\{[^\s{}]{0,200}\}                    # Python, ICU, shell, Ruby: {name}, ${x}, %{x}
+    | \{\w+,\s*(?:number|date|time)\b[^{}]{0,80}\} # ICU: {when, date, short}
+    | %\(\w{1,80}\)[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]   # Python: %(name)s
+    | %\d{1,2}\$[-+\#0']*\d*(?:\.\d+)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
+    | %L\d{1,2}                                    # Qt, with separators: %L1
+    | (?<!\w)%[A-Z][A-Z_]+\d*%?                    # LibreOffice: %PRODUCTNAME
+    | (?<![\d%])%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
+    | %\d{1,2}                                     # Qt: %1
+    | %%
+    | (?<!\w)(?:https?|ftps?|file|ssh|git|mailto)://[^\s<>"'`]*[\w/]
+    | (?<![\w.+/-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,24}(?!\w)   # name@example.org
+    | (?<![\w.&/])[@\#][^\W\d]\w*(?:@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,24}(?!\w))?   # @name, #topic
+    | (?<![\w.])www\.[\w-]+\.[^\s<>"'`]*[\w/]
+    """,
+    re.VERBOSE,
+)
+# Those that are filled in order: `%s` and `{}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
+_IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{\}")
+
+
+def placeholder_patterns(keep: Sequence[str] = ()) -> list[re.Pattern[str]]:
+    """The patterns of placeholders.
+
+    Args:
+        keep: regular expressions of further text to copy, which come first.
+
+    Raises:
+        UserError: one of them is no regular expression, or matches an empty text.
+
+    Example:
+        >>> find_placeholders("%s: see #12", placeholder_patterns(["#[0-9]+"]))
+        [(0, 2), (8, 11)]
+    """
+    return [*map(_compiled, keep), _PLACEHOLDER]
+
+
+def find_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> list[Span]:
+    """The start and end of each placeholder, in order. Of two that overlap, the first counts."""
+    found = [
+        (match.start(), rank, match.end())
+        for rank, pattern in enumerate(patterns)
+        for match in pattern.finditer(text)
+        if match.group()
+    ]
+    spans: list[Span] = []
+    for start, _, end in sorted(found):
+        if not spans or start >= spans[-1][1]:
+            spans.append((start, end))
+    return spans
+
+
+def filled_in_order(placeholders: Iterable[str]) -> list[str]:
+    """Those placeholders that a program fills in their order, so that the order must stay.
+
+    Example:
+        >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{x}"])
+        ['%s', '%.2f', '{}']
+    """
+    return [one for one in placeholders if _IN_ORDER.fullmatch(one)]
+
+
+def _compiled(expression):
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UserError(f"keep={expression!r} is no regular expression: {error}") from None
+    if pattern.search(""):
+        raise UserError(f"keep={expression!r} matches an empty text: say what it must contain")
+    return pattern

@@ -1,0 +1,271 @@
+"""Tags of HTML stand around the words that correspond; nothing else of it changes."""
+
+import random
+import re
+import warnings
+from collections import Counter
+
+import pytest
+from word_translator import Words
+
+from keras_transformer.markup import HtmlTexts, MarkupWarning, translate_html
+from keras_transformer.options import SearchOptions
+from keras_transformer.translation import Translation
+
+TAG = re.compile(r"""<!--.*?-->|</?[a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*>""")
+
+
+def backwards(count):
+    return range(count - 1, -1, -1)
+
+
+def translated(text, translator=None, **options):
+    """The translation of one HTML text."""
+    [[best]] = translate_html(translator or Words(), [text], **options)
+    return best.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("<p></p>", "<p></p>"),
+        ("Two dogs", "DOGS TWO"),
+        ("<p>Two <b>brown dogs</b> run</p>", "<p>RUN <b>DOGS BROWN</b> TWO</p>"),
+        ("<i>a <b>b</b> c</i> d", "D <i>C <b>B</b> A</i>"),
+        ("<b>a</b> b <i>c</i>", "<i>C</i> B <b>A</b>"),
+        ("<b><i>All of it</i></b>", "<b><i>IT OF ALL</i></b>"),
+        ("a <b></b>b c", "C <b></b>B A"),
+        ("a <img src=x> b c", "C  <img src=x> B A"),  # browsers show one space
+        ("note<sup><a>1</a></sup> b", "B <sup><a>NOTE1</a></sup>"),  # one word to the model
+        ("one<br>two three<hr/>four", "ONE<br>THREE TWO<hr/>FOUR"),
+        ("a b<!-- c --> d", "D B<!-- c --> A"),
+        ("<b>日本</b>", "<b>日本</b>"),
+    ],
+)
+def test_tags_move_with_the_words_that_are_in_them(text, expected):
+    assert translated(text, Words(backwards)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<!DOCTYPE html>\n<html lang="en">\n <HEAD><TITLE>HI</TITLE>\n<META charset=x></HEAD>\n',
+        "<p>\n\tONE\n</p>\n\n<!-- <p>a comment</p> -->\n",
+        "<A HREF='x>y' title=\"a > b\" disabled>ONE</A>",
+        "<script>if (a < b) { x('<b>') }</script><style>p > b { }</style>",
+        "<pre>a\n  <b>b</b></pre><textarea>a <b> b</textarea>",
+        "<table><tr><td>ONE<td>TWO</table><ul><li>ONE<li>TWO</ul>",
+        "ONE<br/>TWO<BR>THREE",
+        "<![CDATA[ x > y ]]><?xml version='1.0'?><!x>ONE",
+        "ONE &amp; TWO &lt;THREE&gt;",
+        "<p translate=no>some text</p><div class='x notranslate'>text</div>",
+        "<div><code>x</code></div><p>%s: {name}</p>",
+    ],
+)
+def test_what_is_no_text_stays_as_it_is(text):
+    assert translated(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5&nbsp;km &copy; &#65;&#x42;", "5 KM © AB"),
+        ("AT&T &notanentity;", "AT&amp;T ¬ANENTITY;"),
+        ("a < b <", "A &lt; B &lt;"),
+        ("&lt;b&gt;", "&lt;B&gt;"),
+    ],
+)
+def test_entities_are_read_and_only_those_that_html_needs_are_written(text, expected):
+    assert translated(text) == expected
+
+
+def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
+    translator = Words()
+    text = "<p>One  <b>two. Three</b>\nfour.</p><p>Five</p>"
+    assert translated(text, translator) == "<p>ONE <b>TWO. THREE</b> FOUR.</p><p>FIVE</p>"
+    assert translator.sentences == ["One two.", "Three four.", "Five"]
+    whole = Words(backwards)
+    assert translated(text, whole, split=False) == "<p>FOUR. <b>THREE TWO.</b> ONE</p><p>FIVE</p>"
+
+
+def test_what_a_model_should_not_translate_is_copied_within_its_sentence():
+    text = "Call <code>f(x &lt; 1)</code> of <span translate='no'>The <i>Name</i></span> at %s"
+    found = translated(text, Words())
+    assert found == (
+        "CALL <code>f(x &lt; 1)</code> OF <span translate='no'>The <i>Name</i></span> AT %s"
+    )
+
+
+def test_a_url_that_tags_divide_is_copied_with_them():
+    # As Mastodon writes it.
+    link = (
+        '<a href="https://a.b/long"><span class="invisible">https://</span>'
+        '<span class="ellipsis">a.b/lo</span><span class="invisible">ng</span></a>'
+    )
+    assert translated(f"<p>Read {link} now</p>", Words(backwards)) == f"<p>NOW {link} READ</p>"
+
+
+def test_the_words_of_a_link_that_are_in_two_places_leave_one_link():
+    # The alignment says that words 0 and 3 of four come from the link, which has two words.
+    translator = Words(lambda count: [0, 2, 3, 1], None)
+    found = translated("<a href=x>one two</a> three four", translator)
+    assert found == "<a href=x>ONE</a> THREE FOUR TWO"
+
+
+def test_an_element_whose_words_have_no_translation_takes_the_nearest_word():
+    translator = Words(lambda count: [0, 2])
+    assert translated("one <b>two</b> three", translator) in (
+        "ONE <b>THREE</b>",
+        "<b>ONE</b> THREE",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("<p>a\n<b>b", 2, "line 2: <b> is not closed"),
+        ("a</i> b", 1, "line 1: </i> closes nothing"),
+        ("<b>a <i>b</b> c</i>", 1, r"line 1: <i> is not closed \(and 1 more\)"),
+        ("\n<script>if (a", 2, "line 2: <script> is not closed"),
+        ("<ul><li><a>b</ul>", 1, "line 1: <a> is not closed"),
+    ],
+)
+def test_a_tag_without_its_counterpart_is_one_line_and_nothing_is_lost(text, line, message):
+    with pytest.warns(MarkupWarning, match=message) as caught:
+        found = translated(text, Words(backwards))
+    assert caught[0].message.problem.line == line
+    assert TAG.findall(found) == TAG.findall(text)  # in the same order
+
+
+def test_end_tags_that_html_allows_to_leave_out_are_no_problem():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translated("<p>a<p>b<ul><li>c<li>d</ul><table><tr><td>e</table>")
+
+
+def test_several_translations_of_a_text_take_those_of_the_same_rank():
+    class Ranked(Words):
+        options = SearchOptions(n_best=2)
+
+        def translate_n(self, sentences):
+            return [
+                [Translation(f"{one.upper()}{rank}", -rank) for rank in (1, 2)] for one in sentences
+            ]
+
+    [[best, other]] = translate_html(Ranked(), ["<p>a</p><p>b</p>"])
+    assert best == ("<p>A1</p><p>B1</p>", -2) and other == ("<p>A2</p><p>B2</p>", -4)
+
+
+def test_each_sentence_has_its_line():
+    read = HtmlTexts(["<p>One.\nTwo.</p>\n\n<p>\nThree</p>"])
+    assert [(one.text, one.line) for one in read.sentences] == [
+        ("One.", 1),
+        ("Two.", 2),
+        ("Three", 5),
+    ]
+
+
+PIECES = [
+    *("the", "dog", "runs.", "cat,", "(one)", "日本語", "5&nbsp;km", "&amp;", "&lt;x&gt;"),
+    *(
+        "%s",
+        "{name}",
+        "https://a.b/c?d=1&amp;e=2",
+        "<code>x=1</code>",
+        "<!--c-->",
+        "<img/>",
+        "<br>",
+    ),
+]
+
+
+def random_html(random_, depth=0):
+    """A random text in which all tags have their counterparts."""
+    pieces = []
+    for _ in range(random_.randint(0, 5)):
+        name = random_.choice(["b", "i", "a", "p", "div"])
+        if depth < 5 and random_.random() < 0.4:
+            pieces.append(f"<{name}>{random_html(random_, depth + 1)}</{name}>")
+        else:
+            pieces.append(random_.choice(PIECES))
+        pieces.append(random_.choice(["", " ", "\n"]))
+    return "".join(pieces)
+
+
+def is_nested(text):
+    path = []
+    for tag in TAG.findall(text):
+        if tag.startswith("</"):
+            if not path or path.pop() != tag[2:-1]:
+                return False
+        elif not tag.startswith("<!") and tag not in ("<img/>", "<br>"):
+            path.append(tag[1:-1])
+    return not path
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_model_and_its_alignment_say_all_tags_are_there_and_nested(seed):
+    random_ = random.Random(seed)
+    text = random_html(random_)
+
+    def any_words(count):
+        return [random_.randrange(count) for _ in range(count and random_.randrange(2 * count))]
+
+    translator = Words(
+        any_words, lambda count: [random_.randrange(count) for _ in range(3 * count)]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = translated(text, translator)
+    assert Counter(TAG.findall(found)) == Counter(TAG.findall(text)) and is_nested(found)
+    for copied in ("%s", "{name}", "https://a.b/c?d=1&amp;e=2", "<code>x=1</code>"):
+        assert found.count(copied) == text.count(copied)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_broken_text_nothing_is_lost(seed):
+    random_ = random.Random(seed)
+    broken = [
+        "</b>",
+        "<i>",
+        "</p>",
+        "<",
+        "&",
+        "<a href='x",
+        "]]>",
+        '<a b="c>d">',
+        "<!x>",
+        "</>",
+        "<3",
+    ]
+    text = "".join(random_.choice([*PIECES, *broken, " "]) for _ in range(20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = translated(text, Words(backwards))
+    assert Counter(TAG.findall(found)) == Counter(TAG.findall(text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<b>x ",
+        "<b>x</b> ",
+        "</b>",
+        "<a ",
+        '<a "',
+        "<",
+        "&",
+        "<!--",
+        "<code>",
+        "{{",
+        "http://",
+        "a@",
+    ],
+)
+def test_a_large_hostile_text_takes_seconds(piece):
+    text = piece * (200_000 // len(piece))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert translated(text, Words(backwards)).count("<b>") == text.count("<b>")

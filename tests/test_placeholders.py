@@ -1,0 +1,181 @@
+"""Placeholders are in the translation as they are in the sentence, each once."""
+
+import warnings
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.options import SearchOptions
+from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
+from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
+from keras_transformer.translation import Alignment, Translation
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%s %d %5.2f %-10s %lu %zu %'d %c", "%s %d %5.2f %-10s %lu %zu %'d %c"),
+        ("%1$s and %2$lu, %*d", "%1$s %2$lu %*d"),
+        ("%(name)s, %(count)03d of %1 or %L2", "%(name)s %(count)03d %1 %L2"),
+        ("100%% of %@", "%% %@"),
+        ("{name} {} {0:>5} {a.b[0]!r} ${HOME} %{count} #{x}", None),
+        ("{{ user.name }}, {% if x %} <%= y %>", "{{ user.name }}|{% if x %}|<%= y %>"),
+        ("{when, date, short}", "{when, date, short}"),
+        ("a <0>link</0> and <1/>", "<0> </0> <1/>"),
+        ("[X5X] %PRODUCTNAME", None),
+        ("See https://a.org/b?c=1&d=2. Or (www.b.org/c).", "https://a.org/b?c=1&d=2 www.b.org/c"),
+        ("mailto://x@y.org ftp://a/b, me.too@mail.example.org!", None),
+        ("@bob and @ann@example.org like #topic", "@bob @ann@example.org #topic"),
+        # What is none.
+        ("100% of 50% discount, 100%ige, 5 % der", ""),
+        ("{a sentence in braces} a < b C# a@b x#y", ""),
+        ("Two dogs, 1 < 2 > 0; the price is $5 (#1).", ""),
+        ("{count, plural, one {a file}}", ""),
+    ],
+)
+def test_what_is_a_placeholder(text, expected):
+    found = [text[start:end] for start, end in find_placeholders(text, placeholder_patterns())]
+    if expected is None:
+        expected = text.replace(" and ", " ").replace(",", "").rstrip("!")
+    assert found == expected.split(
+        "|" if "|" in expected else " " if "date" not in expected else "|"
+    ) or (not found and not expected)
+
+
+class Fixed:
+    """Has fixed hypotheses for some sentences; translates others to capitals, word for word."""
+
+    max_source_length = 100
+
+    def __init__(self, hypotheses=None, **options):
+        self.options = SearchOptions(**{"beam_size": 3, **options})
+        self._hypotheses = hypotheses or {}
+        self.calls = []
+
+    def with_options(self, options):
+        other = Fixed(self._hypotheses)
+        other.options = options
+        return other
+
+    def count_tokens(self, sentences):
+        return [len(sentence.split()) for sentence in sentences]
+
+    def translate_n(self, sentences, prefixes=None):
+        self.calls.append(list(sentences))
+        return [
+            [
+                Translation(text, -float(rank))
+                for rank, text in enumerate(self._hypotheses.get(sentence, [sentence.upper()]))
+            ][: self.options.n_best]
+            for sentence in sentences
+        ]
+
+    def align(self, sentences, translations):
+        return [
+            Alignment(
+                [f"▁{word}" for word in sentence.split()],
+                [f"▁{word}" for word in translation.split()],
+                [(number, number) for number in range(len(translation.split()))][
+                    : len(sentence.split())
+                ],
+            )
+            for sentence, translation in zip(sentences, translations, strict=True)
+        ]
+
+
+def translated(sentence, *hypotheses, keep=(), **options):
+    """The translations of a sentence, and whether a person is asked to check them."""
+    translator = Fixed({sentence: list(hypotheses)} if hypotheses else {}, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        [found] = PlaceholderTranslator(translator, keep).translate_n([sentence])
+    assert all(issubclass(one.category, PlaceholderWarning) for one in caught)
+    return [one.text for one in found], bool(caught)
+
+
+def test_a_sentence_without_placeholders_is_translated_once_and_as_before():
+    translator = Fixed({"Two dogs.": ["%s {x} https://a.b/c"]})
+    keeping = PlaceholderTranslator(translator)
+    assert keeping(["Two dogs.", ""]) == ["%s {x} https://a.b/c", ""]
+    assert translator.calls == [["Two dogs.", ""]]
+
+
+def test_the_first_hypothesis_that_has_all_placeholders_counts():
+    wrong = ["das %d", "das %s %s", "das %s"]
+    assert translated("the %s", *wrong) == (["das %s"], False)
+    assert translated("the %s", *wrong, n_best=3) == (["das %s"], False)
+    assert translated("the %s", "%s a", "a %s", "x", n_best=2) == (["%s a", "a %s"], False)
+
+
+def test_a_wrong_placeholder_is_replaced_by_the_missing_one():
+    assert translated("in {folder}", "in {Ordner}") == (["in {folder}"], False)
+    assert translated("{a} in {b} {c}", "{b} in {A} {C}") == (["{b} in {a} {c}"], True)
+
+
+def test_placeholders_that_a_program_fills_in_order_stay_in_it():
+    assert translated("%s of %d", "%d von %s", "von %s") == (["%s von %d"], True)
+    assert translated("%1$s of %2$d", "%2$d von %1$s") == (["%2$d von %1$s"], False)
+    assert translated("%s of %d, {x}", "{x}: %s von %d") == (["{x}: %s von %d"], False)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("open {name} now", "OPEN {name} NOW"),
+        ("{name} is open.", "{name} IS OPEN."),
+        ("the file (%s) is open", "THE FILE (%s) IS OPEN"),
+        ('the file "%s": %d/%d bytes', 'THE FILE "%s": %d/%d BYTES'),
+        ("See https://a.b/C.", "SEE https://a.b/C."),
+        ("a %s b %s c", "A %s B %s C"),
+        ("%s: %s", "%s: %s"),
+        ("twice {x} and {x}", "TWICE {x} AND {x}"),
+    ],
+)
+def test_where_the_model_copies_none_they_are_put_in_by_the_alignment(sentence, expected):
+    assert translated(sentence, "nothing of it") == ([expected], True)
+
+
+def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in():
+    translator = Fixed({"a %s b": ["x"], "a b": ["A %d B {y}"]})
+    with pytest.warns(PlaceholderWarning, match="check those at index 0"):
+        assert PlaceholderTranslator(translator)(["a %s b"]) == ["A %s B"]
+
+
+def test_text_that_the_user_keeps_is_a_placeholder_too():
+    assert translated("bug #12 in Foo", keep=["#[0-9]+", "Foo"]) == (["BUG #12 IN Foo"], True)
+    assert translated("bug #12", keep=[]) == (["BUG #12"], False)
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ("(", r"^keep='\(' is no regular expression: missing \)"),
+        ("x*", "^keep='x\\*' matches an empty text: say what it must contain$"),
+    ],
+)
+def test_a_wrong_expression_is_one_line(keep, message):
+    with pytest.raises(UserError, match=message):
+        PlaceholderTranslator(Fixed(), [keep])
+
+
+def test_with_prefixes_a_lost_placeholder_is_only_reported():
+    with pytest.warns(PlaceholderWarning):
+        [[best]] = PlaceholderTranslator(Fixed()).translate_n(["a {x}"], ["A"])
+    assert best.text == "A {X}"
+
+
+def test_a_sentence_that_is_too_long_to_be_aligned_has_them_at_its_end():
+    long = "word " * 60 + "{x}"
+    assert translated(long, "short") == (["short {x}"], True)
+
+
+def test_an_ordinary_sentence_beside_others_has_the_random_translation_that_it_had():
+    translator = Fixed({"a {x}": ["A"]}, sample=True)
+    with pytest.warns(PlaceholderWarning):
+        PlaceholderTranslator(translator)(["a {x}", "b"])
+    assert translator.calls == [["a {x}", "b"]]  # others are those of a copy
+
+
+@pytest.mark.parametrize("piece", ["{{", "%", "a@", "http://", "a", "<", "{", "#{", "www.", "%("])
+def test_a_long_hostile_line_takes_no_time(piece):
+    find_placeholders(piece * (100_000 // len(piece)), placeholder_patterns())
