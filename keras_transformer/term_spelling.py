@@ -84,8 +84,9 @@ class TermSpelling:
         return spelled
 
     def _ids(self, texts):
-        ids, lengths = self._tokenizer.encode(texts, is_target=True)
-        return [tuple(row.tolist()) for row in np.split(ids, np.cumsum(lengths)[:-1])]
+        spelled = self._tokenizer.encode(texts, is_target=True)
+        rows = zip(spelled.starts, spelled.lengths, strict=True)
+        return [tuple(spelled.ids[start : start + length].tolist()) for start, length in rows]
 
     def _fit(self, ids):
         return len(ids) > 0 and self._tokenizer.unknown_id not in ids

@@ -38,6 +38,10 @@ def test_a_term_that_is_listed_twice_must_occur_twice(tokenizer):
     assert [term.times for term in required] == [2, 1]
 
 
+def test_sentences_without_terms_require_nothing(tokenizer):
+    assert TermSpelling(tokenizer).required([[], []]) == [(), ()]
+
+
 def test_subwords_continue_words_or_let_them_begin(tokenizer):
     spelling, pieces = TermSpelling(tokenizer), tokenizer.pieces
     continues = {piece for piece, does in zip(pieces, spelling.continues, strict=True) if does}
