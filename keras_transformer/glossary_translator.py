@@ -1,19 +1,24 @@
 """A translator that translates the terms of a glossary as the glossary says."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from keras_transformer.options.search import SearchOptions
-from keras_transformer.placeholders import Translator
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.sentences import as_list
 from keras_transformer.translation import Alignment, Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.ctranslate2.translator import CTranslate2Translator
+    from keras_transformer.translator import Translator
 
 
 class GlossaryTranslator:
     """Translates as a translator does that is given the terms of each sentence.
 
     Args:
-        translator: a `Translator`; CTranslate2 cannot search for terms.
+        translator: a `Translator`; a `CTranslate2Translator` refuses sentences, since it cannot
+            search for terms.
         glossary: the terms.
 
     Example:
@@ -23,7 +28,7 @@ class GlossaryTranslator:
         True
     """
 
-    def __init__(self, translator: Translator, glossary: Glossary):
+    def __init__(self, translator: "Translator | CTranslate2Translator", glossary: Glossary):
         self.translator, self.glossary = translator, glossary
         self.options = translator.options
         self.max_source_length = translator.max_source_length

@@ -5,13 +5,13 @@ import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sacrebleu.metrics import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
-from keras_transformer.errors import Unsupported, UserError, expect_at_least
-from keras_transformer.options.search import MBR_TEMPERATURE, NO_HYPOTHESIS
+from keras_transformer.errors import UserError, expect_at_least
+from keras_transformer.options.search import MBR_TEMPERATURE, NO_HYPOTHESIS, SearchOptions
 from keras_transformer.private_names import chrf_of_counts
 from keras_transformer.text.sentences import as_list, one_for_each
 from keras_transformer.translation import Alignment, CutWarning, Translation
@@ -64,6 +64,14 @@ class MinimumBayesRisk:
         if translator.options.sample:
             raise UserError("minimum Bayes risk samples by itself: leave out sample")
         self.translator, self.options = translator, translator.options
+        self.max_source_length = translator.max_source_length
+        self._samples = samples
+        self._of_samples: dict[str, Any] = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+        }
         together = max(n for n in range(1, _MOST_TOGETHER + 1) if samples % n == 0)
         self._copies = samples // together
         options = dataclasses.replace(
@@ -72,10 +80,7 @@ class MinimumBayesRisk:
             patience=1.0,
             beam_size=together,
             n_best=together,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
+            **self._of_samples,
         )
         self._sampler = translator.with_options(options)
 
@@ -87,29 +92,24 @@ class MinimumBayesRisk:
         self,
         sentences: Iterable[str],
         prefixes: Iterable[str] | None = None,
-        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[Translation]:
         """Returns the best translation of each sentence and its expected chrF, in order."""
-        return [translations[0] for translations in self.translate_n(sentences, prefixes, terms)]
+        return [translations[0] for translations in self.translate_n(sentences, prefixes)]
 
     def translate_n(
         self,
         sentences: Iterable[str],
         prefixes: Iterable[str] | None = None,
-        terms: Iterable[Sequence[Sequence[str]]] | None = None,
     ) -> list[list[Translation]]:
         """Returns up to `n_best` different candidates of each sentence, in order, the best first.
 
         Args:
             sentences: as for the translator's own `translate_n`.
             prefixes: start of each translation, if the translator supports prefixes.
-            terms: must be None: samples would not contain them.
 
         Returns:
             Translations whose score is the expected chrF, from 0 to 100.
         """
-        if terms is not None:
-            raise Unsupported("minimum Bayes risk", "terms", "leave them out")
         texts = as_list(sentences)
         forced = None if prefixes is None else one_for_each(texts, prefixes, "prefixes")
         searched = self.translator.translate_n(texts, forced)
@@ -117,6 +117,15 @@ class MinimumBayesRisk:
         return [
             self._ranked(found, samples) for found, samples in zip(searched, drawn, strict=True)
         ]
+
+    def with_options(self, options: SearchOptions) -> "MinimumBayesRisk":
+        """Returns the same by another search; raises what the constructor raises."""
+        translator = self.translator.with_options(options)
+        return MinimumBayesRisk(translator, self._samples, **self._of_samples)
+
+    def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
+        """Counts the tokens of each source sentence, without its end symbol."""
+        return self.translator.count_tokens(sentences)
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """Aligns subwords as the translator does."""

@@ -19,7 +19,7 @@ from keras_transformer.text.placeholders import (
     placeholder_patterns,
 )
 from keras_transformer.text.sentences import as_text
-from keras_transformer.translation import Alignment, Translation, first_few
+from keras_transformer.translation import Alignment, TermsWarning, Translation, first_few
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
@@ -162,28 +162,31 @@ def translate_keeping(
     is_cut = dict(
         zip(failed, _are_cut(translator, [sentences[row] for row in failed]), strict=True)
     )
-    options = translator.options
-    if not options.sample and options.beam_size > options.n_best:
-        rows = [row for row in failed if not is_cut[row]]
-        all_of_search = translator.with_options(
-            dataclasses.replace(options, n_best=options.beam_size)
-        )
-        texts = [sentences[row] for row in rows]
-        for row, best in zip(rows, all_of_search.translate_n(texts), strict=True):
-            hypotheses[row] = best
-            found[row] = kept[row].those_with_all(best)[: options.n_best]
+    with warnings.catch_warnings():
+        # The first search has warned, by the indices of all sentences.
+        warnings.simplefilter("ignore", TermsWarning)
+        options = translator.options
+        if not options.sample and options.beam_size > options.n_best:
+            rows = [row for row in failed if not is_cut[row]]
+            all_of_search = translator.with_options(
+                dataclasses.replace(options, n_best=options.beam_size)
+            )
+            texts = [sentences[row] for row in rows]
+            for row, best in zip(rows, all_of_search.translate_n(texts), strict=True):
+                hypotheses[row] = best
+                found[row] = kept[row].those_with_all(best)[: options.n_best]
 
-    for row in failed:
-        if not found[row] and (exchanged := kept[row].exchanged(hypotheses[row])):
-            found[row] = [exchanged]
-        elif not found[row] and is_cut[row]:
-            found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
+        for row in failed:
+            if not found[row] and (exchanged := kept[row].exchanged(hypotheses[row])):
+                found[row] = [exchanged]
+            elif not found[row] and is_cut[row]:
+                found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
 
-    rows = [row for row in failed if not found[row]]
-    # A copy, since random translations depend on the number of sentences before.
-    repairing = translator.with_options(options)
-    for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
-        found[row] = [best]
+        rows = [row for row in failed if not found[row]]
+        # A copy, since random translations depend on the number of sentences before.
+        repairing = translator.with_options(options)
+        for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
+            found[row] = [best]
     return found
 
 

@@ -145,7 +145,7 @@ def evaluate_translator():
     if "source_lang" not in languages:
         refuse(present(["source_lang"]), "with this model, which does not read it")
     searching = with_mbr(with_glossary(translator, glossary))
-    other = None if FLAGS.compare is None else compared_system(len(sentences))
+    other = None if FLAGS.compare is None else compared_system(len(sentences), glossary)
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
@@ -173,19 +173,18 @@ def evaluate_translator():
     if resamples:
         systems = [hypotheses]
         if other is not None:
-            systems.append(
-                other if isinstance(other, list) else translations(other, sentences, terms)
-            )
+            systems.append(other if isinstance(other, list) else translations(other, sentences))
         figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
 
 
-def compared_system(num_sentences):
+def compared_system(num_sentences, glossary):
     """The translator of the model_dir that --compare names, or the lines of the file."""
     path = FLAGS.compare
     expect_named("compare", path)
     if os.path.isdir(path):
-        return with_mbr(load_translator("translation", [path], with_languages=True))
+        translator = load_translator("translation", [path], with_languages=True)
+        return with_mbr(with_glossary(translator, glossary))
     lines = list(read_lines(path))
     if len(lines) < num_sentences or any(line.strip() for line in lines[num_sentences:]):
         raise UserError(

@@ -161,7 +161,8 @@ def open_model(sources, name, paths, glossary):
         def load(paths):
             # A parser has no glossary.
             translator = load_translator(None if glossary is None else "translation", paths, 1)
-            check_spelling(glossary, translator)
+            if glossary is not None:
+                check_spelling(glossary, translator)
             return translator
 
         return sources.trained_model(name, paths, load, load_tensorflow, glossary)

@@ -254,14 +254,19 @@ def with_glossary(
     """Returns the translator itself or, with a glossary, one that translates its terms.
 
     Raises:
-        UserError: the vocabulary cannot spell a form, which is named by its line.
+        UserError: the vocabulary cannot spell a form of a term.
     """
     if glossary is None:
         return translator
-    for form in translator.unspellable(glossary.places) if glossary.places else ():
+    check_spelling(glossary, translator)
+    return GlossaryTranslator(translator, glossary)
+
+
+def check_spelling(glossary: Glossary, translator: "Translator") -> None:
+    """Refuses a glossary with a form that the vocabulary cannot spell, by its line."""
+    for form in translator.unspellable(glossary.places):
         place = glossary.places[form]
         raise UserError(f"{place}: the vocabulary of the model cannot spell {form!r}: leave it out")
-    return GlossaryTranslator(translator, glossary)
 
 
 def uses_ctranslate2(paths: Sequence[str] | None = None) -> bool:

@@ -332,7 +332,7 @@ class Server:
     async def compute(
         self,
         request: Request,
-        task: Predict | Translate | Attention,
+        task: Predict | Translate | TranslateMarked | Attention,
         rows: Sequence[Any],
         texts: Sequence[str | bytes],
     ) -> list[Any]:
