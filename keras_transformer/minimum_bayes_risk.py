@@ -64,7 +64,6 @@ class MinimumBayesRisk:
         if translator.options.sample:
             raise UserError("minimum Bayes risk samples by itself: leave out sample")
         self.translator, self.options = translator, translator.options
-        self.max_source_length = translator.max_source_length
         self._samples = samples
         self._of_samples: dict[str, Any] = {
             "temperature": temperature,
@@ -122,6 +121,11 @@ class MinimumBayesRisk:
         """Returns the same by another search; raises what the constructor raises."""
         translator = self.translator.with_options(options)
         return MinimumBayesRisk(translator, self._samples, **self._of_samples)
+
+    @property
+    def max_source_length(self) -> int:
+        """The maximum number of tokens that are read of a sentence, with its end symbol."""
+        return self.translator.max_source_length
 
     def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
         """Counts the tokens of each source sentence, without its end symbol."""

@@ -61,7 +61,7 @@ def on_a_machine_of(monkeypatch, capsys):
     """Chooses preset and vocabulary size at so many operations per second; keeps what was said."""
 
     def choose(flops, pairs, folder=None):
-        monkeypatch.setattr("keras_transformer.cli.train.product_flops", lambda: flops)
+        monkeypatch.setattr("keras_transformer.machine.product_flops", lambda: flops)
         chosen = chosen_preset(ManyPairs(pairs), folder)
         choose.said = capsys.readouterr().out
         return chosen

@@ -13,6 +13,7 @@ _PLACEHOLDERS = {
     flags.FloatParser: "X",
     flags.ListParser: "A,B",
 }
+_LONGEST_CHOICES = 80  # characters; the text of a flag with longer ones names them
 
 
 def command_help(command: str, about: str, full: bool) -> str:
@@ -54,7 +55,9 @@ def flag_usage(name: str) -> str:
 def flag_text(name: str) -> str:
     """The help of a flag, with its default."""
     flag = FLAGS[name]
-    text = (flag.help or "").removeprefix(f"<{_placeholder(flag)}>: ")  # absl repeats the choices
+    text = flag.help or ""
+    if isinstance(flag, flags.EnumFlag):
+        text = text.removeprefix(f"<{_choices(flag)}>: ")  # absl repeats the choices
     text = text.partition(";\n    repeat this option")[0]  # absl adds this
     if flag.default not in (None, "", []) and "default: " not in text:
         text += f" (default: {str(flag.default_as_str)[1:-1]})"  # without its quotes
@@ -63,6 +66,11 @@ def flag_text(name: str) -> str:
 
 def _placeholder(flag):
     if isinstance(flag, flags.EnumFlag):
-        return "|".join(flag.parser.enum_values)
+        choices = _choices(flag)
+        return choices if len(choices) <= _LONGEST_CHOICES else "CHOICE"
     kinds = (text for kind, text in _PLACEHOLDERS.items() if isinstance(flag.parser, kind))
     return next(kinds, "TEXT")
+
+
+def _choices(flag):
+    return "|".join(flag.parser.enum_values)

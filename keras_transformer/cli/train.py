@@ -39,14 +39,13 @@ from keras_transformer.cli.flags import (
 )
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, expect_named
-from keras_transformer.machine.arithmetic_speed import product_flops
 from keras_transformer.options import STRATEGIES, ParsingOptions, TrainingOptions
 from keras_transformer.presets import PAIRS_BELOW, PRESETS, find_preset, vocab_size_for
 from keras_transformer.text.normalization import NORMALIZATIONS
 from keras_transformer.text.symbols import read_symbols
 from keras_transformer.text.text_files import refuse_pipes
 from keras_transformer.training import recipe
-from keras_transformer.training.forecast import spoken
+from keras_transformer.training.duration import spoken
 from keras_transformer.training.preset_choice import LIGHT, choose_preset
 
 NOT_EMPTY = (
@@ -366,7 +365,7 @@ def machine_flops():
 
     if os.environ.get("TF_CONFIG") or tf.config.list_physical_devices("GPU"):
         return math.inf
-    return product_flops()
+    return machine.product_flops()
 
 
 def make_strategy(job):

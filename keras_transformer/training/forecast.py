@@ -4,6 +4,7 @@ import datetime
 import statistics
 
 from keras_transformer.presets import PRESETS
+from keras_transformer.training.duration import spoken
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.run_state import RunState
 
@@ -78,24 +79,6 @@ def forecast(
     if steps > max(options.warmup_steps, options.bidirectional_steps) or not recipes:
         recipes.append(f"this run with --steps={steps}")
     return f"{line}\nThat is more than a day; in a night of 8 hours fits {' or '.join(recipes)}"
-
-
-def spoken(seconds: float) -> str:
-    """A duration for people, rounded.
-
-    Example:
-        >>> [spoken(seconds) for seconds in (45, 1320, 7800, 273_600)]
-        ['45 s', '22 min', '2 h 10 min', '3 days 4 h']
-    """
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    days, hours = divmod(round(seconds / 3600), 24)
-    return f"{days} day{'s' if days > 1 else ''} {hours} h"
 
 
 def _figure(seconds):

@@ -2,6 +2,7 @@
 """Vocabularies in lower case: lower case as Unicode defines it, alike in Python and in a graph."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -111,6 +112,7 @@ def test_python_and_the_graph_agree_on_all_text(lower, text):
 
 def test_ctranslate2_splits_alike(lower, tmp_path):
     (tmp_path / "config.json").write_text('{"eos_token": "</s>", "unk_token": "<unk>"}')
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(lower.pieces))
     (tmp_path / "sentencepiece.model").write_bytes(lower.model)
     for text in TEXTS:
         [pieces] = Subwords(tmp_path).split_source([text.encode()])
