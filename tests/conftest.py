@@ -7,6 +7,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A loaded machine may take long for an example.
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loaded")
 
 BROWSER_SECONDS = 120  # maximum wait for the page
 

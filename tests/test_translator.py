@@ -347,7 +347,7 @@ ANY_TEXT = st.one_of(
     st.binary(max_size=6),
 )
 PREFIXES = st.sampled_from(["", "", "Yes", "house", "\0", "Die ä"])
-TOGETHER = settings(max_examples=15, deadline=None, derandomize=True)
+TOGETHER = settings(max_examples=15, derandomize=True)
 LIMITS = dict(beam_size=3, n_best=3, extra_length=4, max_source_length=8)
 
 

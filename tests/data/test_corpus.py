@@ -197,7 +197,7 @@ def test_thousands_of_hostile_lines_are_handled_or_reported(tokenizer, tmp_path)
     assert counts.kept + counts.empty + counts.too_long == 3000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12)), max_size=8),
     st.booleans(),

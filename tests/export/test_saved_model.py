@@ -179,7 +179,7 @@ def test_a_translation_must_be_given_for_each_text(signatures):
         signatures["score"](text=tf.constant(["Yes", "No"]), translation=tf.constant(["Ja"]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(said=st.lists(st.sampled_from([*range(4, 4 + 256), 300]), min_size=1))
 def test_what_a_model_may_spell_becomes_the_same_line_in_the_graph(translator, said):
     spelled = translator.tokenizer.detokenize(tf.constant([said]))

@@ -119,7 +119,7 @@ class OfKeras(OfOurs):
 
 
 @pytest.mark.slow
-@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=3, derandomize=True, phases=[Phase.generate])
 @given(
     names=st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),
     tied=st.booleans(),

@@ -62,7 +62,7 @@ def test_a_padding_mask_is_the_attention_mask_of_every_query():
     np.testing.assert_allclose(ours(X, MEMORY, attention_mask=padding), expected, atol=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**31))
 def test_a_mask_of_any_rank_means_what_numpy_says(seed):
     ours, _ = attentions()

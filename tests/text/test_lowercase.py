@@ -77,7 +77,7 @@ def test_each_letter_has_its_own_lower_case(lower, cased):
         assert lower.normalize(letter) == expected, hex(ord(letter))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(SIGMAS)
 @example("ΑΣ.Σ ΣΣ Σ 1Σ Α'Σ'Α")
 def test_a_capital_sigma_is_final_where_str_lower_says_so(text):
@@ -96,7 +96,7 @@ def test_every_character_decides_like_str_lower_whether_a_sigma_is_final():
     assert with_final_sigmas(text).lower() == text.lower()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     SIGMAS
     | st.text(st.sampled_from("".join(TEXTS)), max_size=12)

@@ -88,7 +88,7 @@ def test_a_target_comes_out_as_it_went_in(any_tokenizer, script):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.text(st.characters(exclude_characters="\u2581")))
 def test_any_target_comes_out_as_it_is_read(tokenizer, text):
     text = text.encode("utf-8", "replace").decode()

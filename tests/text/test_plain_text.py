@@ -72,7 +72,7 @@ def test_each_character_separates_words_or_is_invisible_or_stays():
             assert plain_text(text) == as_read(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=20) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
 @example(b"\xe2\xc2\x85\xf0\x9f\xe2\x80\xa8\xc0\x80\xed\xa0\x80")
 def test_a_graph_reads_all_bytes_like_python(text):

@@ -62,7 +62,7 @@ def test_any_text_survives(model_type, text):
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text())
 def test_any_characters_survive(tokenizer, text):
     assert round_trip(tokenizer, text) == tokenizer.normalize(text)
