@@ -120,6 +120,24 @@ class Glossary:
         """
         return [[*self._found(text)] for text in as_text(sentences)]
 
+    def is_met(self, sentence: str | bytes, translation: str | bytes) -> bool:
+        """Whether a translation has each term of its sentence at least once, as whole words.
+
+        Example:
+            >>> glossary = Glossary({"traffic light": ["Ampel", "Ampeln"]})
+            >>> glossary.is_met("Traffic lights, a traffic light.", "Eine Ampel.")
+            True
+        """
+        [terms], [text] = self.terms([sentence]), as_text([translation])
+        spaced = _spaced(text)
+        return all(
+            any(
+                _spaced(form) in spaced or _spaced(form[0].upper() + form[1:]) in spaced
+                for form in forms
+            )
+            for forms in terms
+        )
+
     def _found(self, text):
         words = split_words(unicodedata.normalize("NFKC", text))
         lower = [word.casefold() for word in words]
@@ -135,3 +153,8 @@ class Glossary:
                     break
             else:
                 start += 1
+
+
+def _spaced(text):
+    """The words of a text, each between spaces."""
+    return f" {' '.join(split_words(unicodedata.normalize('NFKC', text)))} "
