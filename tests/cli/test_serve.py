@@ -101,6 +101,7 @@ def with_terms(runs, tmp_path, monkeypatch):
     server.batcher.close()
 
 
+@pytest.mark.slow
 def test_translations_have_the_terms_of_the_glossary_on_every_route(with_terms):
     def post(path, **body):
         response = with_terms.post(path, json=body)
