@@ -109,6 +109,10 @@ class Glossary:
         entries = [*self._exact.values(), *self._any_case.values()]
         return {form: entry.place for entry in entries for form in entry.forms}
 
+    def any_term(self) -> str:
+        """A source term, whose words have spaces between them."""
+        return " ".join(next(iter(self._exact or self._any_case)))
+
     def terms(self, sentences: Iterable[str | bytes]) -> list[list[tuple[str, ...]]]:
         """Lists the terms of each sentence, once for each time that they occur, by their forms.
 
