@@ -206,7 +206,8 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         ("en-de", "ctranslate2", None),
         ("trees", "tensorflow", "CTranslate2 does not support models for parsing"),
     ]
-    assert {line["event"] for line in lines} == {"engine", "request"}
+    # A random model may repeat itself.
+    assert {line["event"] for line in lines} - {"repetition"} == {"engine", "request"}
     requests = [line for line in lines if line["event"] == "request"]
     asked = [line["path"] for line in requests if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]
