@@ -398,7 +398,10 @@ class Server:
             _LOG.warning("repetition", extra={"fields": fields})
         if servable.glossary is None:
             return
-        without = sum(not servable.glossary.is_met(*pair) for pair in pairs)
+        without = sum(
+            not servable.glossary.is_met(_without_placeholders(text), translation)
+            for text, translation in pairs
+        )
         if without:
             _LOG.warning("terms", extra={"fields": about | {"without_terms": without}})
 
@@ -447,6 +450,13 @@ def asks_for_html(body: Mapping[str, Any]) -> bool:
     if format_ not in ("text", "html"):
         raise UserError(f"format must be text or html: found {str(format_)[:80]!r}")
     return format_ == "html"
+
+
+def _without_placeholders(text):
+    """The text without its placeholders, whose words are no terms."""
+    for start, end in reversed(find_placeholders(text, PLACEHOLDERS)):
+        text = f"{text[:start]} {text[end:]}"
+    return text
 
 
 async def _gone(request):

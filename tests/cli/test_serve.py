@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import re
 import signal
 import subprocess
@@ -21,6 +22,18 @@ from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import listen
 from keras_transformer.serving.server import Server
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were():
+    """Undoes what `serve` does to the loggers of this process, which other tests read."""
+    ours = ("keras_transformer.serving", "keras_transformer.serving.access")
+    loggers = [logging.getLogger(name) for name in (*ours, "uvicorn", "asyncio", "absl")]
+    before = [(logger.level, logger.handlers, logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers, logger.propagate = handlers, propagate
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +147,11 @@ def test_translations_have_the_terms_of_the_glossary_on_every_route(with_terms):
 
 @pytest.mark.filterwarnings("ignore::keras_transformer.translation.TermsWarning")
 def test_translations_without_room_for_their_terms_are_logged(with_terms, caplog):
-    body = {"text": ["A horse!", "Yes"], "options": {"max_length": 2}}
+    body = {"text": ["A horse!", "Yes", "{horse}"], "options": {"max_length": 2}}
     with caplog.at_level("WARNING", logger="keras_transformer.serving"):
         with_terms.post("/api/models/en-de:translate", json=body)
     [fields] = [record.fields for record in caplog.records if record.message == "terms"]
-    assert fields == {"path": "/api/models/en-de:translate", "sentences": 2, "without_terms": 1}
+    assert fields == {"path": "/api/models/en-de:translate", "sentences": 3, "without_terms": 1}
 
 
 def test_a_port_in_use_is_one_line(runs):
