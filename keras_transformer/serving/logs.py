@@ -4,6 +4,9 @@ import datetime
 import json
 import logging
 import sys
+import warnings
+
+from keras_transformer.translation import TermsWarning
 
 
 class _JsonLines(logging.Formatter):
@@ -39,3 +42,4 @@ def log_to_stderr(access: bool = True) -> None:
     for name in ("keras_transformer.serving", "uvicorn", "asyncio", "absl"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
+    warnings.simplefilter("ignore", TermsWarning)  # the server logs an event, `terms`

@@ -47,6 +47,7 @@ class Servable(Protocol):
     attention: Attention | None  # None: the model shows no attention
     source_lang: str | None  # by whose rules texts are split into sentences; None: English
     languages: Languages | None  # of a model for several of them, which requests choose from
+    glossary: Glossary | None  # the terms that translations must contain
     translator_with: Translating | None  # None: the model has no alignment
 
     def in_languages(self, target_lang: str | None, source_lang: str | None) -> "Servable":
@@ -122,7 +123,7 @@ class TranslatorServable:
             "leave it out, or serve a SavedModel that was exported with it",
         )
         self.translator = translator
-        self._glossary = glossary
+        self.glossary = glossary
         self.task = translator.tokenizer.task
         self.source_lang = source_lang
         self.languages = translator.languages
@@ -154,7 +155,7 @@ class TranslatorServable:
             if self.attention:
                 load_tensorflow = functools.partial(self._in_tensorflow, pair)
             of_text = self.source_lang if source_lang is None else short_code(source_lang)
-            directed = TranslatorServable(translator, load_tensorflow, of_text, self._glossary)
+            directed = TranslatorServable(translator, load_tensorflow, of_text, self.glossary)
             self._directions[pair] = directed
         return self._directions[pair]
 
@@ -190,7 +191,7 @@ class TranslatorServable:
 
     def _translator_with(self, options):
         translator = self._translator(options)
-        return GlossaryTranslator(translator, self._glossary) if self._glossary else translator
+        return GlossaryTranslator(translator, self.glossary) if self.glossary else translator
 
     def _translator(self, options):
         if not options:
@@ -258,7 +259,7 @@ class SavedModelServable:
     options: SearchOptions | None = None
     attention: Attention | None = None
     source_lang: str | None = None  # an export does not say
-    languages = None  # an export has one pair
+    languages = glossary = None  # an export has one pair, and no terms
     translator_with: Translating | None = None
 
     def __init__(self, path: str | os.PathLike):

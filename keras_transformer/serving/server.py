@@ -368,7 +368,7 @@ class Server:
             )
             if result.done():
                 if best := task.best(result.result()):
-                    await asyncio.to_thread(self._log_repetition, request, task, texts, best)
+                    await asyncio.to_thread(self._log_doubts, request, task.servable, texts, best)
                 return result.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
@@ -381,17 +381,29 @@ class Server:
             gone.cancel()
             result.cancel()  # so that a request that is not done is computed no further
 
-    def _log_repetition(self, request, task, texts, translations):
-        """Logs how many translations repeat a phrase, but no text, which is the client's."""
-        if task.servable.task != "translation":
+    def _log_doubts(self, request, servable, texts, translations):
+        """Logs how many translations repeat a phrase or lack a term of the glossary.
+
+        It logs no text, which is the client's.
+        """
+        if servable.task != "translation":
             return
-        pairs = zip(translations, as_text(texts), strict=True)
+        pairs = list(zip(as_text(texts), translations, strict=True))
+        about = {"path": request.url.path, "sentences": len(pairs)}
         repeated = sum(
-            repeated_phrase(translation, text) is not None for translation, text in pairs
+            repeated_phrase(translation, text) is not None for text, translation in pairs
         )
         if repeated:
-            about = {"path": request.url.path, "sentences": len(texts), "repeated": repeated}
-            _LOG.warning("repetition", extra={"fields": about | {"try": "no_repeat_ngram=3"}})
+            fields = about | {"repeated": repeated, "try": "no_repeat_ngram=3"}
+            _LOG.warning("repetition", extra={"fields": fields})
+        if servable.glossary is None:
+            return
+        without = sum(
+            not servable.glossary.is_met(_without_placeholders(text), translation)
+            for text, translation in pairs
+        )
+        if without:
+            _LOG.warning("terms", extra={"fields": about | {"without_terms": without}})
 
     def _count_tokens(self, servable, rows, texts):
         options = self.options
@@ -438,6 +450,13 @@ def asks_for_html(body: Mapping[str, Any]) -> bool:
     if format_ not in ("text", "html"):
         raise UserError(f"format must be text or html: found {str(format_)[:80]!r}")
     return format_ == "html"
+
+
+def _without_placeholders(text):
+    """The text without its placeholders, whose words are no terms."""
+    for start, end in reversed(find_placeholders(text, PLACEHOLDERS)):
+        text = f"{text[:start]} {text[end:]}"
+    return text
 
 
 async def _gone(request):

@@ -186,10 +186,14 @@ def warm_up(servable: Servable) -> None:
         in_target = servable.languages.in_target
         servable = servable.in_languages(codes[-1], codes[0] if in_target else None)
     values = {"text": "Hello, world!", "translation": "Hello, world!", "seed": 0}
+    all_values = [values]
+    if servable.glossary:  # the search with terms is another graph
+        all_values.append(values | {"text": servable.glossary.any_term()})
     for name, signature in servable.signatures.items():
         if signature.inputs:  # a SavedModel's initialisation has none
-            row = tuple(values[key] for key in sorted(signature.inputs))
-            [outputs] = servable.predict(name, [row])
+            keys = sorted(signature.inputs)
+            rows = [tuple(row[key] for key in keys) for row in all_values]
+            outputs, *_ = servable.predict(name, rows)
             for key in {"score", "scores"} & outputs.keys():
                 score = float(np.ravel(outputs[key])[0])  # the best one; others may be missing
                 if not (math.isfinite(score) and score > _WORST_SCORE):

@@ -109,6 +109,10 @@ class Glossary:
         entries = [*self._exact.values(), *self._any_case.values()]
         return {form: entry.place for entry in entries for form in entry.forms}
 
+    def any_term(self) -> str:
+        """A source term, whose words have spaces between them."""
+        return " ".join(next(iter(self._exact or self._any_case)))
+
     def terms(self, sentences: Iterable[str | bytes]) -> list[list[tuple[str, ...]]]:
         """Lists the terms of each sentence, once for each time that they occur, by their forms.
 
@@ -119,6 +123,24 @@ class Glossary:
             The argument `terms` of `Translator.translate`.
         """
         return [[*self._found(text)] for text in as_text(sentences)]
+
+    def is_met(self, sentence: str | bytes, translation: str | bytes) -> bool:
+        """Whether a translation has each term of its sentence at least once, as whole words.
+
+        Example:
+            >>> glossary = Glossary({"traffic light": ["Ampel", "Ampeln"]})
+            >>> glossary.is_met("Traffic lights, a traffic light.", "Eine Ampel.")
+            True
+        """
+        [terms], [text] = self.terms([sentence]), as_text([translation])
+        spaced = _spaced(text)
+        return all(
+            any(
+                _spaced(form) in spaced or _spaced(form[0].upper() + form[1:]) in spaced
+                for form in forms
+            )
+            for forms in terms
+        )
 
     def _found(self, text):
         words = split_words(unicodedata.normalize("NFKC", text))
@@ -135,3 +157,8 @@ class Glossary:
                     break
             else:
                 start += 1
+
+
+def _spaced(text):
+    """The words of a text, each between spaces."""
+    return f" {' '.join(split_words(unicodedata.normalize('NFKC', text)))} "

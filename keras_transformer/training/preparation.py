@@ -127,6 +127,13 @@ def _check_judged(job):
             raise UserError(
                 f"{pairs.description} has no pair of sentences: give at least one, or leave it out"
             )
+        with_pairs = {block.target_lang for block in pairs.blocks()}
+        for code in pairs.target_langs:
+            if code not in with_pairs:
+                raise UserError(
+                    f"{pairs.description} has no pair of sentences with target_langs={code}: give "
+                    "at least one"
+                )
         # Fails now, not at the first validation.
         for code in pairs.target_langs or [job.target_lang]:
             check_language(code and short_code(code))

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import logging
+import re
 import signal
 import subprocess
 import sys
@@ -9,13 +11,29 @@ import threading
 
 import httpx2
 import pytest
-from command_lines import arguments, refused
+from command_lines import arguments, refused, run
 from serving_world import SOON, tiny_translator
+from starlette.testclient import TestClient
 
 import keras_transformer as kt
 from keras_transformer.cli import serve
+from keras_transformer.options import ServingOptions
 from keras_transformer.parsing import ParsingTokenizer
+from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import listen
+from keras_transformer.serving.server import Server
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were():
+    """Undoes what `serve` does to the loggers of this process, which other tests read."""
+    ours = ("keras_transformer.serving", "keras_transformer.serving.access")
+    loggers = [logging.getLogger(name) for name in (*ours, "uvicorn", "asyncio", "absl")]
+    before = [(logger.level, logger.handlers, logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers, logger.propagate = handlers, propagate
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +94,64 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
         assert message.startswith(expected)
     message = refused("serve", model_dir=en_de, poll_seconds=3)
     assert message.startswith("--poll_seconds has no effect without a SavedModel")
+
+
+@pytest.fixture
+def with_terms(runs, tmp_path, monkeypatch):
+    """A client of the server that `serve --glossary` would start."""
+    served = []
+
+    def load(models, *args, **options):  # while there are flags
+        served.extend(models)
+        served[0].refresh()
+
+    monkeypatch.setattr("keras_transformer.serving.run.serve", load)
+    monkeypatch.setattr("keras_transformer.serving.logs.log_to_stderr", lambda access: None)
+    (tmp_path / "terms.tsv").write_text("horse\tRoss\tRosse\n")
+    run("serve", model_dir=runs / "en-de", glossary=tmp_path / "terms.tsv")
+    server = Server(served, ServingOptions())
+    yield TestClient(create_app(server))
+    server.batcher.close()
+
+
+@pytest.mark.slow
+def test_translations_have_the_terms_of_the_glossary_on_every_route(with_terms):
+    def post(path, **body):
+        response = with_terms.post(path, json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def predicted(text, **fields):
+        [row] = post("/v1/models/en-de:predict", instances=[text], **fields)["predictions"]
+        return row["translation"]
+
+    def translated(text, **fields):
+        asked = {"q": text, "source": "en", "target": "de", **fields}
+        return post("/translate", **asked)["translatedText"]
+
+    with_a_placeholder = "The horse {name} sleeps."
+    html = "<p>The <b>horse</b> sleeps.</p>"
+    [[best]] = post("/api/models/en-de:translate", text=[with_a_placeholder])["translations"]
+    for translation in (
+        predicted("A horse!"),
+        translated("A horse!"),
+        best["text"],
+        translated(with_a_placeholder),
+        predicted(html, format="html"),
+        translated(html, format="html"),
+    ):
+        assert re.search(r"\bRosse?\b", translation), translation
+    assert "{name}" in best["text"]
+    assert re.fullmatch("<p>.*<b>.+</b>.*</p>", translated(html, format="html"))
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.translation.TermsWarning")
+def test_translations_without_room_for_their_terms_are_logged(with_terms, caplog):
+    body = {"text": ["A horse!", "Yes", "{horse}"], "options": {"max_length": 2}}
+    with caplog.at_level("WARNING", logger="keras_transformer.serving"):
+        with_terms.post("/api/models/en-de:translate", json=body)
+    [fields] = [record.fields for record in caplog.records if record.message == "terms"]
+    assert fields == {"path": "/api/models/en-de:translate", "sentences": 3, "without_terms": 1}
 
 
 def test_a_port_in_use_is_one_line(runs):
@@ -143,7 +219,8 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number):
         ("en-de", "ctranslate2", None),
         ("trees", "tensorflow", "CTranslate2 does not support models for parsing"),
     ]
-    assert {line["event"] for line in lines} == {"engine", "request"}
+    # A random model may repeat itself.
+    assert {line["event"] for line in lines} - {"repetition"} == {"engine", "request"}
     requests = [line for line in lines if line["event"] == "request"]
     asked = [line["path"] for line in requests if line["status"] == 200 and "sentences" in line]
     assert asked == ["/v1/models/trees:predict", "/v1/models/en-de:predict"]

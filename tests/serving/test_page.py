@@ -9,7 +9,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from helpers import small_model
+from helpers import lively_model, small_model
 from serving_world import Doing, only_version, running, tiny_translator
 from starlette.testclient import TestClient
 
@@ -21,6 +21,7 @@ from keras_transformer.serving.app import create_app
 from keras_transformer.serving.page_routes import FILES
 from keras_transformer.serving.servable import ParserServable, TranslatorServable
 from keras_transformer.serving.server import Server
+from keras_transformer.text.languages import Languages
 from keras_transformer.translator import Translation
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,7 @@ TREE = "(S (NP (DT The) (NNS dogs)) (VP (VBP chase) (NP (NNS cats))) (. .))"
 HOSTILE = (
     """<img src=x onerror="alert('1')"></textarea><script>alert(2)</script> & ${3} \\' \u202e"""
 )
+NLLB = Languages({f"{code}_Latn": f"<{code}>" for code in ("deu", "eng", "fra")}, in_target=True)
 LIMITS = ServingOptions(max_characters=300, max_body_bytes=2000)
 
 
@@ -52,6 +54,27 @@ class Known(TranslatorServable):
         return [[Translation(GERMAN, -1.0)] for _ in texts]
 
 
+class AnyPair(Doing):
+    """A model for pairs of languages: its translations name the pair."""
+
+    languages, pair = NLLB, None
+
+    def in_languages(self, target_lang, source_lang):
+        directed = AnyPair()
+        directed.pair = f"{source_lang} {target_lang}"
+        return directed
+
+    def translate_n(self, texts, options=None):
+        return [[Translation(f"{self.pair}: {text}", -1.0)] for text in texts]
+
+
+@pytest.fixture(scope="module")
+def multilingual():
+    """A translator into German and French."""
+    tokenizer = tiny_translator().tokenizer.with_languages(["de", "fr"])
+    return Translator(lively_model(1, tokenizer.vocab_size), tokenizer, extra_length=5)
+
+
 @pytest.fixture(scope="module")
 def translator():
     return tiny_translator(beam_size=4)
@@ -66,12 +89,14 @@ def parser():
 
 
 @pytest.fixture(scope="module")
-def server(translator, parser):
+def server(translator, parser, multilingual):
     servables = {
         "en-de": TranslatorServable(translator),
         "parser": ParserServable(parser),
         "turned": Fixed(),
         "known": Known(translator),
+        "en-many": TranslatorServable(multilingual),
+        "any-pair": AnyPair(),
     }
     server = Server([only_version(*item) for item in servables.items()], LIMITS)
     yield server
@@ -94,7 +119,7 @@ def client(server):
 
 
 def test_the_models_are_described(client):
-    translator, parser, turned, _ = client.get("/api/models").json()
+    translator, parser, turned, _, german_or_french, any_pair = client.get("/api/models").json()
     assert translator == {
         "name": "en-de",
         "task": "translation",
@@ -110,9 +135,12 @@ def test_the_models_are_described(client):
             "no_repeat_ngram": 0,
         },
         "attention": True,
+        "languages": None,
     }
     assert (parser["task"], parser["attention"]) == ("parsing", False)
     assert (turned["engine"], turned["options"]) == ("saved_model", None)
+    assert german_or_french["languages"] == {"codes": ["de", "fr"], "has_source": False}
+    assert any_pair["languages"] == {"codes": [*NLLB.symbols], "has_source": True}
 
 
 def asked(client, verb, body, name="en-de", status=200):
@@ -198,11 +226,11 @@ def test_attention_is_the_models_with_the_word_of_each_subword(client, translato
 @pytest.mark.parametrize(
     ("verb", "body", "message"),
     [
-        ("translate", ["a"], "the body must be an object of text, options and split"),
+        ("translate", ["a"], "the body must be an object of text, options, split, target_l"),
         (
             "translate",
             {"text": ["a"], "temperature": 2},
-            "the body must be an object of text, options and split",
+            "the body must be an object of text, options, split, target_l",
         ),
         ("translate", {}, "text must be a list of strings"),
         ("translate", {"text": "a"}, "text must be a list of strings"),
@@ -477,6 +505,36 @@ def test_a_tree_is_split_at_plain_blanks_alone(opened):
     tree = "(S (NNS Dogs) (SYM \ufeff) (VBP bark) (. .))"
     found = opened.evaluate("text => readTree(text).map(node => node.word)", tree)
     assert [word for word in found if word] == words(parse_tree(tree))
+
+
+def language(page, name):
+    return page.get_by_role("combobox", name=name, exact=True)
+
+
+def test_the_target_language_is_chosen_from_a_list(opened, multilingual):
+    choose(opened, "en-many")
+    expect(language(opened, "From")).to_have_count(0)
+    type_and_wait(opened, SENTENCE)
+    into = {code: multilingual.with_languages(code)([SENTENCE])[0] for code in ("de", "fr")}
+    expect(opened.locator(".words")).to_have_text(into["de"])
+    language(opened, "To").select_option("fr")
+    expect(opened.locator(".words")).to_have_text(into["fr"])
+    opened.locator(".words span").first.hover()
+    expect(opened.locator("#status")).to_contain_text("looks at")
+
+
+def test_both_languages_are_chosen_from_lists(opened):
+    choose(opened, "any-pair")
+    type_and_wait(opened, SENTENCE)
+    expect(opened.locator(".words")).to_have_text(f"eng_Latn deu_Latn: {SENTENCE}")
+    language(opened, "From").select_option("fra_Latn")
+    language(opened, "To").select_option("eng_Latn")
+    expect(opened.locator(".words")).to_have_text(f"fra_Latn eng_Latn: {SENTENCE}")
+
+
+def test_placeholders_are_copied(opened):
+    type_and_wait(opened, "The girls sleep, {name}.")
+    assert best_of(opened)[0].count("{name}") == 1
 
 
 def test_two_models_are_compared_side_by_side(opened, translator):

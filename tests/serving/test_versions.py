@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from serving_world import SOON, Doing, tiny_translator
+from serving_world import SOON, Doing, only_version, tiny_translator
 from starlette.testclient import TestClient
 
 from keras_transformer.errors import UserError
@@ -17,6 +17,7 @@ from keras_transformer.serving.app import create_app
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model, Watcher, saved_model_versions
+from keras_transformer.text.glossary import Glossary
 
 NOT_LOADED = "this version cannot be loaded: the server's log says why"
 
@@ -50,6 +51,19 @@ def test_the_highest_version_answers_and_is_loaded_once():
     shelf.model.refresh()
     assert shelf.loaded == [3] and shelf.model.current[0] == 3
     assert shelf.states() == {3: ("AVAILABLE", "")}
+
+
+def test_a_model_with_a_glossary_is_warmed_up_with_a_term_too():
+    class Recording(Doing):
+        glossary, texts = Glossary({"Red light": "Ampel"}), []
+
+        def predict(self, signature, rows):
+            self.texts += [text for text, *_ in rows]
+            return super().predict(signature, rows)
+
+    only_version("m", Recording())
+    of_signature = [bool(terms) for terms in Recording.glossary.terms(Recording.texts)]
+    assert of_signature == [False, True] * len(Doing().signatures)
 
 
 def test_an_old_version_is_let_go_when_its_last_request_is_answered():

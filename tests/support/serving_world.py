@@ -50,7 +50,7 @@ class Doing:
 
     task, engine, attention = "translation", "tensorflow", None
     max_tokens, options, source_lang = 1000, None, None
-    languages = translator_with = None
+    languages = glossary = translator_with = None
 
     def __init__(self):
         self.signatures = signature_defs(1, ["serving_default", "nbest", "score"])

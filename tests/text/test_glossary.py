@@ -39,6 +39,24 @@ def test_terms_are_found_as_whole_words(entries, sentence, expected):
     assert found(entries, sentence) == expected
 
 
+@pytest.mark.parametrize(
+    ("sentence", "translation", "is_met"),
+    [
+        ("A dog.", "Ein Hund.", True),
+        ("Dogs.", "Hunde.", True),  # no term
+        ("A dog.", "Ein Hundehaus.", False),
+        ("A red light", "Eine rote  Ampel", True),
+        ("A red light", "Rote Ampeln", True),
+        ("A red light", "Rot, eine Ampel", False),
+        ("A dog at a red light", "Ein Hund", False),
+        ("A car", "这辆汽车很快", True),
+    ],
+)
+def test_a_translation_has_its_terms_as_whole_words(sentence, translation, is_met):
+    entries = {"dog": "Hund", "red light": ["rote Ampel", "rote Ampeln"], "car": "汽车"}
+    assert Glossary(entries).is_met(sentence, translation) == is_met
+
+
 def test_a_file_has_a_term_a_tab_and_its_forms_a_line(tmp_path):
     path = tmp_path / "terms.tsv"
     path.write_bytes("\ufeffdog\tHund\tHunde\t\r\n\n\t\nred  light\trote Ampel\tHund\n".encode())

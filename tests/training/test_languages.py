@@ -113,6 +113,21 @@ def test_flags_that_do_not_fit_are_refused(changed, message, tmp_path):
     assert message in refused("train", model_dir=tmp_path / "run", **{**FILES, **MODEL, **changed})
 
 
+def test_a_validation_file_without_pairs_is_refused(tmp_path):
+    for name in ("empty.en", "empty.fr"):
+        (tmp_path / name).write_text("")
+    files = {
+        "valid_source": f"a.en,{tmp_path}/empty.en",
+        "valid_target": f"a.de,{tmp_path}/empty.fr",
+    }
+    message = refused("train", model_dir=tmp_path / "run", **{**FILES, **MODEL, **files})
+    assert message == (
+        f"a.en, {tmp_path}/empty.en, a.de, {tmp_path}/empty.fr has no pair of sentences with "
+        "target_langs=fr: give at least one"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 def test_validations_translate_into_each_language():
     tokenizer = SubwordTokenizer.train_from_sentences(pairs_of().sentences(), 340)
     tokenizer = tokenizer.with_languages(["de", "fr"])

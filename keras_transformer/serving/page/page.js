@@ -98,7 +98,7 @@ class Panel {
       make(title, "span", { class: "name" }, model.name);
     }
     make(title, "span", { class: "about" }, about(model));
-    if (model.languages) this.showLanguages(make(bar, "div"));
+    if (model.languages) this.showLanguages(make(title, "div"));
     const buttons = make(bar, "div");
     const options = make(buttons, "button", { type: "button", "aria-expanded": false }, "Options");
     const copyText = make(buttons, "button", { type: "button" }, "Copy text");
