@@ -17,6 +17,7 @@ from .config import TransformerConfig
 from .ctranslate2.translator import CTranslate2Translator
 from .engines import load
 from .errors import UserError
+from .glossary_translator import GlossaryTranslator
 from .importers.m2m100 import import_m2m100
 from .importers.marian import import_marian
 from .importers.opennmt import import_opennmt
@@ -45,6 +46,7 @@ __all__ = [
     "CTranslate2Translator",
     "CutWarning",
     "Glossary",
+    "GlossaryTranslator",
     "InverseSquareRootSchedule",
     "LabelSmoothedCrossEntropy",
     "MarianTokenizer",

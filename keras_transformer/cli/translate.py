@@ -179,7 +179,7 @@ def loaded_translator(glossary):
     """The translator that the flags name, with the terms of a glossary or by minimum Bayes risk."""
     check_languages()
     translator = load_translator("translation", with_languages=True)
-    return with_mbr(with_glossary(translator, glossary))
+    return with_mbr(with_glossary(translator, glossary, FLAGS.keep))
 
 
 def check_languages():

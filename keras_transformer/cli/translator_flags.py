@@ -249,9 +249,14 @@ def read_glossary() -> Glossary | None:
 
 
 def with_glossary(
-    translator: "Translator", glossary: Glossary | None
+    translator: "Translator", glossary: Glossary | None, keep: Sequence[str] = ()
 ) -> "Translator | GlossaryTranslator":
     """Returns the translator itself or, with a glossary, one that translates its terms.
+
+    Args:
+        translator: the translator.
+        glossary: the terms; None for none.
+        keep: regular expressions of placeholders, whose text has no terms.
 
     Raises:
         UserError: the vocabulary cannot spell a form of a term.
@@ -259,7 +264,7 @@ def with_glossary(
     if glossary is None:
         return translator
     check_spelling(glossary, translator)
-    return GlossaryTranslator(translator, glossary)
+    return GlossaryTranslator(translator, glossary, keep)
 
 
 def check_spelling(glossary: Glossary, translator: "Translator") -> None:
