@@ -1,11 +1,12 @@
 """A translator that translates the terms of a glossary as the glossary says."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text.glossary import Glossary
-from keras_transformer.text.sentences import as_list
+from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
+from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translation import Alignment, Translation
 
 if TYPE_CHECKING:
@@ -13,13 +14,23 @@ if TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
 
+# Stands for a placeholder where terms are looked for: a character that no term has.
+_PLACEHOLDER = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
 class GlossaryTranslator:
     """Translates as a translator does that is given the terms of each sentence.
+
+    The text of placeholders, such as `{name}` and URLs, has no terms.
 
     Args:
         translator: a `Translator`; a `CTranslate2Translator` refuses sentences, since it cannot
             search for terms.
         glossary: the terms.
+        keep: regular expressions of further placeholders.
+
+    Raises:
+        UserError: one of them is no regular expression, or matches an empty text.
 
     Example:
         >>> glossary = kt.Glossary({"dogs": ["Hunde", "Hunden"]})
@@ -28,8 +39,14 @@ class GlossaryTranslator:
         True
     """
 
-    def __init__(self, translator: "Translator | CTranslate2Translator", glossary: Glossary):
-        self.translator, self.glossary = translator, glossary
+    def __init__(
+        self,
+        translator: "Translator | CTranslate2Translator",
+        glossary: Glossary,
+        keep: Sequence[str] = (),
+    ):
+        self.translator, self.glossary, self.keep = translator, glossary, keep
+        self._patterns = placeholder_patterns(keep)
         self.options = translator.options
         self.max_source_length = translator.max_source_length
 
@@ -42,7 +59,13 @@ class GlossaryTranslator:
     ) -> list[list[Translation]]:
         """The best translations of each sentence; arguments and errors are the translator's."""
         texts = as_list(sentences)
-        return self.translator.translate_n(texts, prefixes, self.glossary.terms(texts))
+        terms = self.glossary.terms(map(self._without_placeholders, as_text(texts)))
+        return self.translator.translate_n(texts, prefixes, terms)
+
+    def _without_placeholders(self, text):
+        for start, end in reversed(find_placeholders(text, self._patterns)):
+            text = text[:start] + _PLACEHOLDER + text[end:]
+        return text
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """The alignment of each sentence with its translation."""
@@ -54,4 +77,5 @@ class GlossaryTranslator:
 
     def with_options(self, options: SearchOptions) -> "GlossaryTranslator":
         """The same translator with another search."""
-        return GlossaryTranslator(self.translator.with_options(options), self.glossary)
+        translator = self.translator.with_options(options)
+        return GlossaryTranslator(translator, self.glossary, self.keep)

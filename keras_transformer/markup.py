@@ -182,6 +182,11 @@ def translate_marked(
     ]
 
 
+def uncertain(found: Sequence[Sequence[LinkedTranslation]]) -> list[int]:
+    """The indices of the sentences of `translate_marked` into which placeholders were put."""
+    return [row for row, best in enumerate(found) if not best[0].kept.is_certain]
+
+
 def translate_html(
     translator: Translator,
     texts: Iterable[str | bytes],
@@ -219,9 +224,9 @@ def translate_html(
         if problem:
             warnings.warn(MarkupWarning(index, problem), stacklevel=2)
     found = translate_marked(translator, read.sentences, patterns)
-    if uncertain := [row for row, best in enumerate(found) if not best[0].kept.is_certain]:
-        rows = list(dict.fromkeys(read.rows[row] for row in uncertain))
-        warnings.warn(PlaceholderWarning(rows), stacklevel=2)
+    if rows := uncertain(found):
+        texts_of_rows = list(dict.fromkeys(read.rows[row] for row in rows))
+        warnings.warn(PlaceholderWarning(texts_of_rows), stacklevel=2)
     return read.join(found)
 
 

@@ -23,6 +23,7 @@ from keras_transformer.translation import Alignment, TermsWarning, Translation, 
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
+_SEPARATES = re.compile(r"[^\W_]|[()\[\]]")  # two groups: a word, or a bracket of one only
 _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“", "«»", "»«", "\u2018\u2019"}
 
 
@@ -177,7 +178,9 @@ def translate_keeping(
                 found[row] = kept[row].those_with_all(best)[: options.n_best]
 
         for row in failed:
-            if not found[row] and (exchanged := kept[row].exchanged(hypotheses[row])):
+            if not found[row] and (itself := kept[row].as_it_is()):
+                found[row] = [itself]
+            elif not found[row] and (exchanged := kept[row].exchanged(hypotheses[row])):
                 found[row] = [exchanged]
             elif not found[row] and is_cut[row]:
                 found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
@@ -271,6 +274,11 @@ class _Sentence:
                 return self._kept(new, spans, is_certain=changes == 1)
         return None
 
+    def as_it_is(self) -> KeptTranslation | None:
+        """The sentence, if it has no word besides its parts: it is its own translation."""
+        has_words = any(map(str.isalnum, self.without_parts()[0]))
+        return None if has_words else self._kept(Translation(self.text, 0.0), self.spans)
+
     def without_parts(self) -> tuple[str, list[int]]:
         """The sentence without the groups of its parts, and the position of each group in it."""
         offsets: list[int] = []
@@ -342,16 +350,21 @@ class _Sentence:
     def _groups(self) -> list[Span]:
         """The parts with the brackets around them; those that no word separates are together.
 
-        Example: `(%d/%d)` and `"{name}"` are groups.
+        Example: `(%d/%d)`, `{file} (%d)` and `"{name}"` are groups.
         """
         groups: list[Span] = []
-        for start, end in self.spans:
-            if groups and not any(map(str.isalnum, self.text[groups[-1][1] : start])):
-                start = groups.pop()[0]
-            while _before(self.text, start) + self.text[end : end + 1] in _BRACKETS:
-                start, end = start - 1, end + 1
+        for span in self.spans:
+            start, end = self._with_brackets(span)
+            if groups and not _SEPARATES.search(self.text, groups[-1][1], start):
+                start, end = self._with_brackets((groups.pop()[0], end))
             groups.append((start, end))
         return groups
+
+    def _with_brackets(self, span):
+        start, end = span
+        while _before(self.text, start) + self.text[end : end + 1] in _BRACKETS:
+            start, end = start - 1, end + 1
+        return start, end
 
     def without_invented(self, translation: Translation) -> Translation:
         """The translation without what looks like a placeholder."""
@@ -373,12 +386,10 @@ class _Sentence:
 def _put_in(translator, sentences):
     """The translation of each sentence without its parts, which are put in by the alignment."""
     bare = [sentence.without_parts() for sentence in sentences]
-    has_words = [any(map(str.isalnum, text)) for text, _ in bare]
-    texts = [text for (text, _), has in zip(bare, has_words, strict=True) if has]
-    translations = iter(translator.translate_n(texts))
+    translations = translator.translate_n([text for text, _ in bare])
     best = [
-        sentence.without_invented(next(translations)[0]) if has else Translation(text, 0.0)
-        for sentence, (text, _), has in zip(sentences, bare, has_words, strict=True)
+        sentence.without_invented(hypotheses[0])
+        for sentence, hypotheses in zip(sentences, translations, strict=True)
     ]
     links = aligned(
         translator, [(text, one.text) for (text, _), one in zip(bare, best, strict=True)]

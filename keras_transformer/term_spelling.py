@@ -74,8 +74,10 @@ class TermSpelling:
         after_space = self._ids(texts)
         [quote, *after_quote] = self._ids([_QUOTE, *(_QUOTE + text for text in texts)])
         spelled: dict[str, list[Spelling]] = {form: [] for form in forms}
-        for (form, _), ids, quoted in zip(written, after_space, after_quote, strict=True):
+        for (form, text), ids, quoted in zip(written, after_space, after_quote, strict=True):
             if not self._fit(ids):
+                if text != form:  # the vocabulary has no such capital letter
+                    continue
                 raise UserError(f"the vocabulary cannot spell the term {form!r}: leave it out")
             spelled[form].append(Spelling(ids))
             # A vocabulary may have one subword for the quotation mark and what follows.

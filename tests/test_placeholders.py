@@ -127,12 +127,20 @@ def test_placeholders_that_a_program_fills_in_order_stay_in_it():
         ('the file "%s": %d/%d bytes', 'THE FILE "%s": %d/%d BYTES'),
         ("See https://a.b/C.", "SEE https://a.b/C."),
         ("a %s b %s c", "A %s B %s C"),
-        ("%s: %s", "%s: %s"),
+        ("copying {x} (%d) now", "COPYING {x} (%d) NOW"),
         ("twice {x} and {x}", "TWICE {x} AND {x}"),
     ],
 )
 def test_where_the_model_copies_none_they_are_put_in_by_the_alignment(sentence, expected):
     assert translated(sentence, "nothing of it") == ([expected], True)
+
+
+@pytest.mark.parametrize("sentence", ["{a}", "%s: %s", "- {a}: %s (%d)", "({a})."])
+def test_a_sentence_without_words_is_its_own_translation_and_needs_no_look(sentence):
+    translator = PlaceholderTranslator(Fixed({sentence: ["anything"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PlaceholderWarning)
+        assert translator([sentence]) == [sentence]
 
 
 def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in():

@@ -64,3 +64,17 @@ def test_what_the_vocabulary_lacks_is_refused(tokenizer, monkeypatch):
     assert spelling.unspellable(["xex", "xxx"]) == ["xex"]
     with pytest.raises(UserError, match="the vocabulary cannot spell the term 'xex'"):
         spelling.required([[("xxx", "xex")]])
+
+
+def test_a_capital_letter_that_the_vocabulary_lacks_is_left_out(tokenizer, monkeypatch):
+    encode = type(tokenizer).encode
+
+    def without_a_letter(self, sentences, is_target=False):
+        found = encode(self, sentences)
+        is_q = found.ids == self.pieces.index("<0x51>")
+        return found._replace(ids=np.where(is_q, self.unknown_id, found.ids))
+
+    small = {"▁<0x71>u", "|<0x71>u"}
+    assert spellings(tokenizer, "qu") == small | {"▁<0x51>u", "|<0x51>u"}
+    monkeypatch.setattr(type(tokenizer), "encode", without_a_letter)
+    assert spellings(tokenizer, "qu") == small

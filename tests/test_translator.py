@@ -456,8 +456,14 @@ def test_terms_without_room_are_left_out_with_a_warning(translator):
 
 
 def test_terms_and_prefixes_go_together(translator):
-    [found] = translator.translate(["A horse!"], ["Die alte"], [[("Stadt",), ("alte",)]])
-    assert found.text.startswith("Die alte") and "Stadt" in split_words(found.text)
+    terms = [[("Stadt",), ("alte",)], [("Stadt",)], []]
+    sentences, prefixes = ["A horse!"] * 3, ["Die alte", "", "Ein"]
+    found = translator.translate(sentences, prefixes, terms)
+    for translation, prefix in zip(found, prefixes, strict=True):
+        assert translation.text.startswith(prefix)
+    assert ["Stadt" in split_words(one.text) for one in found] == [True, True, False]
+    [alone] = translator.translate(sentences[1:2], terms=terms[1:2])
+    assert found[1].text == alone.text
 
 
 @pytest.mark.parametrize(

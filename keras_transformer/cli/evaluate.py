@@ -198,7 +198,7 @@ def translations(translator, sentences):
     with CutLines(sentences=FLAGS.source) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
         found = translator(sentences)
-    with RepeatedLines("the translations") as repeated:
+    with RepeatedLines(FLAGS.source) as repeated:
         repeated.count(range(1, len(sentences) + 1), sentences, found)
     return found
 

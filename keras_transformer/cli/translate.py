@@ -40,6 +40,7 @@ that `export --format=saved_model` has written (docs/beam.md).
 
 import itertools
 import sys
+import warnings
 
 from absl import flags
 
@@ -68,11 +69,11 @@ from keras_transformer.cli.translator_flags import (
     with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
-from keras_transformer.markup import HtmlTexts, described, translate_marked
+from keras_transformer.markup import HtmlTexts, described, translate_marked, uncertain
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
-from keras_transformer.placeholders import PlaceholderTranslator
-from keras_transformer.text.language_code import short_code
+from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
+from keras_transformer.text.language_code import check_language_code, short_code
 from keras_transformer.text.placeholders import placeholder_patterns
 from keras_transformer.text.text_files import read_lines
 
@@ -170,7 +171,7 @@ def main():
     inputs = [path for path in (beside, FLAGS.glossary) if path is not None]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
         translator = loaded_translator(glossary)
-        with CutLines(**names) as cut_lines, RepeatedLines("the output") as repeated:
+        with CutLines(**names) as cut_lines, RepeatedLines("the input") as repeated:
             translate(translator, blocks, write, others, cut_lines, repeated)
 
 
@@ -178,11 +179,12 @@ def loaded_translator(glossary):
     """The translator that the flags name, with the terms of a glossary or by minimum Bayes risk."""
     check_languages()
     translator = load_translator("translation", with_languages=True)
-    return with_mbr(with_glossary(translator, glossary))
+    return with_mbr(with_glossary(translator, glossary, FLAGS.keep))
 
 
 def check_languages():
-    """Refuses languages that would be ignored."""
+    """Refuses languages that would be ignored, and a source language that is no code."""
+    check_language_code(FLAGS.source_lang, "--source_lang")
     languages = model_languages()
     if languages is None:
         refuse(present(["target_lang"]), "with this model, which translates between two languages")
@@ -212,7 +214,7 @@ def translate_document(patterns, glossary):
     inputs = [] if glossary is None else [FLAGS.glossary]
     with lines.document_and_output(inputs) as (content, write):
         translator = loaded_translator(glossary)
-        with CutLines(sentences="the input") as cut_lines, RepeatedLines("the output") as repeated:
+        with CutLines(sentences="the input") as cut_lines, RepeatedLines("the input") as repeated:
             write.write(translated_html(translator, content, patterns, cut_lines, repeated))
             write.flush()
 
@@ -225,6 +227,8 @@ def translated_html(translator, content, patterns, cut_lines, repeated):
         print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
     numbers = cut_lines.numbers = [sentence.line for sentence in read.sentences]
     found = translate_marked(translator, read.sentences, patterns)
+    if rows := uncertain(found):
+        warnings.warn(PlaceholderWarning(rows), stacklevel=2)
     sentences = [sentence.text for sentence in read.sentences]
     repeated.count(numbers, sentences, [best[0].kept.text for best in found])
     [[best, *_]] = read.join(found)

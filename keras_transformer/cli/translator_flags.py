@@ -249,9 +249,14 @@ def read_glossary() -> Glossary | None:
 
 
 def with_glossary(
-    translator: "Translator", glossary: Glossary | None
+    translator: "Translator", glossary: Glossary | None, keep: Sequence[str] = ()
 ) -> "Translator | GlossaryTranslator":
     """Returns the translator itself or, with a glossary, one that translates its terms.
+
+    Args:
+        translator: the translator.
+        glossary: the terms; None for none.
+        keep: regular expressions of placeholders, whose text has no terms.
 
     Raises:
         UserError: the vocabulary cannot spell a form of a term.
@@ -259,7 +264,7 @@ def with_glossary(
     if glossary is None:
         return translator
     check_spelling(glossary, translator)
-    return GlossaryTranslator(translator, glossary)
+    return GlossaryTranslator(translator, glossary, keep)
 
 
 def check_spelling(glossary: Glossary, translator: "Translator") -> None:
@@ -482,10 +487,10 @@ class RepeatedLines:
     """Counts lines whose translation repeats a phrase, and prints one line on them at the end.
 
     Args:
-        file: name of the translations in that line.
+        file: name of the source sentences in that line.
 
     Example:
-        >>> with RepeatedLines("the output") as repeated:
+        >>> with RepeatedLines("the input") as repeated:
         ...     repeated.count(range(1, 2), ["A dog."], ["Ein Hund."])
     """
 
@@ -505,16 +510,16 @@ class RepeatedLines:
         if FLAGS.engine == "ctranslate2":
             advice += " and --engine=tensorflow"
         print(
-            f"{len(self._lines):,} line{'s' * (len(self._lines) > 1)} of {self._file} "
-            f"({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} in line "
-            f"{number}: try {advice}",
+            f"The translation of {len(self._lines):,} line{'s' * (len(self._lines) > 1)} of "
+            f"{self._file} ({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} "
+            f"for line {number}: try {advice}",
             file=sys.stderr,
         )
 
     def count(
         self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
     ) -> None:
-        """Counts the lines, given by their numbers, whose translation repeats a phrase."""
+        """Counts the lines, given by their numbers in the source, that repeat a phrase."""
         triples = zip(numbers, as_text(sentences), translations, strict=True)
         for number, source, translation in triples:
             if phrase := repeated_phrase(translation, source):
@@ -543,9 +548,10 @@ class CutLines:
         self.numbers: Sequence[int] = ()
         self._files = files
         self._lines: dict[str, list[int]] = {what: [] for what in files}
+        # A line may have several sentences, so these are sets in the order of the lines.
         self._put_in: dict[int, None] = {}  # the lines into which placeholders were put
+        self._without_terms: dict[int, None] = {}
         self._limit = 0
-        self._without_terms: list[int] = []
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> "CutLines":
@@ -567,7 +573,7 @@ class CutLines:
         if parts:
             text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
             print(text, file=sys.stderr)
-        if lines := self._without_terms:
+        if lines := [*self._without_terms]:
             text = (
                 f"Translated {len(lines):,} line{'s' * (len(lines) > 1)} of "
                 f"{self._files['sentences']} without their terms, which the limits of length or "
@@ -583,7 +589,8 @@ class CutLines:
 
     def _count(self, message, *args, **kwargs):
         if isinstance(message, TermsWarning):
-            return self._without_terms.extend(map(self.numbers.__getitem__, message.indices))
+            self._without_terms |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
+            return None
         if isinstance(message, PlaceholderWarning):
             self._put_in |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
             return None

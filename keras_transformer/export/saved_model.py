@@ -58,6 +58,7 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         >>> export_saved_model(Translator(model, tokenizer), "export/en-de")
         PosixPath('export/en-de/1')
     """
+    translator.expect_direction()
     expect_local(output)
     output = Path(output)
     if output.exists() and not output.is_dir():
@@ -68,7 +69,6 @@ def export_saved_model(translator: Translator, output: str | os.PathLike) -> Pat
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{output}: cannot create the folder: {error.strerror}") from error
-    translator.expect_direction()
     served = _ServedTranslator(translator)
     try:
         # TensorFlow Serving ignores folders whose names are not numbers.

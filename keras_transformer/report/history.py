@@ -21,7 +21,8 @@ class RunHistory:
         hours: hours of work, without pauses between starts.
         figures: for each split, "train" and "validation", the figures of each step: {name: value},
             with "step", and "hours" of work since the first start, without pauses between starts.
-        samples: rows of the last validation: source, translation, reference.
+        samples: rows of the last validation: source, translation, reference; and target_lang, if
+            the model is for several languages.
         rows_by_length: number of rows for each padded length.
         padding_share: share of padding in all source and target ids; None without a checkpoint.
         weights: the weights that commands use, such as "mean" or "best".

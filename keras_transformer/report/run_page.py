@@ -22,6 +22,7 @@ from keras_transformer.report.attention_figures import heat_figure
 from keras_transformer.report.history import RunHistory, read_history
 from keras_transformer.report.run_figures import run_figures
 from keras_transformer.report.word_attention import pair_attention
+from keras_transformer.text.directed import DirectedTokenizer
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.translator import Translator
 
@@ -79,7 +80,10 @@ def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> Figure | None:
     if not run.samples or not model_dir.checkpoints.steps():
         return None
     model, tokenizer = model_dir.load_model(), model_dir.load_tokenizer()
-    source = min((row["source"] for row in run.samples), key=len)
+    sample = min(run.samples, key=lambda row: len(row["source"]))
+    source = sample["source"]
+    if "target_lang" in sample:
+        tokenizer = DirectedTokenizer(tokenizer, sample["target_lang"])
     translator = Translator(model, tokenizer, **search_defaults(tokenizer))
     [translation] = translator([source])
     try:

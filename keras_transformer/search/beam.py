@@ -287,13 +287,13 @@ def _next_symbols(logits, beams, position, constraints):
     return _NextSymbols(logits, table, maxima, beams.live_log_probs - log_total)
 
 
-def _likeliest(symbols, position, constraints, num_best):
+def _likeliest(symbols, is_excluded, num_excluded, num_best):
     """Finds the `num_best` best continuations of each sentence, over all its beams, best first.
 
     Args:
         symbols: `_NextSymbols`.
-        position: int32 (batch,), position of the beams' last symbols.
-        constraints: rules that the symbols must obey.
+        is_excluded: function from symbols, int32 (batch, n, m), to whether they may not follow.
+        num_excluded: the most symbols that it excludes for a beam.
         num_best: how many to find.
 
     Returns:
@@ -302,7 +302,7 @@ def _likeliest(symbols, position, constraints, num_best):
     batch_size, beam_size, rows, columns = ops.shape(symbols.table)
     # The columns of the largest maxima, over all beams, contain the largest values. Exclusions are
     # checked after this choice, so choose that many more columns for each beam.
-    num_columns = min(num_best // beam_size + len(constraints.exclusions), columns) * beam_size
+    num_columns = min(num_best // beam_size + num_excluded, columns) * beam_size
     maxima = _without_nan(symbols.maxima + symbols.offsets[:, :, None])
     maxima = reshape(maxima, (batch_size, beam_size * columns))
     _, best = ops.top_k(maxima, num_columns)  # (batch, num_columns)
@@ -316,7 +316,7 @@ def _likeliest(symbols, position, constraints, num_best):
     log_probs = _without_nan(log_probs + gather_rows(symbols.offsets, origins)[:, :, None])
     # Padding of a table has an index that is no symbol's; it may be chosen if symbols are few.
     tokens = ops.minimum(indices % (rows * columns), symbols.logits.shape[-1] - 1)
-    log_probs = ops.where(constraints.is_excluded(tokens, position), IMPOSSIBLE, log_probs)
+    log_probs = ops.where(is_excluded(tokens), IMPOSSIBLE, log_probs)
 
     log_probs, tokens = (reshape(x, (batch_size, num_columns * rows)) for x in (log_probs, tokens))
     log_probs, best = ops.top_k(log_probs, num_best)
@@ -326,12 +326,17 @@ def _likeliest(symbols, position, constraints, num_best):
 def _top_continuations(logits, beams, position, constraints):
     """Finds the `_Continuations`, given logits (batch, beam_size, vocab_size) of any float dtype.
 
-    `position` and `constraints` are those of `_likeliest`.
+    `position`, int32 (batch,), is that of the beams' last symbols.
     """
     beam_size = beams.live_log_probs.shape[1]
     logits = ops.cast(logits, "float32")
     symbols = _next_symbols(logits, beams, position, constraints)
-    log_probs, origins, tokens = _likeliest(symbols, position, constraints, 2 * beam_size)
+    log_probs, origins, tokens = _likeliest(
+        symbols,
+        lambda tokens: constraints.is_excluded(tokens, position),
+        len(constraints.exclusions),
+        2 * beam_size,
+    )
     # At the limit, each beam can only end; the other places stay empty.
     end_log_probs = _without_nan(logits[..., constraints.end_id] + symbols.offsets)
     end_log_probs = ops.pad(end_log_probs, [(0, 0), (0, beam_size)], constant_values=IMPOSSIBLE)
@@ -361,10 +366,15 @@ def _continuations_with_terms(logits, beams, position, constraints, terms, beam_
     of_beam = _NextSymbols(
         *(reshape(x, (batch_size * num_beams, 1, *ops.shape(x)[2:])) for x in symbols)
     )
+
+    def is_excluded(tokens):  # (batch * num_beams, n, m), where the beams of a sentence are rows
+        _, n, m = ops.shape(tokens)
+        of_sentences = reshape(tokens, (batch_size, num_beams * n, m))
+        excluded = constraints.is_excluded(of_sentences, position)
+        return reshape(excluded, (batch_size * num_beams, n, m))
+
     num_likely = min(beam_size, vocab_size)
-    log_probs, _, tokens = _likeliest(
-        of_beam, ops.repeat(position, num_beams), constraints, num_likely
-    )
+    log_probs, _, tokens = _likeliest(of_beam, is_excluded, len(constraints.exclusions), num_likely)
     likely = tuple(reshape(x, (batch_size, num_beams, num_likely)) for x in (log_probs, tokens))
 
     of_forms = ops.maximum(terms.tables.symbols, 0)[:, None]  # (batch, 1, symbols)

@@ -41,7 +41,11 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
             readable = (task.readable(sources, side) for side in (hypotheses, references))
             columns = ("source", "translation", "reference")
             rows = list(zip(sources, *readable, strict=True))
-            samples += [dict(zip(columns, rows[row], strict=True)) for row in _sample_rows(sources)]
+            language = {} if code is None else {"target_lang": code}
+            samples += [
+                {**dict(zip(columns, rows[row], strict=True)), **language}
+                for row in _sample_rows(sources)
+            ]
             of_languages[code] = task.figures(sources, hypotheses, references)
         return {**reference_loss(), **_mean(of_languages)}, samples
 

@@ -144,6 +144,10 @@ def test_lines_without_room_for_their_terms_are_named(translate, tmp_path):
         translate.said
     )
     assert translate.said.endswith("(3)\n")
+    paragraph, flags = b"A horse! A horse!\n", {"split": "sentences", "max_length": 4}
+    translate(paragraph, glossary=tmp_path / "terms.tsv", **flags)
+    assert "Translated 1 line of the input" in translate.said
+    assert translate.said.endswith("(1)\n")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +282,10 @@ def test_one_line_names_the_lines_that_repeat_a_phrase(translate, monkeypatch):
     found = [[Translation(text, -1.0)] for text in texts]
     monkeypatch.setattr(CTranslate2Translator, "translate_n", lambda *args: found)
     translate()
-    said = "2 lines of the output (2, 4) may repeat a phrase, such as 'salat' in line 2: try "
+    said = (
+        "The translation of 2 lines of the input (2, 4) may repeat a phrase, such as 'salat' for "
+        "line 2: try "
+    )
     assert translate.said.endswith(f"{said}--no_repeat_ngram=3\n")
     translate(engine="ctranslate2")
     assert translate.said.endswith(f"{said}--no_repeat_ngram=3 and --engine=tensorflow\n")
@@ -337,6 +344,14 @@ def test_a_paragraph_may_be_a_sentence_and_a_tag_that_is_not_closed_is_named(tra
     whole = "\n".join(found)
     assert whole == f"{html.escape(translator(['A horse! A horse!'])[0], quote=False)}\n\n<b>"
     assert "standard input, line 3: <b> is not closed; the translation has" in translate.said
+
+
+def test_placeholders_of_a_document_are_named_by_the_line_of_their_sentence(translate):
+    found = translate(
+        b"<p>A\nhorse!</p>\n<p>{a} <b>sleeps</b>.</p>\n<p>A {b} horse.</p>\n", format="html"
+    )
+    assert "{a}" in found[1] and "{b}" in found[2]
+    assert "Check the placeholders of 2 lines of the input (3, 4): the model" in translate.said
 
 
 def test_an_empty_document_stays_empty(model_dirs, tmp_path):

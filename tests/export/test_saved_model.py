@@ -516,3 +516,12 @@ def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sam
     assert first == again != other
     joins = {name: servable.joins(name) for name in ("serving_default", "nbest", "score", "sample")}
     assert joins == {"serving_default": False, "nbest": False, "score": True, "sample": True}
+
+
+def test_a_model_for_several_languages_is_exported_for_one_and_else_nothing_is_made(tmp_path):
+    tokenizer = SubwordTokenizer.train_from_sentences(BuiltinPairs("train", 300).sentences(), 340)
+    tokenizer = tokenizer.with_languages(["de", "fr"])
+    translator = Translator(lively_model(1, tokenizer.vocab_size), tokenizer)
+    with pytest.raises(UserError, match="give target_lang, one of de, fr"):
+        translator.export(tmp_path / "export")
+    assert not (tmp_path / "export").exists()

@@ -142,8 +142,9 @@ def test_validations_translate_into_each_language():
 @pytest.mark.slow
 def test_a_run_validates_each_language_and_resumes_with_the_same_ones(tmp_path):
     model_dir = tmp_path / "run"
-    flags = {**FILES, **MODEL, "model_dir": model_dir}
+    flags = {**FILES, **MODEL, "model_dir": model_dir, "report": True}
     run("train", **flags)
+    assert (model_dir / "report" / "attention.png").exists()
     lines = map(json.loads, (model_dir / "logs" / "log.jsonl").read_text().splitlines())
     [validation] = [line for line in lines if line["split"] == "validation"]
     assert {"BLEU", "BLEU de", "BLEU fr"} <= validation.keys()
