@@ -13,7 +13,6 @@ _PLACEHOLDERS = {
     flags.FloatParser: "X",
     flags.ListParser: "A,B",
 }
-_LONGEST_CHOICES = 80  # characters; the text of a flag with longer ones names them
 
 
 def command_help(command: str, about: str, full: bool) -> str:
@@ -35,12 +34,17 @@ def command_help(command: str, about: str, full: bool) -> str:
 
 
 def _flag_help(name):
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
     indent = " " * 6
-    return f"  {flag_usage(name)}\n" + textwrap.fill(
-        flag_text(name),
+    usage = _filled(flag_usage(name).replace("|", "| "), "  ", indent)  # may break after a bar
+    return f"{usage.replace('| ', '|')}\n{_filled(flag_text(name), indent, indent)}"
+
+
+def _filled(text, first_indent, indent):
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    return textwrap.fill(
+        text,
         width,
-        initial_indent=indent,
+        initial_indent=first_indent,
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
@@ -66,8 +70,7 @@ def flag_text(name: str) -> str:
 
 def _placeholder(flag):
     if isinstance(flag, flags.EnumFlag):
-        choices = _choices(flag)
-        return choices if len(choices) <= _LONGEST_CHOICES else "CHOICE"
+        return _choices(flag)
     kinds = (text for kind, text in _PLACEHOLDERS.items() if isinstance(flag.parser, kind))
     return next(kinds, "TEXT")
 

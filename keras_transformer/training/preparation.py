@@ -84,7 +84,8 @@ def prepare(
     tokenizer = None
     with failing_together(strategy):
         if model_dir.exists():
-            job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+            if not job.train.target_langs:  # which come from the job alone
+                job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
             model_dir.resolved_weights()  # fails now if its file is damaged, not after the training
         _check_judged(job)
         replicas = strategy.num_replicas_in_sync

@@ -53,7 +53,7 @@ class _WithoutSymbols:
     """Sentence pairs for `learn_vocabulary`, with a space for each symbol: no subword has one."""
 
     def __init__(self, pairs: SentencePairs, symbols: Sequence[str]):
-        self._pairs = pairs
+        self._pairs, self.target_langs = pairs, pairs.target_langs
         longest_first = sorted(symbols, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
@@ -190,8 +190,15 @@ def _check_languages(tokenizer, job, where):
         )
     for code in wanted:
         if code not in known:
-            among = f"which has {', '.join(known)}" if known else "which has none"
-            raise UserError(f"{where}: target_langs={code} is not in the vocabulary, {among}")
+            among = (
+                f"give some of {', '.join(known)} to resume the run"
+                if known
+                else "leave out target_langs to resume the run"
+            )
+            raise UserError(
+                f"{where}: target_langs={code} is not in the vocabulary: {among}, or train another "
+                "model in a new model_dir"
+            )
 
 
 def _check_normalization(tokenizer, job, where):

@@ -203,10 +203,11 @@ STRANGE_INPUT = b"\n".join(
 def test_translate_writes_as_many_lines_as_it_reads(lively):
     process = run_process("translate", model_dir=lively, average=2, stdin=STRANGE_INPUT)
     assert process.returncode == 0
-    assert process.stderr.decode().splitlines() == [
-        "Translating with CTranslate2",
-        "Read only the first 1,023 tokens of 1 line of the input (5)",
-    ]
+    engine, *said = process.stderr.decode().splitlines()
+    assert engine == "Translating with CTranslate2"
+    assert "Read only the first 1,023 tokens of 1 line of the input (5)" in said
+    # The model is hardly trained, so some translations repeat themselves.
+    assert all("Read only" in line or "repeat a phrase" in line for line in said)
     assert process.stdout.endswith(b"\n")
     lines = process.stdout.decode().split("\n")[:-1]
     assert len(lines) == 9

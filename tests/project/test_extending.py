@@ -134,7 +134,7 @@ for choice in ({"positions": "ramp"}, {"activation": "tanh"}, {"layer_type": "me
     try:
         spec = model_spec(config, model_weights(model), [str(i) for i in range(13)], 3)
         table = spec.encoder.position_encodings.encodings
-        np.testing.assert_allclose(table[:, 0], np.arange(2048) / 100, rtol=1e-6)
+        np.testing.assert_allclose(table[:, 0], np.arange(2049) / 100, rtol=1e-6)
         print("exported", choice)
     except kt.UserError as error:
         print(error)

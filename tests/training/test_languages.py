@@ -160,7 +160,7 @@ def test_a_run_validates_each_language_and_resumes_with_the_same_ones(tmp_path):
     message = refused("train", **{**flags, "target_langs": "fr,de"})
     assert "other training pairs" in message and "other validation pairs" in message
     message = refused("train", **{**flags, "target_langs": "de,it"})
-    assert "target_langs=it is not in the vocabulary, which has de, fr" in message
+    assert "target_langs=it is not in the vocabulary: give some of de, fr to resume" in message
     del flags["target_langs"]
     assert "give target_langs, the language of each target" in refused("train", **flags)
     asked = {"source": "a.en", "reference": "a.de", "model_dir": model_dir}
