@@ -91,7 +91,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     # For hundreds of thousands of pairs on a few cores: a deep encoder and a shallow decoder, which
-    # is what a translation waits for (docs/results.md#software-texts).
+    # is what a translation waits for (Kasai et al., 2021).
     "compact": Preset(
         {
             "num_encoder_layers": 6,
