@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_transformer.errors import UserError
 from keras_transformer.fast.dispatch import value_of
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.layers.cache import Past
@@ -50,6 +51,9 @@ def search(
         A `BeamSearchResult`: `ids` int32 (batch, n_best, prefix_length + longest) and `scores`
         float32 (batch, n_best). Here, `longest` is the maximum length of a translation.
 
+    Raises:
+        UserError: `required` is no `Required`, such as a prefix alone, or an option is invalid.
+
     On JAX, call it within `jax.jit`: otherwise JAX compiles the loop again for each call.
 
     Example:
@@ -62,6 +66,8 @@ def search(
     batch, source_length = ops.shape(source_ids)
     lengths = lengths_of(source_ids, config.pad_id)
     max_lengths, buffer_length = options.longest(lengths), options.room(source_length)
+    if not isinstance(required, Required):
+        raise UserError(f"required must be a Required: found {type(required).__name__}")
     prefix_ids, first_id, terms = required
     if prefix_ids is not None:
         prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")

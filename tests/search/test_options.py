@@ -574,7 +574,7 @@ def test_an_ensemble_is_the_mean_of_probabilities(model, other_model):
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled():
-        return search(models, SOURCES, options, FORCED)
+        return search(models, SOURCES, options, Required(FORCED))
 
     ids, scores = map(ops.convert_to_numpy, compiled())
     for row, length in ((0, 4), (2, 6), (3, 2)):

@@ -279,6 +279,11 @@ def test_a_prefix_follows_a_first_symbol(model, sample):
     assert np.array(found.ids)[:, 0, :2].tolist() == [[6, 5], [6, 4], [6, 3], [6, 6]]
 
 
+def test_a_prefix_alone_is_refused():
+    with pytest.raises(UserError, match=r"^required must be a Required: found list$"):
+        search(small_model(), padded(SOURCES), SearchOptions(), [[5]])
+
+
 def test_fewer_than_one_slot_is_refused():
     with pytest.raises(UserError, match=r"^num_slots must be an integer of at least 1: found 0$"):
         search(small_model(), padded(SOURCES), SearchOptions(), num_slots=0)
