@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING
 
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text.glossary import Glossary
-from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
+from keras_transformer.text.placeholders import placeholder_patterns, without_placeholders
 from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translation import Alignment, Translation
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
     from keras_transformer.translator import Translator
-
-
-# Stands for a placeholder where terms are looked for: a character that no term has.
-_PLACEHOLDER = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 class GlossaryTranslator:
@@ -59,13 +55,10 @@ class GlossaryTranslator:
     ) -> list[list[Translation]]:
         """The best translations of each sentence; arguments and errors are the translator's."""
         texts = as_list(sentences)
-        terms = self.glossary.terms(map(self._without_placeholders, as_text(texts)))
+        terms = self.glossary.terms(
+            without_placeholders(text, self._patterns) for text in as_text(texts)
+        )
         return self.translator.translate_n(texts, prefixes, terms)
-
-    def _without_placeholders(self, text):
-        for start, end in reversed(find_placeholders(text, self._patterns)):
-            text = text[:start] + _PLACEHOLDER + text[end:]
-        return text
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """The alignment of each sentence with its translation."""

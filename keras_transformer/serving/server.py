@@ -22,7 +22,11 @@ from keras_transformer.serving.prometheus import Metrics
 from keras_transformer.serving.servable import Row, Servable
 from keras_transformer.serving.tensor_json import parse_json, write_json
 from keras_transformer.serving.versions import Model
-from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
+from keras_transformer.text.placeholders import (
+    find_placeholders,
+    placeholder_patterns,
+    without_placeholders,
+)
 from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import Translation
@@ -399,7 +403,7 @@ class Server:
         if servable.glossary is None:
             return
         without = sum(
-            not servable.glossary.is_met(_without_placeholders(text), translation)
+            not servable.glossary.is_met(without_placeholders(text, PLACEHOLDERS), translation)
             for text, translation in pairs
         )
         if without:
@@ -450,13 +454,6 @@ def asks_for_html(body: Mapping[str, Any]) -> bool:
     if format_ not in ("text", "html"):
         raise UserError(f"format must be text or html: found {str(format_)[:80]!r}")
     return format_ == "html"
-
-
-def _without_placeholders(text):
-    """The text without its placeholders, whose words are no terms."""
-    for start, end in reversed(find_placeholders(text, PLACEHOLDERS)):
-        text = f"{text[:start]} {text[end:]}"
-    return text
 
 
 async def _gone(request):

@@ -30,6 +30,7 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE,
 )
+_STANDS_FOR_ONE = "\N{OBJECT REPLACEMENT CHARACTER}"  # in no term and in no placeholder
 # Those that are filled in order: `%s` and `{}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
 _IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{\}")
 
@@ -63,6 +64,18 @@ def find_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> list[Sp
         if not spans or start >= spans[-1][1]:
             spans.append((start, end))
     return spans
+
+
+def without_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
+    """The text with a character that no term has in place of each placeholder.
+
+    Example:
+        >>> without_placeholders("See {name}.", placeholder_patterns())
+        'See \ufffc.'
+    """
+    for start, end in reversed(find_placeholders(text, patterns)):
+        text = text[:start] + _STANDS_FOR_ONE + text[end:]
+    return text
 
 
 def filled_in_order(placeholders: Iterable[str]) -> list[str]:
