@@ -11,6 +11,7 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular
+from keras_transformer.importers.assignment import against_names, assign, path_of
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.json_files import read_json
 from keras_transformer.model import Transformer
@@ -202,7 +203,7 @@ def set_weights(
     """
     values, missing, reasons, known = {}, [], list(reasons), set(known)
     for weight in model.weights:
-        path = weight.path.partition("/")[2]
+        path = path_of(weight)
         names = names_of(path)
         known.update(names)
         found = [name for name in names if name in arrays]
@@ -226,15 +227,10 @@ def set_weights(
             first = array[~np.isfinite(array)][0]
             reasons.append(f"{names[0]} must be finite numbers of float32: found {first}")
         values[path] = array
-    surplus = [name for name in arrays if name not in known]
-    for names, what in ((missing, "missing"), (surplus, "unknown")):
-        if names:
-            shown = ", ".join(names[:5]) + (", ..." if names[5:] else "")
-            reasons.append(f"{len(names)} {what} weights: {shown}")
+    reasons += against_names(missing, [name for name in arrays if name not in known])
     if reasons:
         raise UserError(f"cannot import these weights: {'; '.join(reasons)}")
-    for weight in model.weights:
-        weight.assign(values[weight.path.partition("/")[2]])
+    assign(model, values)
 
 
 def names_in_layers(path: str) -> list[str]:

@@ -11,6 +11,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, reason_of
+from keras_transformer.importers.assignment import against_names, assign, path_of
 from keras_transformer.importers.opennmt_data import OpenNMTData, read_data
 from keras_transformer.importers.opennmt_description import FILE, Description, read_description
 from keras_transformer.model import Transformer
@@ -231,7 +232,7 @@ def _set_weights(model, arrays, source_rows):
     """Assigns every weight; raises `UserError` with every reason against it."""
     values, missing, reasons, known = {}, [], [], set()
     for weight in model.weights:
-        path = weight.path.partition("/")[2]
+        path = path_of(weight)
         name = _their_name(path, model.config)
         known.add(name)
         if name not in arrays:
@@ -247,15 +248,10 @@ def _set_weights(model, arrays, source_rows):
         elif not np.isfinite(array).all():
             reasons.append(f"{name} must be finite numbers")
         values[path] = array
-    surplus = [name for name in arrays if name not in known]
-    for names, what in ((missing, "missing"), (surplus, "unknown")):
-        if names:
-            shown = ", ".join(names[:5]) + (", ..." if names[5:] else "")
-            reasons.append(f"{len(names)} {what} weights: {shown}")
+    reasons += against_names(missing, [name for name in arrays if name not in known])
     if reasons:
         raise UserError("; ".join(reasons))
-    for weight in model.weights:
-        weight.assign(values[weight.path.partition("/")[2]])
+    assign(model, values)
 
 
 def _their_name(path: str, config: TransformerConfig) -> str:
