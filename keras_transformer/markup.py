@@ -69,7 +69,7 @@ class MarkupWarning(UserWarning):
 
 
 def described(problem: HtmlProblem) -> str:
-    """What a person should know about a tag without its counterpart, in one line."""
+    """Describes a tag without its counterpart, in one line for a person."""
     what = "closes nothing" if problem.tag.startswith("</") else "is not closed"
     others = f" (and {problem.count - 1:,} more)" if problem.count > 1 else ""
     return (
@@ -292,7 +292,7 @@ def _is_within_one(kept, spans):
 
 
 def _between(values, start, end):
-    """Those of sorted values that are at least one and below another."""
+    """The values of a sorted list from `start` on and below `end`."""
     return values[bisect.bisect_left(values, start) : bisect.bisect_left(values, end)]
 
 

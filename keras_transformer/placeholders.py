@@ -28,7 +28,7 @@ _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“",
 
 
 class Translator(Protocol):
-    """What is needed of a `Translator` or `CTranslate2Translator`."""
+    """The methods of `kt.Translator` and `kt.CTranslate2Translator` that this module calls."""
 
     options: SearchOptions
     max_source_length: int

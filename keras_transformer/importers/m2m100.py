@@ -116,7 +116,7 @@ def _names_of(path, config):
 
 
 def _not_weights():
-    """What files of earlier versions hold besides: tables that are computed, and versions."""
+    """Names in files of earlier versions that are no weights: tables of positions, versions."""
     return [
         *POSITIONS,
         *(name + "s" for name in POSITIONS),

@@ -15,7 +15,7 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # marks spaces in SentencePiece's pieces
 
 @dataclasses.dataclass(frozen=True)
 class OpenNMTData:
-    """What the `data` of a configuration says of text.
+    """The vocabularies and the tokenization that the `data` of a configuration names.
 
     Attributes:
         source_tokens, target_tokens: the tokens of each vocabulary by id; that of `<unk>`, which

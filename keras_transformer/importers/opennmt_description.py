@@ -19,7 +19,7 @@ _POSITIONS = re.compile(r"\b(SinusoidalPositionEncoder|PositionEmbedder)\b")
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What the weights of an OpenNMT-tf model do not tell.
+    """Options of an OpenNMT-tf model that do not follow from its weights.
 
     Attributes:
         num_heads: number of attention heads; None if unknown.
