@@ -69,7 +69,6 @@ from keras_transformer.cli.translator_flags import (
     with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
-from keras_transformer.markup import HtmlTexts, described, translate_marked, uncertain
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
@@ -221,6 +220,9 @@ def translate_document(patterns, glossary):
 
 def translated_html(translator, content, patterns, cut_lines, repeated):
     """The document in another language, in UTF-8."""
+    # Only documents need it, and a command for one line notices what it imports.
+    from keras_transformer.markup import HtmlTexts, described, translate_marked, uncertain
+
     text = content.decode("utf-8", "surrogateescape")
     read = HtmlTexts([text], source_lang(), FLAGS.split != "none", patterns)
     if problem := read.problems[0]:
