@@ -128,7 +128,7 @@ def test_in_python_it_is_a_warning(translator):
 
 
 def test_other_warnings_pass():
-    from keras_transformer.cli.translator_flags import CutLines
+    from keras_transformer.cli.line_messages import CutLines
 
     with pytest.warns(UserWarning, match="something else"), CutLines(sentences="the input"):
         warnings.warn("something else", stacklevel=1)

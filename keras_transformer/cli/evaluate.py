@@ -26,10 +26,9 @@ from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, TASKS, group, present, refuse
+from keras_transformer.cli.line_messages import CutLines, RepeatedLines
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
-    CutLines,
-    RepeatedLines,
     check_engine,
     chosen_languages,
     define_engine_flag,

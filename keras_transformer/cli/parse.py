@@ -13,8 +13,8 @@ from keras_transformer import parsing
 from keras_transformer.cli import lines, quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import group
+from keras_transformer.cli.line_messages import CutLines
 from keras_transformer.cli.translator_flags import (
-    CutLines,
     define_model_flags,
     define_search_flags,
     load_translator,

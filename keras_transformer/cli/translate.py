@@ -48,9 +48,8 @@ from keras_transformer import training
 from keras_transformer.cli import cluster, lines, quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, present, refuse
+from keras_transformer.cli.line_messages import CutLines, RepeatedLines
 from keras_transformer.cli.translator_flags import (
-    CutLines,
-    RepeatedLines,
     check_engine,
     define_engine_flag,
     define_glossary_flag,
