@@ -45,8 +45,9 @@ def on_page_markdown(markdown: str, page: Page, **_) -> str:
     """Points links to files of the repository, and the mention of a command's help, at pages."""
     if "/" in page.file.src_uri:  # made of code
         return markdown
-    # The site has no pages of the code itself.
-    markdown = re.sub(r"\[([^\]]+)\]\(\.\./keras_transformer/[^)]+\)", r"`\1`", markdown)
+    # The site has no pages of the code and its tests.
+    code = r"\[([^\]]+)\]\(\.\./(?:keras_transformer|tests)/[^)]+\)"
+    markdown = re.sub(code, r"`\1`", markdown)
     markdown = re.sub(r"(?<=\]\()[^)\s]+", lambda found: site_link(found[0]), markdown)
     return re.sub(r"(`keras-transformer ([a-z-]+) --help`)", r"[\1](reference/\2.md)", markdown)
 
