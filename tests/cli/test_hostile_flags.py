@@ -1,21 +1,21 @@
 """Every flag of every command with hostile values: one line of error, no traceback."""
 
 import dataclasses
-import importlib
+import functools
 import re
 
 import pytest
 from absl import flags
-from command_lines import FEW_STEPS, TINY_MODEL, ended
+from command_lines import FEW_STEPS, TINY_MODEL, ended_with_flags, module_of, own_flags
 from helpers import small_model
 
 import keras_transformer as kt
-from keras_transformer.cli.flags import GROUPS
 from keras_transformer.cli.main import COMMANDS
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.options import SearchOptions
 from keras_transformer.parsing import ParsingTokenizer
+from keras_transformer.report.word_attention import pair_attention
 from keras_transformer.training.vocabulary_choice import learn_vocabulary
 from keras_transformer.translator import Translation
 
@@ -62,14 +62,25 @@ def corpus(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def models(model_dir, parser):
+    return {path: kt.ModelDir(path).load_model() for path in (model_dir, parser)}
+
+
+@pytest.fixture(scope="module")
+def maps(model_dir, models):
+    """The maps of attention of a pair of sentences."""
+    tokenizer = kt.ModelDir(model_dir).load_tokenizer()
+    return functools.cache(functools.partial(pair_attention, models[model_dir], tokenizer))
+
+
 @pytest.fixture
-def without_work(monkeypatch, model_dir, parser, tmp_path):
+def without_work(monkeypatch, models, maps, tmp_path):
     """Skips the slow parts after all flags have been checked."""
-    models = {path: kt.ModelDir(path).load_model() for path in (model_dir, parser)}
     load = kt.ModelDir.load_model
 
     def load_model(self, average=None, weights="mean"):
-        if self.path in models and (average, weights) == (None, "mean"):
+        if self.path in models and average is None and weights in ("auto", "mean"):
             return models[self.path]
         return load(self, average, weights)
 
@@ -82,28 +93,19 @@ def without_work(monkeypatch, model_dir, parser, tmp_path):
                 engine, name, lambda self, texts, *_, result=result: [result for _ in texts]
             )
     monkeypatch.setattr("keras_transformer.evaluation.ReferenceLoss", lambda *_: lambda: LOSS)
+    monkeypatch.setattr("keras_transformer.data.Batches.epoch", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "keras_transformer.report.pair_attention", lambda model, tokenizer, *pair: maps(*pair)
+    )
     for name in ("export.export_saved_model", "ctranslate2.export_ctranslate2"):
         monkeypatch.setattr(f"keras_transformer.{name}", lambda *_: "")
     monkeypatch.setattr("keras_transformer.serving.run.serve", lambda *_, **__: None)
+    monkeypatch.setattr("keras_transformer.serving.logs.log_to_stderr", lambda *_, **__: None)
     monkeypatch.setattr("keras_transformer.training.cost.parameter_count", lambda _: 1)
     monkeypatch.setattr("keras_transformer.cli.visualize.save", lambda *_: None)
     monkeypatch.setattr("keras_transformer.report.write_report", lambda *_: "")
     for name in ("grid", "heat", "line", "positions", "schedule"):
         monkeypatch.setattr(f"keras_transformer.report.{name}_figure", lambda *_: None)
-
-
-def flags_of(command):
-    """The flags of a command and the kinds of their values."""
-    known, headings = set(flags.FLAGS), dict(GROUPS)
-    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
-    try:
-        module.define_flags()
-        return {name: flags.FLAGS[name].flag_type() for name in set(flags.FLAGS) - known}
-    finally:
-        for name in set(flags.FLAGS) - known:
-            delattr(flags.FLAGS, name)
-        GROUPS.clear()
-        GROUPS.update(headings)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -134,20 +136,24 @@ def test_no_value_of_a_flag_is_a_traceback(
         "visualize": {"model_dir": model_dir, "source": "Yes.", "output": tmp_path / "figures"},
         "report": {"model_dir": model_dir, "output": tmp_path / "report"},
     }[command]
-    found = flags_of(command)
-    if command != "translate":  # they are the same flags
-        found = {name: found[name] for name in found.keys() - OF_SEARCH}
-    assert found
+    known = set(flags.FLAGS)
     problems = []
-    for name, kind in found.items():
-        for value in VALUES.get(kind.replace(" ", ""), VALUES["string"]):
-            options = {**usual, name: value}
-            try:
-                status, said = ended(command, options, monkeypatch, capfd)
-            except Exception as error:
-                problems.append(f"--{name}={value[:40]}: {type(error).__name__}: {error}"[:300])
-                continue
-            said = re.sub(r"\A(Translating|Parsing) with .*\n", "", said)
-            if status not in (0, 1, 2) or len(said.splitlines()) > 1 or (status and not said):
-                problems.append(f"--{name}={value[:40]}: status {status}: {said[:300]}")
+    with own_flags():
+        module_of(command).define_flags()
+        names = sorted(set(flags.FLAGS) - known)
+        if command != "translate":  # they are the same flags
+            names = [name for name in names if name not in OF_SEARCH]
+        assert names
+        for name in names:
+            kind = flags.FLAGS[name].flag_type()
+            for value in VALUES.get(kind.replace(" ", ""), VALUES["string"]):
+                options = {**usual, name: value}
+                try:
+                    status, said = ended_with_flags(command, options, monkeypatch, capfd)
+                except Exception as error:
+                    problems.append(f"--{name}={value[:40]}: {type(error).__name__}: {error}"[:300])
+                    continue
+                said = re.sub(r"\A(Translating|Parsing) with .*\n", "", said)
+                if status not in (0, 1, 2) or len(said.splitlines()) > 1 or (status and not said):
+                    problems.append(f"--{name}={value[:40]}: status {status}: {said[:300]}")
     assert not problems, "\n".join(problems)

@@ -1,5 +1,6 @@
 """Runs commands in this process, for speed, or in their own process, like a user."""
 
+import contextlib
 import importlib
 import io
 import runpy
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 from helpers import ROOT
 
 from keras_transformer.cli import main as cli
@@ -44,16 +46,27 @@ def run(command, **options):
 
 def run_arguments(command, given):
     """Runs a command in this process, with flags as typed."""
-    known, headings = set(flags.FLAGS), dict(GROUPS)
-    try:
+    with own_flags():
         if command.endswith(".py"):
             main, parse = runpy.run_path(str(ROOT / command))["main"], flags.FLAGS
         else:
-            module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+            module = module_of(command)
             module.define_flags()
             main, parse = module.COMMAND.main, module.COMMAND.parse
         parse([command, *given])
         main()
+
+
+def module_of(command):
+    return importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
+
+
+@contextlib.contextmanager
+def own_flags():
+    """Forgets the flags that the block defines."""
+    known, headings = set(flags.FLAGS), dict(GROUPS)
+    try:
+        yield
     finally:
         for name in set(flags.FLAGS) - known:
             delattr(flags.FLAGS, name)
@@ -83,23 +96,22 @@ def refused(command, **options):
 
 def ended(command, options, monkeypatch, capfd, stdin=b"Yes.\n"):
     """Runs a command in this process; returns its exit status and its error message."""
+    with own_flags():
+        module_of(command).define_flags()
+        return ended_with_flags(command, options, monkeypatch, capfd, stdin)
+
+
+def ended_with_flags(command, options, monkeypatch, capfd, stdin=b"Yes.\n"):
+    """As `ended`, for a command whose flags are defined; they keep no value."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-    module = importlib.import_module(f"keras_transformer.cli.{command.replace('-', '_')}")
-    known, headings = set(flags.FLAGS), dict(GROUPS)
     capfd.readouterr()
-    try:
-        module.define_flags()
+    with flagsaver.flagsaver():
         try:
             others = flags.FLAGS([command, *arguments(options)])[1:]
         except flags.Error as error:
             return 2, " ".join(cli._explained(error, command).split())
         try:
-            cli._run(module.COMMAND, command, others)
+            cli._run(module_of(command).COMMAND, command, others)
         except SystemExit as exit_:
             return exit_.code, capfd.readouterr().err
         return 0, ""
-    finally:
-        for name in set(flags.FLAGS) - known:
-            delattr(flags.FLAGS, name)
-        GROUPS.clear()
-        GROUPS.update(headings)
