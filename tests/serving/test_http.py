@@ -1,5 +1,6 @@
 """Real sockets: slow, rude and many clients do not keep others from their answers."""
 
+import contextlib
 import json
 import logging
 import re
@@ -62,38 +63,84 @@ def status_of(received):
     return int(received.split()[1]) if received else None
 
 
-def test_a_connection_that_asks_nothing_is_closed():
-    with serving(read_timeout=2) as (_, port), connected(port) as silent:
-        assert rest(silent) == b""
+@pytest.fixture(scope="module")
+def shared():
+    """The port of a server for tests that leave it as it was."""
+    with serving(read_timeout=3) as (_, port):
+        yield port
+
+
+@pytest.fixture(scope="module")
+def slow_clients():
+    """What each of several slow clients of one server receives, all at the same time."""
+    clients = {
+        "silent": rest,
+        "headers": lambda connection: trickle(connection, b"P"),
+        "body": lambda connection: trickle(connection, head(10_000)),
+        "endless": send_without_end,
+        "idle": ask_twice,
+    }
+    with serving(max_body_bytes=20_000, read_timeout=2) as (_, port):
+        with ThreadPoolExecutor(len(clients)) as pool, contextlib.ExitStack() as stack:
+            made = {name: stack.enter_context(connected(port)) for name in clients}
+            found = {name: pool.submit(clients[name], made[name]) for name in clients}
+            received = {name: one.result(SOON) for name, one in found.items()}
         assert answers(port)
+    return received
+
+
+def trickle(connection, start):
+    """Sends the start and then a byte now and then, until the server closes the connection."""
+    connection.sendall(start)
+    stop = threading.Event()
+
+    def send():
+        with contextlib.suppress(OSError):  # closed, as expected
+            while not stop.wait(0.05):
+                connection.sendall(b"P")
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    received = rest(connection)
+    stop.set()
+    thread.join(SOON)
+    return received
+
+
+def send_without_end(connection):
+    """Sends a body for as long as the server takes it; returns whether it has closed."""
+    connection.sendall(head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
+    with contextlib.suppress(OSError):
+        for _ in range(10**9):
+            connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+        return False
+    return True
+
+
+def ask_twice(connection):
+    """Has two requests answered in turns; returns what comes after them."""
+    body = json.dumps({"instances": ["ab"]}).encode()
+    for _ in range(2):
+        connection.sendall(head(len(body)) + body)
+        received = b""
+        while b'"ba"' not in received:
+            received += connection.recv(65536)
+    return rest(connection)
+
+
+def test_a_connection_that_asks_nothing_is_closed(slow_clients):
+    assert slow_clients["silent"] == b""
 
 
 @pytest.mark.parametrize("part", ["headers", "body"])
-def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for(part):
-    with serving(read_timeout=2) as (_, port), connected(port) as slow:
-        stop = threading.Event()
-        slow.sendall(head(10_000) if part == "body" else b"P")
-
-        def trickle():
-            try:
-                while not stop.wait(0.05):
-                    slow.sendall(b"P")
-            except OSError:
-                pass  # closed, as expected
-
-        thread = threading.Thread(target=trickle)
-        thread.start()
-        received = rest(slow)
-        stop.set()
-        thread.join(SOON)
-        assert status_of(received) == {"headers": None, "body": 408}[part]
-        assert answers(port)
+def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for(part, slow_clients):
+    assert status_of(slow_clients[part]) == {"headers": None, "body": 408}[part]
 
 
 @pytest.mark.parametrize("host", ["http://a", "HTTP://user@a:80"])
-def test_a_request_may_name_the_whole_url(host):
+def test_a_request_may_name_the_whole_url(host, shared):
     """As clients send it to a proxy; RFC 9112, section 3.2.2."""
-    with serving() as (_, port), connected(port) as client:
+    with connected(shared) as client:
         body = json.dumps({"instances": ["ab"]}).encode()
         whole = head(len(body), "Connection: close").replace(b"POST ", b"POST " + host.encode())
         client.sendall(whole + body)
@@ -101,15 +148,8 @@ def test_a_request_may_name_the_whole_url(host):
         assert status_of(received) == 200 and b'"ba"' in received
 
 
-def test_an_idle_connection_is_kept_for_a_while_and_then_closed():
-    with serving(read_timeout=3) as (_, port), connected(port) as client:
-        body = json.dumps({"instances": ["ab"]}).encode()
-        for _ in range(2):
-            client.sendall(head(len(body)) + body)
-            received = b""
-            while b'"ba"' not in received:
-                received += client.recv(65536)
-        assert b"ba" not in rest(client)
+def test_an_idle_connection_is_kept_for_a_while_and_then_closed(slow_clients):
+    assert b"ba" not in slow_clients["idle"]
 
 
 def test_too_large_a_body_is_answered_though_the_client_goes_on_sending():
@@ -123,27 +163,18 @@ def test_too_large_a_body_is_answered_though_the_client_goes_on_sending():
         assert answers(port)
 
 
-def test_a_body_without_an_end_is_not_read_for_ever():
-    with serving(max_body_bytes=1000, read_timeout=2) as (_, port), connected(port) as client:
-        client.sendall(head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
-        sent = 0
-        try:
-            while sent < 10**12:
-                client.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
-                sent += 4096
-        except OSError:
-            pass  # closed
-        assert answers(port)
+def test_a_body_without_an_end_is_not_read_for_ever(slow_clients):
+    assert slow_clients["endless"]
 
 
 def test_a_client_that_does_not_read_does_not_keep_its_connection():
     with serving(read_timeout=2) as (http, port), connected(port) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.settimeout(0.1)
-        request = b"GET /v1/models/m/metadata HTTP/1.1\r\nHost: a\r\n\r\n"
+        body = json.dumps({"instances": ["x" * 9000] * 10}).encode()  # its answer is as long
         try:
             while True:
-                deaf.sendall(request * 100)
+                deaf.sendall(head(len(body)) + body)
         except OSError:
             pass  # the server reads no more
         wait_until(lambda: not http.server_state.connections)
@@ -173,28 +204,30 @@ def wait_until(holds):
         b"GET /x HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_refused(sent):
-    with serving(read_timeout=3) as (_, port), connected(port) as client:
+def test_what_is_no_request_is_refused(sent, shared):
+    with connected(shared) as client:
         client.sendall(sent)
         received = rest(client)
         assert status_of(received) in (None, 400, 404, 431, 505)
         if received:
             assert json.loads(received.partition(b"\r\n\r\n")[2]).keys() == {"error"}
-        assert answers(port)
+        assert answers(shared)
 
 
 @pytest.mark.parametrize("answered_first", [False, True])
-def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(answered_first, caplog):
+def test_a_body_that_turns_into_nonsense_closes_its_connection_in_silence(
+    answered_first, shared, caplog
+):
     start = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     nonsense = b"zz\r\n"
-    with serving() as (_, port), connected(port) as client:
+    with connected(shared) as client:
         client.sendall(start if answered_first else start + nonsense)
         received = client.recv(65536)
         if answered_first:
             client.sendall(nonsense)
         received += rest(client)
         assert status_of(received) == (404 if answered_first else 400)
-        assert answers(port)
+        assert answers(shared)
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
@@ -276,11 +309,11 @@ def test_half_a_request_before_the_end_is_not_answered():
 
 
 @pytest.mark.parametrize("split", [0, 1, 2, 3])
-def test_an_empty_line_before_a_request_is_skipped(split):
+def test_an_empty_line_before_a_request_is_skipped(split, shared):
     """As some clients send it after a body; RFC 9112, section 2.2."""
     get = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
     whole = b"\r\n" + get + b"\r\n" + get.replace(b"Host: a", b"Host: a\r\nConnection: close")
-    with serving() as (_, port), connected(port) as client:
+    with connected(shared) as client:
         client.sendall(whole[:split])
         time.sleep(0.1)
         client.sendall(whole[split:])
@@ -288,8 +321,8 @@ def test_an_empty_line_before_a_request_is_skipped(split):
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/2.0", b"PRI * HTTP/2.0", b"GET / HTTP/0.9"])
-def test_another_version_of_http_is_named(line):
-    with serving() as (_, port), connected(port) as client:
+def test_another_version_of_http_is_named(line, shared):
+    with connected(shared) as client:
         client.sendall(line + b"\r\nHost: a\r\n\r\n")
         received = rest(client)
         assert status_of(received) == 505 and b"HTTP/1.1 or HTTP/1.0" in received
