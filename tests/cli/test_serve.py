@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import httpx2
 import pytest
@@ -22,6 +23,8 @@ from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import listen
 from keras_transformer.serving.server import Server
+from keras_transformer.translation import TermsWarning, Translation
+from keras_transformer.translator import Translator
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +149,12 @@ def test_translations_have_the_terms_of_the_glossary_on_every_route(with_terms):
 
 
 @pytest.mark.filterwarnings("ignore::keras_transformer.translation.TermsWarning")
-def test_translations_without_room_for_their_terms_are_logged(with_terms, caplog):
+def test_translations_without_room_for_their_terms_are_logged(with_terms, caplog, monkeypatch):
+    def without_room(self, sentences, prefixes=None, terms=None):
+        warnings.warn(TermsWarning([row for row, each in enumerate(terms) if each]), stacklevel=2)
+        return [[Translation(sentence, 0.0)] for sentence in sentences]
+
+    monkeypatch.setattr(Translator, "translate_n", without_room)
     body = {"text": ["A horse!", "Yes", "{horse}"], "options": {"max_length": 2}}
     with caplog.at_level("WARNING", logger="keras_transformer.serving"):
         with_terms.post("/api/models/en-de:translate", json=body)

@@ -18,6 +18,7 @@ from keras_transformer.data import BuiltinPairs
 from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
 from keras_transformer.paragraphs import translate_paragraphs
 from keras_transformer.precision import in_precision
+from keras_transformer.search.compiled import CompiledSearches
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.text.words import split_words
 from keras_transformer.training import ModelDir
@@ -57,6 +58,27 @@ def model_dirs(models, tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def translator(models, tokenizer):
     return Translator(models[0], tokenizer, **SHORT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_graphs(models, model_dirs):
+    """Commands search in the graphs of these models that exist already: tracing takes seconds."""
+    load, of_folder = ModelDir.load_model, dict(zip(model_dirs, models, strict=True))
+    made = {}
+
+    def load_model(self, *choice):
+        return of_folder.get(self.path) or load(self, *choice)
+
+    def searches(models, *arguments):
+        key = *map(id, models), *arguments
+        if key not in made:
+            made[key] = CompiledSearches(models, *arguments)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelDir, "load_model", load_model)
+        patch.setattr("keras_transformer.translator.CompiledSearches", searches)
+        yield
 
 
 @pytest.fixture
