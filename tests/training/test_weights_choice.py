@@ -1,10 +1,12 @@
 """The weights of a trained model are those that validate best, until there are later ones."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -26,9 +28,14 @@ RECORD = record_of_other(None, "", None) | {
 }
 
 
+@functools.cache
+def only_model():
+    return small_model(vocab_size=300, num_encoder_layers=1, num_decoder_layers=1)
+
+
 def model_of(value):
-    """A model whose weights are all this value."""
-    model = small_model(vocab_size=300, num_encoder_layers=1, num_decoder_layers=1)
+    """The one model of these tests; its weights are all this value, until the next call."""
+    model = only_model()
     for weight in model.weights:
         weight.assign(np.full(weight.shape, value))
     return model
@@ -38,17 +45,22 @@ def value_of(model):
     return float(model.weights[0].numpy().flat[0])
 
 
-@pytest.fixture
-def model_dir(tmp_path):
-    """A run of 3 checkpoints, of which the last 2 are averaged; the one of step 2 was best."""
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
     sentences = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
-    model_dir = ModelDir(tmp_path / "run")
+    model_dir = ModelDir(tmp_path_factory.mktemp("whole") / "run")
     tokenizer = SubwordTokenizer.train_from_sentences(sentences, 300)
     model_dir.create(model_of(0).config, tokenizer, RECORD)
     for step, value in ((1, 9.0), (2, 4.0), (3, 6.0)):
         model_dir.checkpoints.save(model_of(value), step)
     model_dir.best.save_weights(model_of(4.0), 2)
-    return model_dir
+    return model_dir.path
+
+
+@pytest.fixture
+def model_dir(whole_run, tmp_path):
+    """A run of 3 checkpoints, of which the last 2 are averaged; the one of step 2 was best."""
+    return ModelDir(shutil.copytree(whole_run, tmp_path / "run"))
 
 
 def choose(model_dir, by="BLEU", known=None, figure=lambda value: value):
