@@ -17,7 +17,7 @@ import keras
 import pytest
 import tensorflow as tf
 from file_faults import Fault, FullDisk, Killed
-from model_dirs import contents_of
+from model_dirs import contents_of, records
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import BatchCount
@@ -100,6 +100,16 @@ class Steps:
     batch = None
 
 
+class Records:
+    """A fast `tf.data.TFRecordDataset`."""
+
+    def __init__(self, path):
+        self.path = os.fsdecode(path)
+
+    def as_numpy_iterator(self):
+        return records(self.path)
+
+
 @pytest.fixture(scope="module")
 def toy():
     return Toy()
@@ -107,8 +117,9 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def moments(monkeypatch):
-    """Adds moments for faults between file operations, and does not wait for the disk."""
+    """Adds moments for faults between file operations, and does not wait for disk or tf.data."""
     monkeypatch.setattr("os.fsync", lambda descriptor: sys.audit("fsync", descriptor))
+    monkeypatch.setattr(tf.data, "TFRecordDataset", Records)
     write = TrainingLog._write
 
     def audited(self, *arguments):
