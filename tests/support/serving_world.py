@@ -22,7 +22,7 @@ SENTENCES = [
     "",
     "A horse!",
     "Yes",
-    "house " * 10,
+    "house " * 5,
     "\t \u3000",
 ]
 
