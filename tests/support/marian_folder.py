@@ -3,6 +3,7 @@
 It is written from the format's description, and shares no code with the package.
 """
 
+import functools
 import io
 import json
 import math
@@ -25,6 +26,11 @@ TARGET_TEXT = [
 
 def sentencepiece_model(sentences, vocab_size):
     """A model like those of OPUS-MT: unigram pieces, without byte pieces."""
+    return _sentencepiece_model(tuple(sentences), vocab_size)
+
+
+@functools.cache
+def _sentencepiece_model(sentences, vocab_size):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 20),
