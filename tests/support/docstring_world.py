@@ -1,5 +1,6 @@
 """The names and files that examples in docstrings use: a small corpus, treebank and models."""
 
+import functools
 import re
 import shutil
 from pathlib import Path
@@ -75,11 +76,11 @@ class World:
         return Path(shutil.copytree(self.folder, folder))
 
     def names(self, source: str) -> dict:
-        """The names that an example may use; new objects are made only if its source names them."""
+        """The names that an example may use; some are made only if its source names them."""
         made = {
             "batches": lambda: Batches(self.corpus),
             "model": lambda: self._new_model(self.config),
-            "translator": lambda: kt.Translator(self._new_model(self.config), self.tokenizer),
+            "translator": lambda: self._translator,
         }
         return {
             **{name: getattr(package, name) for package in PACKAGES for name in package.__all__},
@@ -97,6 +98,13 @@ class World:
             "tokenizer": self.tokenizer,
             **{name: make() for name, make in made.items() if re.search(rf"\b{name}\b", source)},
         }
+
+    @functools.cached_property
+    def _translator(self):
+        """One for all examples: its graphs take longer than what they compute."""
+        return kt.Translator(
+            self._new_model(self.config), self.tokenizer, beam_size=2, max_length=8
+        )
 
     def _new_model(self, config):
         model = TrainableTransformer(config)
