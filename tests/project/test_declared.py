@@ -256,7 +256,8 @@ def test_every_field_has_a_reader(record):
 
 
 def configurations():
-    """Each choice and each switch of a configuration, with the fields that it needs."""
+    """The default, and each other choice and switch of a configuration, with what it needs."""
+    yield {}
     needed = {
         "restricted": {"radius": 2},
         "convolutional": {"kernel_size": 3},
@@ -264,7 +265,7 @@ def configurations():
     }
     for field_ in dataclasses.fields(TransformerConfig):
         values = field_.metadata["choices"] or (False, True) * (type(field_.default) is bool)
-        for value in values:
+        for value in (value for value in values if value != field_.default):
             yield {field_.name: value, **needed.get(value, {})}
 
 

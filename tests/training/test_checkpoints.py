@@ -26,6 +26,12 @@ def new_model(seed=0, **fields):
     return small_model(seed, **{**LAYERS, **fields})
 
 
+@functools.cache
+def fixed_model(seed=0, **fields):
+    """A model that no test changes."""
+    return new_model(seed, **fields)
+
+
 def compiled_model(seed=0):
     model = new_model(seed)
     model.compile(
@@ -64,7 +70,7 @@ def checkpoints(tmp_path):
 def test_checkpoints_are_listed_by_step(checkpoints):
     assert checkpoints.steps() == []
     for step in (1000, 20, 123_456_789):
-        checkpoints.save(new_model(), step)
+        checkpoints.save(fixed_model(), step)
     assert checkpoints.steps() == [20, 1000, 123_456_789]
 
 
@@ -76,7 +82,7 @@ def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(checkpoints)
 
 
 def test_weights_alone_are_restored(checkpoints):
-    saved, restored = new_model(seed=1), new_model(seed=2)
+    saved, restored = fixed_model(seed=1), new_model(seed=2)
     checkpoints.save(saved, 7)
     checkpoints.restore(restored, 7)
     assert_same(state(restored), state(saved))
@@ -93,7 +99,7 @@ def test_a_checkpoint_of_weights_holds_them_and_nothing_else(checkpoints):
 
 def model_with_average(seed=0, **fields):
     """A model to train, whose moving average is its weights plus one."""
-    model = TrainableTransformer(new_model(**fields).config, ema_decay=0.9)
+    model = TrainableTransformer(fixed_model(**fields).config, ema_decay=0.9)
     model.build()
     randomise(model, seed)
     for average, weight in zip(model.update_state.average, model.weights, strict=True):
@@ -110,7 +116,7 @@ def test_the_moving_average_takes_the_place_of_the_weights(checkpoints):
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_moving_average_that_is_missing_or_of_another_model_is_refused(checkpoints, layers):
-    model = new_model(num_encoder_layers=2)
+    model = fixed_model(num_encoder_layers=2)
     before = state(model)
     checkpoints.save(model, 1)
     checkpoints.save(model_with_average(num_encoder_layers=layers), 2)
@@ -146,7 +152,7 @@ def test_a_trained_checkpoint_serves_a_model_without_an_optimizer(checkpoints):
 
 
 def test_failure_while_saving_leaves_the_old_checkpoint_and_nothing_else(checkpoints, monkeypatch):
-    model = new_model(seed=1)
+    model = fixed_model(seed=1)
     checkpoints.save(model, 1)
 
     def save_half(path, **arrays):
@@ -175,7 +181,7 @@ def test_the_same_step_is_saved_anew(checkpoints):
 
 def test_only_the_last_ones_are_kept(checkpoints):
     for step in (9, 10, 100, 1000):
-        checkpoints.save(new_model(), step)
+        checkpoints.save(fixed_model(), step)
     checkpoints.prune(keep=5)
     assert checkpoints.steps() == [9, 10, 100, 1000]
     checkpoints.prune(keep=2)
@@ -184,7 +190,7 @@ def test_only_the_last_ones_are_kept(checkpoints):
 
 def test_only_checkpoints_that_are_there_are_removed(checkpoints):
     for step in (9, 10):
-        checkpoints.save(new_model(), step)
+        checkpoints.save(fixed_model(), step)
     checkpoints.remove(8, 9)
     assert checkpoints.steps() == [10]
     checkpoints.remove(8, 9)
@@ -192,7 +198,7 @@ def test_only_checkpoints_that_are_there_are_removed(checkpoints):
 
 
 def test_the_average_is_the_plain_mean(checkpoints):
-    saved = {step: new_model(seed=step) for step in (1, 2, 3, 4)}
+    saved = {step: fixed_model(seed=step) for step in (1, 2, 3, 4)}
     for step, model in saved.items():
         checkpoints.save(model, step)
     model = new_model()
@@ -203,7 +209,7 @@ def test_the_average_is_the_plain_mean(checkpoints):
 
 
 def test_a_mean_of_no_checkpoints_is_refused(checkpoints):
-    model = new_model(seed=1)
+    model = fixed_model(seed=1)
     before = state(model)
     with pytest.raises(UserError, match="steps must name a checkpoint to average: found none"):
         average_weights(model, checkpoints, checkpoints.steps()[-5:])
@@ -212,7 +218,7 @@ def test_a_mean_of_no_checkpoints_is_refused(checkpoints):
 
 def test_steps_that_no_folder_is_named_after_are_refused(checkpoints):
     with pytest.raises(UserError, match="step must be an integer of at least 0: found -1"):
-        checkpoints.save(new_model(), -1)
+        checkpoints.save(fixed_model(), -1)
     with pytest.raises(UserError, match="keep must be an integer of at least 1: found 0"):
         checkpoints.prune(keep=0)
 
@@ -230,7 +236,7 @@ def flip_a_bit(path):
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit])
 @pytest.mark.parametrize("restore", [Checkpoints.restore, "average"])
 def test_damaged_weights_are_refused(checkpoints, damage, restore):
-    model = new_model(seed=1)
+    model = fixed_model(seed=1)
     checkpoints.save(model, 1)
     damage(checkpoints.path(1) / "state.npz")
     before = state(model)
@@ -244,11 +250,11 @@ def test_damaged_weights_are_refused(checkpoints, damage, restore):
 
 @pytest.mark.parametrize("missing", ["manifest.json", "state.npz", "progress.json"])
 def test_the_file_that_a_checkpoint_lacks_is_named(checkpoints, missing):
-    checkpoints.save(new_model(), 1)
+    checkpoints.save(fixed_model(), 1)
     path = checkpoints.path(1) / missing
     path.unlink()
     with pytest.raises(UserError, match=rf"^{path}: No such file or directory$"):
-        checkpoints.restore(new_model(), 1)
+        checkpoints.restore(fixed_model(), 1)
 
 
 def no_numbers(weights):
@@ -277,7 +283,7 @@ def no_numbers(weights):
 
 def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
     """Its checksum is right: somebody else made the file."""
-    model = new_model()
+    model = fixed_model()
     checkpoints.save(model, 1)
     folder = checkpoints.path(1)
     with np.load(folder / "state.npz") as file:
@@ -296,16 +302,16 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(checkpoints):
 
 @pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"model.weights', "[" * 100_000])
 def test_damaged_manifest_is_refused(checkpoints, manifest):
-    checkpoints.save(new_model(), 1)
+    checkpoints.save(fixed_model(), 1)
     (checkpoints.path(1) / "manifest.json").write_text(manifest)
     with pytest.raises(
         UserError, match=r"step-00000001/manifest\.json:.* (not JSON|JSON is nested|damaged)"
     ):
-        checkpoints.restore(new_model(), 1)
+        checkpoints.restore(fixed_model(), 1)
 
 
 def test_checkpoint_that_is_not_there_is_named(checkpoints):
-    model = new_model()
+    model = fixed_model()
     restores = checkpoints.restore, checkpoints.restore_weights, checkpoints.restore_average
     reads = checkpoints.manifest, checkpoints.load_progress
     for read in (*(functools.partial(restore, model) for restore in restores), *reads):
@@ -322,7 +328,7 @@ def test_checkpoint_that_is_not_there_is_named(checkpoints):
     ],
 )
 def test_weights_of_another_model_are_refused(checkpoints, fields):
-    small, other = new_model(), new_model(**fields)
+    small, other = fixed_model(), fixed_model(**fields)
     checkpoints.save(small, 1)
     checkpoints.save(other, 2)
     for model, step in ((other, 1), (small, 2)):
@@ -333,7 +339,7 @@ def test_weights_of_another_model_are_refused(checkpoints, fields):
 
 
 def test_other_files_beside_the_checkpoints_do_no_harm(checkpoints):
-    checkpoints.save(new_model(), 1)
+    checkpoints.save(fixed_model(), 1)
     (checkpoints.folder / "step-00000001.backup").mkdir()
     (checkpoints.folder / "notes.txt").write_text("mine")
     assert checkpoints.steps() == [1]
@@ -342,14 +348,14 @@ def test_other_files_beside_the_checkpoints_do_no_harm(checkpoints):
 
 
 def test_progress_is_saved_with_the_weights(checkpoints):
-    checkpoints.save(new_model(), 3, {"validated": 2, "best_value": 0.1})
+    checkpoints.save(fixed_model(), 3, {"validated": 2, "best_value": 0.1})
     assert checkpoints.load_progress(3) == {"validated": 2, "best_value": 0.1}
-    checkpoints.save(new_model(), 4)
+    checkpoints.save(fixed_model(), 4)
     assert checkpoints.load_progress(4) == {}
 
 
 def test_damaged_progress_is_refused(checkpoints):
-    checkpoints.save(new_model(), 3, {"validated": 2})
+    checkpoints.save(fixed_model(), 3, {"validated": 2})
     (checkpoints.path(3) / "progress.json").write_text('{"validated": 1}\n')
     with pytest.raises(UserError, match=r"progress\.json: .*damaged"):
         checkpoints.load_progress(3)
@@ -364,7 +370,7 @@ def faults_in_turn(fault):
 
 
 def test_killed_at_any_operation_the_last_whole_checkpoint_is_found(tmp_path):
-    models = {step: new_model(seed=step) for step in (1, 2, 3)}
+    models = {step: fixed_model(seed=step) for step in (1, 2, 3)}
     restored = new_model()
     found = []
     for killed in faults_in_turn(Fault):
@@ -388,7 +394,7 @@ def test_killed_at_any_operation_the_last_whole_checkpoint_is_found(tmp_path):
 
 @pytest.mark.parametrize("fault", [Fault, FullDisk])
 def test_a_checkpoint_written_again_is_the_old_or_the_new_one_whatever_fails(tmp_path, fault):
-    old, new, restored = new_model(seed=1), new_model(seed=2), new_model()
+    old, new, restored = fixed_model(seed=1), fixed_model(seed=2), new_model()
     found = []
     for failing in faults_in_turn(fault):
         checkpoints = Checkpoints(tmp_path / str(len(found)))
@@ -407,7 +413,7 @@ def test_a_checkpoint_written_again_is_the_old_or_the_new_one_whatever_fails(tmp
 
 
 def test_what_a_killed_process_left_is_removed(checkpoints):
-    checkpoints.save(new_model(), 1)
+    checkpoints.save(fixed_model(), 1)
     half = checkpoints.folder / ".step-00000002.1234.partial"
     half.mkdir()
     (half / "state.npz").write_text("half")
@@ -418,7 +424,7 @@ def test_what_a_killed_process_left_is_removed(checkpoints):
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit])
 @pytest.mark.parametrize("file", ["state.npz", "progress.json", "manifest.json"])
 def test_damaged_checkpoints_after_the_last_whole_one_are_set_aside(checkpoints, file, damage):
-    model = new_model(seed=1)
+    model = fixed_model(seed=1)
     for step in (1, 2, 3):
         checkpoints.save(model, step, {"validated": step})
     for step in (2, 3):
@@ -442,7 +448,7 @@ def test_damaged_checkpoints_after_the_last_whole_one_are_set_aside(checkpoints,
 
 def test_nothing_but_damaged_checkpoints_is_refused_and_left_alone(checkpoints):
     for step in (1, 2):
-        checkpoints.save(new_model(), step)
+        checkpoints.save(fixed_model(), step)
         truncate(checkpoints.path(step) / "state.npz")
     with pytest.raises(UserError, match=r"no checkpoint is whole, 2 damaged: .*0002"):
         checkpoints.recover()
@@ -450,7 +456,7 @@ def test_nothing_but_damaged_checkpoints_is_refused_and_left_alone(checkpoints):
 
 
 def test_the_manifest_names_each_file(checkpoints):
-    checkpoints.save(new_model(), 1)
+    checkpoints.save(fixed_model(), 1)
     manifest = json.loads((checkpoints.path(1) / "manifest.json").read_text())
     others = {path.name for path in checkpoints.path(1).iterdir()} - {"manifest.json"}
     assert manifest.keys() == others

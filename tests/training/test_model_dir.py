@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import re
@@ -36,21 +37,23 @@ def tokenizer():
     return SubwordTokenizer.train_from_sentences(SENTENCES, 300)
 
 
-def new_model(seed=0):
+@functools.cache
+def fixed_model(seed=0):
+    """A model that no test changes."""
     return small_model(seed, vocab_size=300, num_encoder_layers=1, num_decoder_layers=1)
 
 
 @pytest.fixture
 def model_dir(tmp_path, tokenizer):
     model_dir = ModelDir(tmp_path / "runs" / "demo")
-    model_dir.create(new_model().config, tokenizer, TRAINING)
+    model_dir.create(fixed_model().config, tokenizer, TRAINING)
     return model_dir
 
 
 def test_what_was_created_is_read_back(model_dir, tokenizer):
     again = ModelDir(str(model_dir.path))
     assert again.exists()
-    assert again.load_config() == new_model().config
+    assert again.load_config() == fixed_model().config
     recorded = {"config": digest_of((again.path / "config.json").read_bytes())}
     assert again.load_training() == {**TRAINING, **recorded}
     ids = again.load_tokenizer().tokenize(tf.constant(SENTENCES))
@@ -76,19 +79,19 @@ def test_a_trained_model_fits_into_an_empty_folder_and_through_a_link(tmp_path, 
     folder.mkdir()
     link.symlink_to(folder)
     inode = folder.stat().st_ino  # a volume that is mounted there cannot be replaced
-    ModelDir(link).create_trained(new_model(), tokenizer, None, "")
+    ModelDir(link).create_trained(fixed_model(), tokenizer, None, "")
     assert link.is_symlink() and folder.stat().st_ino == inode
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "volume"]
     files = sorted(path.name for path in folder.iterdir())
     assert files == ["checkpoints", "config.json", "training.json", "vocabulary.model"]
-    assert ModelDir(folder).load_model().count_params() == new_model().count_params()
+    assert ModelDir(folder).load_model().count_params() == fixed_model().count_params()
 
 
 def test_the_languages_of_a_trained_model_are_recorded(tmp_path, tokenizer):
     model_dir = ModelDir(tmp_path / "en-de")
     with pytest.raises(UserError, match=r"^source_lang must be a language code such as de"):
-        model_dir.create_trained(new_model(), tokenizer, "de", "", source_lang="English")
-    model_dir.create_trained(new_model(), tokenizer, "de", "", source_lang="en")
+        model_dir.create_trained(fixed_model(), tokenizer, "de", "", source_lang="English")
+    model_dir.create_trained(fixed_model(), tokenizer, "de", "", source_lang="en")
     record = model_dir.load_training()
     assert (record["source_lang"], record["target_lang"]) == ("en", "de")
 
@@ -101,7 +104,7 @@ def test_a_trained_model_that_cannot_be_written_leaves_the_folder_empty(
 
     monkeypatch.setattr("numpy.savez", fail)
     with pytest.raises(UserError, match="No space left"):
-        ModelDir(tmp_path).create_trained(new_model(), tokenizer, None, "")
+        ModelDir(tmp_path).create_trained(fixed_model(), tokenizer, None, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,7 +140,7 @@ def test_failure_before_the_configuration_leaves_no_model(tmp_path, tokenizer, m
 
     monkeypatch.setattr(model_dir, "save_training", fail)
     with pytest.raises(OSError, match="No space left"):
-        model_dir.create(new_model().config, tokenizer, TRAINING)
+        model_dir.create(fixed_model().config, tokenizer, TRAINING)
     assert not (tmp_path / "config.json").exists()
 
 
@@ -150,7 +153,7 @@ def test_a_vocabulary_of_the_user_is_not_written_over(tmp_path, tokenizer):
         ):
             ModelDir(tmp_path).exists()
         with pytest.raises(UserError, match=r"has vocabulary\.model but no model"):
-            ModelDir(tmp_path).create_trained(new_model(), tokenizer, None, "")
+            ModelDir(tmp_path).create_trained(fixed_model(), tokenizer, None, "")
         assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {path.name: content}
 
 
@@ -166,7 +169,7 @@ def test_what_a_killed_process_has_left_gives_way_and_a_users_file_beside_it_doe
     (tmp_path / ".vocabulary.model.1.partial").write_bytes(b"half")
     tokenizer.save(tmp_path / tokenizer.file_name)
     assert not model_dir.exists()
-    model_dir.create(new_model().config, tokenizer, training)
+    model_dir.create(fixed_model().config, tokenizer, training)
     assert model_dir.exists()
 
     (tmp_path / "config.json").unlink()
@@ -201,7 +204,7 @@ def test_difference_of_configuration_is_named(model_dir):
     ("average", "averaged"), [(None, (3, 4)), (1, (4,)), (3, (2, 3, 4)), (4, (1, 2, 3, 4))]
 )
 def test_the_model_is_the_mean_of_the_last_checkpoints(model_dir, average, averaged):
-    models = {step: new_model(seed=step) for step in (1, 2, 3, 4)}
+    models = {step: fixed_model(seed=step) for step in (1, 2, 3, 4)}
     for step, model in models.items():
         model_dir.checkpoints.save(model, step)
     loaded = model_dir.load_model(average)
@@ -211,7 +214,7 @@ def test_the_model_is_the_mean_of_the_last_checkpoints(model_dir, average, avera
 
 
 def test_one_checkpoint_is_enough_where_no_number_is_asked_for(model_dir):
-    model = new_model(seed=3)
+    model = fixed_model(seed=3)
     model_dir.checkpoints.save(model, 1)
     loaded = model_dir.load_model()
     for found, expected in zip(loaded.weights, model.weights, strict=True):
@@ -219,7 +222,7 @@ def test_one_checkpoint_is_enough_where_no_number_is_asked_for(model_dir):
 
 
 def test_one_checkpoint_may_be_chosen(model_dir):
-    models = {step: new_model(seed=step) for step in (1, 2, 3)}
+    models = {step: fixed_model(seed=step) for step in (1, 2, 3)}
     for step in (2, 3):
         model_dir.checkpoints.save(models[step], step)
     model_dir.best.save_weights(models[1], 1)
@@ -251,7 +254,7 @@ def test_why_there_is_no_best_checkpoint_is_said(model_dir, data, reason):
 @pytest.mark.parametrize("average", [0, -1, 3, "2", 2.0, True])
 def test_more_checkpoints_than_there_are_are_refused(model_dir, average):
     for step in (1, 2):
-        model_dir.checkpoints.save(new_model(), step)
+        model_dir.checkpoints.save(fixed_model(), step)
     with pytest.raises(UserError, match=f"average must be 1 to 2, .*: found {average!r}"):
         model_dir.load_model(average)
 
