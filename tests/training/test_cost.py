@@ -69,15 +69,15 @@ def inputs():
 @pytest.mark.parametrize(
     ("preset", "fields"),
     [
-        ("tiny", {}),
+        ("tiny", {"num_decoder_layers": 2}),
         ("B-dk16", {}),
-        ("C-N2", {}),
-        ("C-d256", {}),
+        ("C-d256", {"num_encoder_layers": 2}),
         ("tiny", {"share_embeddings": False, "target_vocab_size": 200}),
         ("tiny", {"share_embeddings": False, "target_vocab_size": 2000}),  # all 1,000 of them
     ],
 )
 def test_the_forward_pass_is_counted_as_the_traced_graph_computes_it(preset, fields):
+    fields = {"num_encoder_layers": 1, "num_decoder_layers": 1, **fields}
     config = TransformerConfig.from_preset(preset, vocab_size=1000, **fields)
     model = Transformer(config)
     model.build()
@@ -88,12 +88,15 @@ def test_the_forward_pass_is_counted_as_the_traced_graph_computes_it(preset, fie
 @pytest.mark.parametrize(
     "fields",
     [
-        {"num_encoder_layers": 1, "d_k": 6, "d_v": 10},
-        {"pre_norm": True, "tie_output": False, "share_embeddings": False},
+        {"d_k": 6, "d_v": 10},
+        {
+            **{"pre_norm": True, "tie_output": False, "share_embeddings": False},
+            "num_decoder_layers": 1,
+        },
     ],
 )
 def test_a_training_step_costs_three_times_the_forward_pass(fields):
-    model = small_model(**fields)
+    model = small_model(**{"num_encoder_layers": 1, **fields})
 
     def step():
         with tf.GradientTape() as tape:
@@ -103,10 +106,6 @@ def test_a_training_step_costs_three_times_the_forward_pass(fields):
 
     expected = training_flops(model.config, BATCH, SOURCE_LENGTH, TARGET_LENGTH)
     assert expected == products(step)
-
-
-def test_parameters_are_those_of_the_built_model():
-    assert parameter_count(small_model().config) == small_model().count_params()
 
 
 @pytest.mark.slow
@@ -175,13 +174,13 @@ def test_numbers_that_make_no_report_are_refused(field, value):
         if of_hardware:
             Hardware(**{field: value})
         else:
-            Workload(small_model().config, **{**numbers, field: value})
+            Workload(TransformerConfig(), **{**numbers, field: value})
 
 
 @pytest.mark.parametrize("tokens", [8, 1])
 def test_a_batch_without_room_for_a_sentence_is_refused(tokens):
     with pytest.raises(UserError, match=f"room for a sentence of 9 tokens: found {tokens}"):
-        Workload(small_model().config, 10, tokens, 5, 9)
+        Workload(TransformerConfig(), 10, tokens, 5, 9)
 
 
 # The command line.

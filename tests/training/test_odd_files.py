@@ -246,7 +246,6 @@ def test_a_run_is_not_resumed_with_a_configuration_of_another_size(
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
         {"positions": "learned", "pre_norm": True, "attention_bias": True},
         {"layer_type": "restricted", "radius": 2, "d_k": 3, "d_v": 5},
         {"layer_type": "recurrent", "output_bias": True},
