@@ -10,10 +10,11 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import moses, translation_scores
 from keras_transformer.parsing import Parser, ParsingTokenizer, parse_tree, words
 from keras_transformer.text import SubwordTokenizer
-from keras_transformer.text.sentences import as_list
+from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translator import Translator
 
-SENTENCES = ["The girls sleep.", "", "A horse!", "The old man sees two birds."]
+SENTENCES = ["The girls sleep.", "", "A horse!"]
+PREFIXES = ["Die", "", "Ein Pferd"]
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def translator(tokenizer):
-    return Translator(lively_model(3, tokenizer.vocab_size), tokenizer, extra_length=4, beam_size=2)
+    return Translator(lively_model(3, tokenizer.vocab_size), tokenizer, max_length=4, beam_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +73,30 @@ def parser():
 
 @pytest.fixture(scope="module")
 def of_lists(translator):
-    """Translations of a list of sentences, with themselves as prefixes, and their scores."""
-    translations = translator(SENTENCES)
-    prefixed = translator.translate(SENTENCES, translations)
-    return translations, prefixed, translator.score(SENTENCES, translations)
+    """Translations of a list of sentences that begin with prefixes, and scores of the prefixes."""
+    return translator.translate(SENTENCES, PREFIXES), translator.score(SENTENCES, PREFIXES)
 
 
 @any_kind
+def test_any_iterable_is_listed(of_kind, kind):
+    listed = as_list(of_kind(kind, SENTENCES))
+    assert all(type(sentence) in (str, bytes) for sentence in listed)
+    assert [text.strip() for text in as_text(listed)] == SENTENCES
+
+
+@pytest.mark.parametrize("kind", ["generator", "file of bytes", "array of bytes"])
 def test_a_translator_takes_any_iterable(translator, of_lists, of_kind, kind):
-    translations, prefixed, scores = of_lists
-    assert translator(of_kind(kind, SENTENCES)) == translations
-    assert all(text for text, sentence in zip(translations, SENTENCES, strict=True) if sentence)
-    pairs = [(of_kind(kind, SENTENCES), of_kind(kind, translations)) for _ in range(2)]
-    assert translator.translate(*pairs[0]) == prefixed
-    assert translator.score(*pairs[1]) == scores
+    translations, scores = of_lists
+    assert [bool(best.text) for best in translations] == [*map(bool, SENTENCES)]
+    sentences, prefixes = (of_kind(kind, texts) for texts in (SENTENCES, PREFIXES))
+    assert translator.translate(sentences, prefixes) == translations
+    sentences, prefixes = (of_kind(kind, texts) for texts in (SENTENCES, PREFIXES))
+    assert translator.score(sentences, prefixes) == scores
 
 
 def test_alignments_are_of_any_iterable(translator):
-    translations = translator(SENTENCES)
-    expected = translator.align(SENTENCES, translations)
-    assert translator.align(iter(SENTENCES), np.array(translations)) == expected
+    expected = translator.align(SENTENCES, PREFIXES)
+    assert translator.align(iter(SENTENCES), np.array(PREFIXES)) == expected
 
 
 @pytest.mark.slow
@@ -164,7 +169,7 @@ def test_what_is_no_list_of_strings_is_refused_in_one_line(translator, parser, t
 def test_a_lone_surrogate_is_a_question_mark(translator, tokenizer):
     # Python strings may have them, for example the names of files that are not UTF-8.
     broken, mended = ["The girls \udcff sleep."], ["The girls ? sleep."]
-    assert translator(broken) == translator(mended)
+    assert translator.translate(broken, broken) == translator.translate(mended, mended)
     assert translator.score(broken, broken) == translator.score(mended, mended)
     np.testing.assert_array_equal(tokenizer.encode(broken).ids, tokenizer.encode(mended).ids)
     assert translation_scores(broken, mended, "en")["bleu_paper"].value == pytest.approx(100)
