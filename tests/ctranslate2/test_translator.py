@@ -349,8 +349,9 @@ def test_samples_are_scored_as_given_translations_are(path, translator):
 )
 def test_the_likeliest_symbol_alone_is_drawn_as_by_our_sampling(options, path, ours):
     options = {**LIMITED, "beam_size": 2, "n_best": 2, **options}
-    expected = ours.with_options(SearchOptions(sample=True, **options)).translate_n(SENTENCES)
-    assert_same(sampler(path, **options).translate_n(SENTENCES), expected)
+    short = SENTENCES[:-1]
+    expected = ours.with_options(SearchOptions(sample=True, **options)).translate_n(short)
+    assert_same(sampler(path, **options).translate_n(short), expected)
 
 
 def test_the_first_symbols_are_those_of_top_k_and_top_p_at_the_temperature(path):
