@@ -83,45 +83,26 @@ def layers_of(layer_class, **options):
 
 
 LAYERS = {
-    "attention": (
-        MultiHeadAttention,
-        {**WIDTHS, "dropout": 0.1},
-        {"query": X, "value": MEMORY, "attention_mask": MEMORY_MASK},
-        ATTENTION,
-    ),
     "attention with biases": (
         MultiHeadAttention,
-        {**WIDTHS, "use_bias": True},
+        {**WIDTHS, "dropout": 0.1, "use_bias": True},
         {"query": X, "value": MEMORY, "attention_mask": MEMORY_MASK},
         ATTENTION + ATTENTION_BIASES,
     ),
-    "feed-forward": (
-        FeedForward,
-        {"d_model": 8, "d_ff": 12, "dropout": 0.1},
-        {"x": X},
-        FEED_FORWARD,
-    ),
     "feed-forward, swish": (
         FeedForward,
-        {"d_model": 8, "d_ff": 12, "activation": "swish"},
+        {"d_model": 8, "d_ff": 12, "dropout": 0.1, "activation": "swish"},
         {"x": X},
         FEED_FORWARD,
     ),
     "sinusoids": (PositionalEncoding, {"d_model": 8}, {"x": X}, []),
-    "sinusoids, sines first": (
+    "sinusoids, sines first, inclusive": (
         PositionalEncoding,
-        {"d_model": 8, "interleave": False},
-        {"x": X},
-        [],
-    ),
-    "sinusoids, inclusive": (
-        PositionalEncoding,
-        {"d_model": 8, "inclusive": True, "first": 1},
+        {"d_model": 8, "interleave": False, "inclusive": True, "first": 1},
         {"x": X},
         [],
     ),
     "learned positions": (LearnedPositions, {"d_model": 8, "max_length": 5}, {"x": X}, ["table"]),
-    "embedding": (TokenEmbedding, {"vocab_size": 11, "d_model": 8}, {"ids": IDS}, ["embeddings"]),
     "embedding as it is": (
         TokenEmbedding,
         {"vocab_size": 11, "d_model": 8, "scale": False},
@@ -134,7 +115,6 @@ LAYERS = {
         ENCODER_INPUTS,
         ENCODER_LAYER + within("self_attention", ATTENTION_BIASES),
     ),
-    "encoder layer": (EncoderLayer, BLOCK, ENCODER_INPUTS, ENCODER_LAYER),
     "encoder layer, pre-norm": (EncoderLayer, PRE_NORM, ENCODER_INPUTS, ENCODER_LAYER),
     "encoder": (Encoder, layers_of(EncoderLayer, **BLOCK), ENCODER_INPUTS, stack(2, ENCODER_LAYER)),
     "encoder, pre-norm": (
@@ -144,8 +124,6 @@ LAYERS = {
         stack(2, ENCODER_LAYER) + within("norm", NORM),
     ),
     "decoder layer": (DecoderLayer, BLOCK, DECODER_INPUTS, DECODER_LAYER),
-    "decoder layer, pre-norm": (DecoderLayer, PRE_NORM, DECODER_INPUTS, DECODER_LAYER),
-    "decoder": (Decoder, layers_of(DecoderLayer, **BLOCK), DECODER_INPUTS, stack(2, DECODER_LAYER)),
     "decoder, pre-norm": (
         Decoder,
         layers_of(DecoderLayer, **PRE_NORM),

@@ -1,5 +1,7 @@
 """Padding changes no result at a real token, in whichever way its mask reaches a layer."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -55,6 +57,32 @@ def embedding():
     layer(IDS)
     layer.set_weights([np.random.default_rng(0).normal(size=(10, WIDTH))])
     return layer
+
+
+def rows_alone(layer, embed, inputs):
+    """The layer's output for each row of ids (of each input) alone, without padding."""
+    rows = [[ids[ids != 0][None] for ids in row] for row in zip(*inputs, strict=True)]
+    return [np.array(layer(*(unmasked(embed(ids)) for ids in row))[0]) for row in rows]
+
+
+@functools.cache
+def layer_of(name):
+    """A layer with random weights, an embedding, and the output for each row alone."""
+    layer, embed = {**LAYERS, **LAYERS_OF_TWO}[name](), embedding()
+    inputs = inputs_of(name)
+    layer(*(unmasked(embed(ids)) for ids in inputs))
+    randomise(layer)
+    return layer, embed, rows_alone(layer, embed, inputs)
+
+
+def inputs_of(name):
+    return (IDS, SOURCES) if name in LAYERS_OF_TWO else (IDS,)
+
+
+def check_real_positions(found, expected):
+    """Compares each row up to its padding with the same row alone."""
+    for x, alone in zip(ops.convert_to_numpy(found), expected, strict=True):
+        np.testing.assert_allclose(x[: len(alone)], alone, atol=2e-6)
 
 
 def keras_mask(x):
@@ -141,14 +169,6 @@ WAYS = [
 ]
 
 
-def check_real_positions(found, ids, expected_of_row):
-    """Compares each row up to its padding with the same row alone, without padding."""
-    found = ops.convert_to_numpy(found)
-    for row, x in zip(ids, found, strict=True):
-        real = row[row != 0]
-        np.testing.assert_allclose(x[None, : len(real)], expected_of_row(real[None]), atol=2e-6)
-
-
 def takes_attention_mask(layer):
     return "attention_mask" in layer.call_signature_parameters
 
@@ -156,13 +176,10 @@ def takes_attention_mask(layer):
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", LAYERS)
 def test_padding_changes_no_result(name, way):
-    layer, embed = LAYERS[name](), embedding()
-    layer(unmasked(embed(IDS)))
-    randomise(layer)
+    layer, embed, expected = layer_of(name)
     if "attention_mask" in way.__name__ and not takes_attention_mask(layer):
         pytest.skip("the layer takes no attention mask")
-    found = way(layer, embed)
-    check_real_positions(found, IDS, lambda row: layer(unmasked(embed(row))))
+    check_real_positions(way(layer, embed), expected)
 
 
 TWO = {
@@ -185,18 +202,8 @@ TWO = {
 @pytest.mark.parametrize("way", TWO)
 @pytest.mark.parametrize("name", LAYERS_OF_TWO)
 def test_padding_of_either_input_changes_no_result(name, way):
-    layer, embed = LAYERS_OF_TWO[name](), embedding()
-    layer(unmasked(embed(IDS)), unmasked(embed(SOURCES)))
-    randomise(layer)
-    found = TWO[way](layer, embed(IDS), embed(SOURCES))
-    check_both(found, lambda row, source: layer(unmasked(embed(row)), unmasked(embed(source))))
-
-
-def check_both(found, expected_of_pair):
-    found = ops.convert_to_numpy(found)
-    for row, source, x in zip(IDS, SOURCES, found, strict=True):
-        expected = expected_of_pair(row[row != 0][None], source[source != 0][None])
-        np.testing.assert_allclose(x[None, : expected.shape[1]], expected, atol=2e-6)
+    layer, embed, expected = layer_of(name)
+    check_real_positions(TWO[way](layer, embed(IDS), embed(SOURCES)), expected)
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -208,7 +215,7 @@ def test_padding_of_the_values_changes_no_result_of_attention(given):
         found = layer(unmasked(query), unmasked(value), **masks)
     else:
         found = layer(query, value)
-    check_both(found, lambda row, source: layer(unmasked(embed(row)), unmasked(embed(source))))
+    check_real_positions(found, rows_alone(layer, embed, (IDS, SOURCES)))
 
 
 @pytest.mark.parametrize("name", {**LAYERS, **LAYERS_OF_TWO})
@@ -220,11 +227,8 @@ def test_padding_changes_no_result_where_activations_are_computed_twice(name):
     embed = embedding()
     with keras.RematScope("full"):
         layer = {**LAYERS, **LAYERS_OF_TWO}[name]()
-    if name in LAYERS:
-        check_real_positions(layer(embed(IDS)), IDS, lambda row: layer(unmasked(embed(row))))
-    else:
-        found = layer(embed(IDS), embed(SOURCES))
-        check_both(found, lambda row, source: layer(unmasked(embed(row)), unmasked(embed(source))))
+    inputs = inputs_of(name)
+    check_real_positions(layer(*map(embed, inputs)), rows_alone(layer, embed, inputs))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
@@ -260,8 +264,8 @@ def test_ids_have_their_mask_as_in_keras_embedding():
 
 @pytest.mark.parametrize("name", {**LAYERS, **LAYERS_OF_TWO})
 def test_a_given_mask_travels_on_as_an_attached_one_does(name):
-    layer, embed = {**LAYERS, **LAYERS_OF_TWO}[name](), embedding()
-    others = [unmasked(embed(SOURCES))] if name in LAYERS_OF_TWO else []
+    layer, embed, _ = layer_of(name)
+    others = [unmasked(embed(ids)) for ids in inputs_of(name)[1:]]
     for output in (
         layer(embed(IDS), *others),
         layer(unmasked(embed(IDS)), *others, mask=ops.convert_to_tensor(IDS != 0)),

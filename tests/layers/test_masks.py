@@ -1,5 +1,6 @@
 """Masks of Keras users: recognised by rank, used if attached, refused otherwise."""
 
+import functools
 import inspect
 
 import keras
@@ -26,6 +27,7 @@ def with_mask(x, mask):
     return x
 
 
+@functools.cache
 def attentions():
     """Our attention and Keras's, with the same weights."""
     ours = layers.MultiHeadAttention(WIDTH, HEADS)
@@ -207,7 +209,17 @@ def pooled_model(embedding, layer, functional=True):
 PADDED = np.pad(IDS, ((0, 0), (0, 3)))  # the same two sentences, in a longer batch
 
 
-@pytest.mark.parametrize("name", OF_X)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "causal SelfAttention",
+        "RestrictedSelfAttention",
+        "Recurrence",
+        "Convolution",
+        "EncoderLayer",
+        "Encoder, pre-norm",
+    ],
+)
 def test_padding_changes_nothing_in_a_model(name, tmp_path):
     embedding = layers.TokenEmbedding(10, WIDTH, mask_zero=True)
     model = pooled_model(embedding, OF_X[name]())

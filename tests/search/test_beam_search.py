@@ -190,7 +190,7 @@ def test_agrees_with_a_plain_search(seed):
         assert np.all(ids[len(expected) :] == PAD)
 
 
-@pytest.mark.parametrize("patience", [None, 0.3, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize("patience", [None, 0.5, 1.0])
 def test_the_best_alone_is_the_first_of_the_n_best(patience):
     model, options = (
         ToyModel(3, vocab_size=6, end_bias=-1.0),
@@ -616,30 +616,28 @@ def all_at_once():
     return model, options, model.search(SOURCES, max_lengths=LIMITS, **options)
 
 
-@pytest.mark.parametrize("num_slots", [1, 2, 5, 20])
 @pytest.mark.parametrize("how", ["eager", "any shape", pytest.param("xla", marks=pytest.mark.slow)])
-def test_the_result_is_the_same_whatever_the_number_of_batch_slots(
-    all_at_once, how, num_slots, monkeypatch
-):
+def test_the_result_is_the_same_whatever_the_number_of_batch_slots(all_at_once, how, monkeypatch):
     for name in ("STATE_SIZES", "SIZES_TO_COMPILE"):
         monkeypatch.setattr(f"keras_transformer.search.loop.{name}", (3, 4))
     model, options, expected = all_at_once
 
-    def search(sources, limits):
+    def search(sources, limits, num_slots):
         return model.search(sources, max_lengths=limits, num_slots=num_slots, **options)
 
-    def compiled(sources, limits):
+    def compiled(sources, limits, num_slots):
         return model.search(
             sources, max_lengths=limits, buffer_length=10, num_slots=num_slots, **options
         )
 
     if how == "any shape":
-        signature = [tf.TensorSpec([None], tf.int32)] * 2
+        signature = [tf.TensorSpec(shape, tf.int32) for shape in ([None], [None], [])]
         search = tf.function(search, signature, autograph=False)
     elif how == "xla":
         search = tf.function(compiled, jit_compile=True, autograph=False)
 
-    assert_same(search(SOURCES, LIMITS), expected)
+    for num_slots in (1, 2, 5, 20):
+        assert_same(search(SOURCES, LIMITS, num_slots), expected)
 
 
 def test_the_buffer_length_cuts_all_limits():

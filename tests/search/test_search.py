@@ -11,7 +11,7 @@ import tensorflow as tf
 from helpers import small_model
 from keras import ops
 
-from keras_transformer import LabelSmoothedCrossEntropy, Transformer
+from keras_transformer import Transformer
 from keras_transformer.errors import UserError
 from keras_transformer.search import Required, SearchOptions, search
 from keras_transformer.search import score as score_targets
@@ -25,7 +25,8 @@ def padded(rows, length=None):
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-POST_NORM, PRE_NORM = {}, {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}
+POST_NORM = {"seed": 1}
+PRE_NORM = {"seed": 2, "pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}
 
 
 @pytest.fixture(
@@ -36,20 +37,18 @@ POST_NORM, PRE_NORM = {}, {"pre_norm": True, "num_heads": 3, "d_k": 5, "d_v": 7}
     ],
 )
 def model(request):
-    """A half-trained model that reverses sentences: its translations vary, and most of them end."""
-    model = small_model(**request.param, vocab_size=7, num_encoder_layers=1, num_decoder_layers=1)
-    rng = np.random.default_rng(0)
-    rows = [rng.integers(3, 7, size=rng.integers(1, 8)).tolist() for _ in range(3200)]
-    model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(0.2), jit_compile=True)
-    model.fit(
-        {
-            "source_ids": padded([[*row, END] for row in rows], 8),
-            "target_ids": padded([[START, *row[::-1]] for row in rows], 8),
-        },
-        padded([[*row[::-1], END] for row in rows], 8),
-        epochs=2,
-        verbose=0,
-    )
+    """An untrained model that says something else after each history, often the end, never padding.
+
+    The first feature of its last layer is 1, whose weights are biases of the symbols.
+    """
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = small_model(**request.param, vocab_size=7, tie_output=False, **layers)
+    norm = model.decoder.norm or model.decoder.layers[-1].feed_forward_norm
+    norm.gamma.assign([0.0, *norm.gamma[1:]])
+    norm.beta.assign([1.0, *norm.beta[1:]])
+    biases = np.where(np.arange(7) == PAD, -30.0, 0.0)
+    kernel = model.output_projection.kernel
+    kernel.assign([biases, *2 * kernel.numpy()[1:]])
     return model
 
 
@@ -78,7 +77,7 @@ def found(model, sources, **options):
     return ops.convert_to_numpy(result.ids), ops.convert_to_numpy(result.scores)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_hypotheses(model, alpha):
     sources = [[4, 2], [3, 5, 2]]
     ids, scores = found(model, sources, beam_size=750, alpha=alpha, extra_length=1, n_best=20)
@@ -96,13 +95,16 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_hypotheses(model, alph
 
 def test_one_beam_is_the_argmax_of_full_passes(model):
     ids, _ = found(model, SOURCES, beam_size=1, extra_length=1)
-    assert END in ids
+    num_early = 0
     for row, source in zip(ids[:, 0], SOURCES, strict=True):
-        target = [START]
-        while target[-1] != END and len(target) <= len(source) + 1:
+        target, limit = [START], len(source) + 1
+        while target[-1] != END:
             logits = model({"source_ids": padded([source]), "target_ids": np.array([target])})
-            target.append(int(np.argmax(logits[0, -1])))
+            is_last = len(target) == limit
+            target.append(END if is_last else int(np.argmax(logits[0, -1])))
         assert row.tolist() == target[1:] + [0] * (len(row) - len(target) + 1)
+        num_early += len(target) - 1 < limit
+    assert num_early > 0
 
 
 @pytest.mark.slow
@@ -169,37 +171,34 @@ def test_search_runs_in_mixed_precision():
     assert np.all(np.isfinite(scores))
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        ({"layer_type": "restricted", "radius": 2}, {"beam_size": 2}),
-        ({"positions": "rotary"}, {"sample": True, "seed": 1}),
-    ],
+SEARCHES = {
+    "beam": ({"layer_type": "restricted", "radius": 2}, {"beam_size": 2}),
+    "sample": ({"positions": "rotary"}, {"sample": True, "seed": 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "eager", "in_graph"),
+    [("beam", "float16", "float64"), ("sample", "float64", "float16")],
 )
-def searched(request):
-    """A search, and its result with Keras's own default dtype."""
-    layers, options = request.param
+def test_search_is_the_same_with_any_default_dtype(kind, eager, in_graph):
+    """Keras gives an integer that comes without a dtype as many bits as `floatx`."""
+    layers, options = SEARCHES[kind]
     model = small_model(**layers, dtype="float32", num_encoder_layers=1, num_decoder_layers=1)
     options = SearchOptions(**options, extra_length=2)
 
     def run(ids):
         return search(model, ids, options)
 
-    return run, run(padded(SOURCES))
-
-
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize("floatx", ["float16", "float64"])
-def test_search_is_the_same_with_any_default_dtype(searched, floatx, in_graph):
-    """Keras gives an integer that comes without a dtype as many bits as `floatx`."""
-    run, (ids, scores) = searched
-    keras.config.set_floatx(floatx)
-    try:
-        found = (tf.function(run, autograph=False) if in_graph else run)(padded(SOURCES))
-    finally:
-        keras.config.set_floatx("float32")
-    np.testing.assert_array_equal(found.ids, ids)
-    np.testing.assert_allclose(found.scores, scores, rtol=1e-5)
+    ids, scores = run(padded(SOURCES))
+    for floatx, function in ((eager, run), (in_graph, tf.function(run, autograph=False))):
+        keras.config.set_floatx(floatx)
+        try:
+            found = function(padded(SOURCES))
+        finally:
+            keras.config.set_floatx("float32")
+        np.testing.assert_array_equal(found.ids, ids)
+        np.testing.assert_allclose(found.scores, scores, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -217,7 +216,7 @@ def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
         np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(None, None), (4, None), (None, 7), (4, 7)])
+@pytest.mark.parametrize("shape", [(None, None), (4, 7)])
 def test_each_cache_in_a_graph_has_memory_of_its_own(shape):
     """Keys and values of all layers begin as equal zeros, and a step may write in their memory."""
     model = small_model(num_encoder_layers=1, num_decoder_layers=2)
