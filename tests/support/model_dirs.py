@@ -1,6 +1,7 @@
 """Reads the contents of a model_dir, to compare runs."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -51,11 +52,16 @@ def log_of(model_dir):
     return [json.loads(line) for line in (model_dir.logs / "log.jsonl").read_text().splitlines()]
 
 
+def records(path):
+    """The records of a file, by the reader of `tf.data.TFRecordDataset` without its graph."""
+    return tf.compat.v1.io.tf_record_iterator(os.fsencode(path))
+
+
 def scalars(model_dir):
     """Each figure in TensorBoard's files as (tag, step, value), with repetitions."""
     found = []
     for path in model_dir.logs.glob("events.*"):
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        for record in records(path):
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
                 if value.tag != "train/tokens_per_second":
