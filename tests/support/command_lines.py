@@ -1,5 +1,6 @@
 """Runs commands in this process, for speed, or in their own process, like a user."""
 
+import contextlib
 import importlib
 import io
 import runpy
@@ -13,6 +14,8 @@ from helpers import ROOT
 from keras_transformer.cli import main as cli
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.errors import UserError
+from keras_transformer.training.preparation import prepare
+from keras_transformer.training.trainer import record_start
 
 TINY_MODEL = {
     "preset": "tiny",
@@ -59,6 +62,12 @@ def run_arguments(command, given):
             delattr(flags.FLAGS, name)
         GROUPS.clear()
         GROUPS.update(headings)
+
+
+def begin(job, strategy):
+    """Begins or resumes a run as `keras_transformer.training.train` does, and trains nothing."""
+    with contextlib.ExitStack() as until_begun:
+        record_start(prepare(job, strategy, until_begun))
 
 
 def run_process(command, *extra, stdin=b"", **options):
