@@ -62,9 +62,8 @@ def regularized():
     )
 
 
-def fitted(strategy, make_model, rows=8, batch_size=4, jit_compile=False, run_eagerly=False):
+def fitted(strategy, make_model, rows=8, batch_size=4, **options):
     """Weights and history after three epochs over the first rows of the data."""
-    options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model, loss = make_model(), kt.LabelSmoothedCrossEntropy(0.1)
@@ -103,7 +102,7 @@ def trained_by_hand(strategy):
 
 # Keras divides what a layer adds by the rows of a replica, so these cases have even rows.
 CASES = {
-    "layers that add losses": lambda s: fitted(s, regularized, jit_compile=True),
+    "layers that add losses": lambda s: fitted(s, regularized),
     "layers that add losses, run eagerly": lambda s: fitted(s, regularized, run_eagerly=True),
     "a loop of one's own": trained_by_hand,
     "a Transformer that adds a loss": lambda s: fitted(s, lambda: transformer(ZLoss)),
@@ -113,11 +112,7 @@ LAYER_TYPES = {"convolutional": {"kernel_size": 3}, "recurrent": {}}
 # The last batch has one row.
 NO_ROW = {
     name: lambda s, options={"layer_type": name, **fields}: fitted(
-        s,
-        lambda: transformer(**options),
-        rows=7,
-        batch_size=6,
-        jit_compile=options["layer_type"] == "convolutional",  # the faster to compile
+        s, lambda: transformer(**options), rows=7, batch_size=6
     )
     for name, fields in LAYER_TYPES.items()
 }

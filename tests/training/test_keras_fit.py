@@ -11,6 +11,7 @@ import tensorflow as tf
 from helpers import ROOT, run_python
 
 import keras_transformer as kt
+import keras_transformer.saving
 from keras_transformer.layers import EncoderLayer, PositionalEncoding, TokenEmbedding
 from keras_transformer.training import TrainableTransformer
 
