@@ -18,8 +18,7 @@ BROWSER_SECONDS = 120  # maximum wait for the page
 # Set before any test module is imported, since TensorFlow reads it at its first import.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # XLA compiles in half the time when LLVM leaves its code as it is, and in a tenth less when it is
-# not split into 32 parts. The tests of the installed wheel and of the tutorial run without this, as
-# users do.
+# not split into 32 parts. The tests of the installed wheel run without this, as users do.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
@@ -60,6 +59,14 @@ def no_collection_for_each_weight():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras.layers.Layer, "__delattr__", without_collection)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_tuning_of_data_sets():
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import untuned  # noqa: F401
 
 
 @pytest.fixture(scope="module", autouse=True)

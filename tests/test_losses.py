@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import run_python
 from keras import ops
 
 from keras_transformer import LabelSmoothedCrossEntropy, Perplexity, TokenAccuracy
@@ -340,43 +339,3 @@ def test_a_vocabulary_of_one_entry_costs_nothing():
 def test_an_impossible_epsilon_is_refused(epsilon):
     with pytest.raises(ValueError, match=rf"epsilon must be in \[0, 1\): found {epsilon}"):
         LabelSmoothedCrossEntropy(epsilon)
-
-
-@pytest.mark.slow
-def test_two_replicas_take_the_steps_that_one_takes():
-    """Rows differ in length so that each replica holds another number of tokens."""
-    script = """
-import sys, keras, numpy as np, tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-import keras_transformer as kt
-
-rng = np.random.default_rng(0)
-labels = rng.integers(3, 11, size=(8, 6)).astype("int32")
-labels[np.arange(6) >= np.array([6, 5, 6, 1, 2, 1, 6, 1])[:, None]] = 0
-target_ids = np.pad(labels, ((0, 0), (1, 0)), constant_values=1)[:, :-1]
-batches = tf.data.Dataset.from_tensor_slices(
-    ({"source_ids": labels[:, ::-1] + 1, "target_ids": target_ids}, labels)
-).batch(4)
-config = kt.TransformerConfig(
-    vocab_size=12, num_encoder_layers=1, num_decoder_layers=1, d_model=8, d_ff=16, num_heads=2,
-    dropout=0.0)
-
-def trained(strategy):
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        model = kt.Transformer(config)
-        model.build()
-        model.compile(keras.optimizers.SGD(0.5), kt.LabelSmoothedCrossEntropy(0.1),
-                      metrics=[kt.TokenAccuracy(), kt.Perplexity()])
-    history = model.fit(batches, verbose=0).history
-    return model.get_weights(), [history["token_accuracy"][0], history["perplexity"][0]]
-
-one, one_metrics = trained(tf.distribute.get_strategy())
-two, two_metrics = trained(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
-for a, b in zip(one, two, strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
-np.testing.assert_allclose(one_metrics, two_metrics, rtol=1e-5)
-print("equal")
-"""
-    assert run_python(script).strip().endswith("equal")

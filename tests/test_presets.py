@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from command_lines import FEW_STEPS, TINY_MODEL, refused, run, run_arguments
+from command_lines import FEW_STEPS, TINY_MODEL, begin, refused, run, run_arguments
 from helpers import small_model
 
 from keras_transformer.cli.train import chosen_preset
@@ -39,6 +39,12 @@ def training(tmp_path):
     """Flags that train a model of a tiny shape: no preset, no vocabulary."""
     files = write_pairs(tmp_path, 200)
     return {**files, **SHAPE, **FEW_STEPS, "report": False, "model_dir": tmp_path / "run"}
+
+
+@pytest.fixture
+def without_steps(monkeypatch):
+    """Runs begin and resume, and train nothing."""
+    monkeypatch.setattr("keras_transformer.training.train", begin)
 
 
 class ManyPairs(SentencePairs):
@@ -149,20 +155,19 @@ def test_pairs_of_several_files_compressed_files_and_data_sets_are_counted(tmp_p
         TfdsPairs(tmp_path / "data_set", "nothing", "en", "de").count(at_most=100)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     training, monkeypatch, capsys
 ):
     run("train", **training, vocab_type="unigram")
-    no_validation, chosen, vocabulary, begins, *_ = capsys.readouterr().out.splitlines()
+    no_validation, chosen, vocabulary, *_ = capsys.readouterr().out.splitlines()
     assert no_validation.startswith(SAYS_NO)
     assert chosen.startswith("200 pairs: preset tiny, ")
     assert vocabulary.startswith("Vocabulary of at most 2,000; ")
-    assert begins.startswith("Training 1 + 1 layers of width 16 on ")
     model_dir = ModelDir(training["model_dir"])
     config, record = model_dir.load_config(), model_dir.load_training()
     assert record["preset"] == "tiny"
-    assert config.pre_norm
+    assert config.pre_norm and (config.num_encoder_layers, config.d_model) == (1, 16)
     assert config.vocab_size == model_dir.load_tokenizer().vocab_size <= vocab_size_for(200)
     # The recipe's share of 2 steps in both directions is less than one step.
     recipe = {**PRESETS["tiny"].training, **FEW_STEPS, "bidirectional_steps": 0}
@@ -172,13 +177,13 @@ def test_two_files_and_no_preset_are_trained_by_the_recipe_for_their_size(
     monkeypatch.setitem(PAIRS_BELOW, "tiny", 100)
     files = ("train_source", "train_target", "report", "model_dir")
     run("train", **{name: training[name] for name in files}, steps=3)
-    assert model_dir.checkpoints.steps() == [1, 2, 3]
+    assert model_dir.load_training()["options"]["steps"] == 3
     assert "preset small" not in capsys.readouterr().out
     assert model_dir.load_training()["preset"] == "tiny"
     assert model_dir.load_config() == config
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_a_run_in_the_default_folder_resumes_with_its_type_of_vocabulary(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     again = {**write_pairs(tmp_path, 200), **SHAPE, "preset": "demo", "report": False}
@@ -186,7 +191,7 @@ def test_a_run_in_the_default_folder_resumes_with_its_type_of_vocabulary(tmp_pat
     run("train", **again, steps=3)
     model_dir = ModelDir("runs/demo")
     assert model_dir.load_training()["vocab_type"] == "unigram"
-    assert model_dir.checkpoints.steps()[-1] == 3
+    assert len(model_dir.load_training()["commands"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -224,7 +229,7 @@ def test_a_run_in_both_directions_cannot_end_before_the_wanted_one_begins(tmp_pa
     )
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, tmp_path, capsys):
     training.update(write_pairs(tmp_path, 3))
     run("train", **training)
@@ -239,7 +244,7 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     assert not other["model_dir"].exists()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training):
     """A run that began in Python has no preset's name."""
     run("train", **training, preset="tiny", pre_norm=False, vocab_size=340)
@@ -254,5 +259,5 @@ def test_a_run_of_another_recipe_is_named_and_goes_on_without_its_name(training)
     difference = "pre_norm=False (now True)"
     assert message == f"{here} model of another configuration: {difference}{what_to_do}"
     run("train", **{**training, "steps": 3})
-    assert model_dir.checkpoints.steps() == [1, 2, 3]
-    assert json.loads((model_dir.path / "training.json").read_text())["preset"] is None
+    record = json.loads((model_dir.path / "training.json").read_text())
+    assert len(record["commands"]) == 2 and record["preset"] is None

@@ -16,12 +16,13 @@ from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
     arguments,
+    begin,
     ended,
     refused,
     run,
     run_process,
 )
-from helpers import ROOT, randomise
+from helpers import ROOT, lively_model, randomise
 
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
@@ -135,10 +136,12 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
 
 @pytest.mark.slow
 def test_evaluate_compares_two_models_of_different_vocabularies(
-    lively, training, judge, tmp_path, capsys
+    lively, corpus, judge, tmp_path, capsys
 ):
-    run("train", **training | {"vocab_size": 330, "model_dir": tmp_path / "other"})
-    capsys.readouterr()
+    lines = (corpus / "train.de").read_text().splitlines()
+    tokenizer = SubwordTokenizer.train_from_sentences(lines, 330)
+    model = lively_model(1, tokenizer.vocab_size)
+    ModelDir(tmp_path / "other").create_trained(model, tokenizer, "de", "made by a test")
     options = {**judge, "model_dir": lively, "beam_size": 1}
     run("evaluate", **options, compare=tmp_path / "other", json=tmp_path / "scores.json")
     printed = capsys.readouterr().out
@@ -575,7 +578,13 @@ main(sys.argv[1:])
     assert not training["model_dir"].exists()
 
 
-@pytest.mark.slow
+@pytest.fixture
+def without_steps(monkeypatch):
+    """Runs begin and resume, and train nothing."""
+    monkeypatch.setattr("keras_transformer.training.train", begin)
+
+
+@pytest.mark.usefixtures("without_steps")
 def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, corpus, tmp_path):
     path = tmp_path / "ours.model"
     lines = (corpus / "train.en").read_text().splitlines()
@@ -593,17 +602,17 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
     assert model_dir.load_tokenizer().to_bytes() == path.read_bytes()
     path.unlink()
     run("train", **{**training, "steps": 3}, vocabulary=path)
-    assert model_dir.checkpoints.steps()[-1] == 3
+    assert len(model_dir.load_training()["commands"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
     (tmp_path / "symbols").write_text("%s\n<0>\n")
     run("train", **training, symbols=tmp_path / "symbols")
     run("train", **{**training, "steps": 3})
     run("train", **{**training, "steps": 4}, symbols=tmp_path / "symbols")
     model_dir = ModelDir(training["model_dir"])
-    assert model_dir.checkpoints.steps()[-1] == 4
+    assert len(model_dir.load_training()["commands"]) == 3
     tokenizer = model_dir.load_tokenizer()
     assert tokenizer.symbols == ["%s", "<0>"]
     assert tokenizer.vocab_size == training["vocab_size"]
@@ -617,12 +626,12 @@ def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
     assert message == "--symbols has no effect with --start_from: leave it out"
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_steps")
 def test_a_run_keeps_the_normalization_that_it_began_with(training):
     run("train", **training, normalization="both")
     run("train", **{**training, "steps": 3})
     model_dir = ModelDir(training["model_dir"])
-    assert model_dir.checkpoints.steps()[-1] == 3
+    assert len(model_dir.load_training()["commands"]) == 2
     assert model_dir.load_tokenizer().normalization == "both"
     message = refused("train", **{**training, "steps": 4}, normalization="source")
     assert message == (

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import pytest
 from absl import flags
-from command_lines import FEW_STEPS, TINY_MODEL, refused, run
+from command_lines import FEW_STEPS, TINY_MODEL, begin, refused, run
 
 from keras_transformer.cli import train as command
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training.preparation import prepare
-from keras_transformer.training.trainer import record_start
 
 
 class Case(NamedTuple):
@@ -197,11 +196,6 @@ def runs(tmp_path_factory):
             given["model_dir"] = name
             run("train", **given)
         yield found
-
-
-def begin(job, strategy):
-    with contextlib.ExitStack() as until_begun:
-        record_start(prepare(job, strategy, until_begun))
 
 
 def write_data(folder):

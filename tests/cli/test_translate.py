@@ -291,7 +291,6 @@ def test_minimum_bayes_risk_has_flags(translate, translator):
     flags = {"mbr": 3, "seed": 1, "temperature": 2.0, "engine": "tensorflow"}
     risk = MinimumBayesRisk(translator, 3, seed=1, temperature=2.0)
     expected = risk.translate_n(LINES)
-    assert translate(**flags) == [best[0].text for best in expected]
     assert_records(translate(**flags, scores=True), [best[:1] for best in expected])
     links = [[*one.of_words().links] for one in translator.align(LINES, risk(LINES))]
     aligned = translate(**flags, alignment=True)

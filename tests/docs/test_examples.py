@@ -129,7 +129,7 @@ def test_keras_nlps_greedy_sampler_writes_what_a_loop_of_argmax_writes(language_
     import keras_nlp
 
     model, tokenizer = language_model["model"], language_model["tokenizer"]
-    for beginning in ("The girls", "He will", ""):
+    for beginning in ("The girls", ""):
         ids = [START_ID, *tokenizer(beginning).numpy()]
         while END_ID not in ids and len(ids) < language_model["LENGTH"]:
             ids.append(int(np.argmax(model(np.array([ids]))[0, -1])))
@@ -145,7 +145,7 @@ def test_keras_nlps_samplers_draw_by_their_seed(language_model):
 
     texts = [
         language_model["write"]("The", keras_nlp.samplers.TopPSampler(p=0.95, seed=seed))
-        for seed in (1, 1, 2, 3)
+        for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] and len(set(texts)) > 1
 

@@ -139,6 +139,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+import tests.support.untuned
 from tests.machine.test_replicas import CASES, NO_ROW, evaluated
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 found = {name: case(strategy) for name, case in {**CASES, **NO_ROW}.items()}

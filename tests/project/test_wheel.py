@@ -8,17 +8,20 @@ from zipfile import ZipFile
 import pytest
 from helpers import ROOT, users_environment
 
+from keras_transformer.data.builtin.corpus import builtin_pairs
+
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TINY = (
-    "--steps=20",
+    "--steps=4",
+    "--vocab_size=340",
     "--d_model=32",
     "--d_ff=32",
     "--num_encoder_layers=1",
     "--num_decoder_layers=1",
     "--num_heads=2",
-    "--tokens_per_batch=1024",
-    "--checkpoint_steps=10",
+    "--tokens_per_batch=256",
+    "--checkpoint_steps=2",
 )
 
 
@@ -57,10 +60,15 @@ def run(installed, *arguments, stdin=b""):
 
 def test_the_command_trains_judges_and_translates(installed):
     folder, bin_ = installed
-    assert "BLEU" in run(installed, "train", *TINY, "--model_dir=runs/tiny")
     sides = ("The girls sleep.\nHe will help.\n", "Die Mädchen schlafen.\nEr wird helfen.\n")
-    for name, text in zip(("test.en", "test.de"), sides, strict=True):
-        (folder / name).write_text(text)
+    for language, text, column in zip(
+        ("en", "de"), sides, zip(*builtin_pairs("train", 200), strict=True), strict=True
+    ):
+        (folder / f"test.{language}").write_text(text)
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in column))
+    training = ("--train_source=train.en", "--train_target=train.de")
+    training += ("--valid_source=test.en", "--valid_target=test.de", "--model_dir=runs/tiny")
+    assert "BLEU" in run(installed, "train", "--preset=tiny", *TINY, *training)
     files = ("--source=test.en", "--reference=test.de")
     assert "sacreBLEU" in run(installed, "evaluate", "--model_dir=runs/tiny", *files)
     lines = run(installed, "translate", "--model_dir=runs/tiny", stdin=sides[0].encode())

@@ -15,6 +15,8 @@ from helpers import ROOT
 from keras_transformer.cli import main as cli
 from keras_transformer.cli.flags import GROUPS
 from keras_transformer.errors import UserError
+from keras_transformer.training.preparation import prepare
+from keras_transformer.training.trainer import record_start
 
 TINY_MODEL = {
     "preset": "tiny",
@@ -72,6 +74,12 @@ def own_flags():
             delattr(flags.FLAGS, name)
         GROUPS.clear()
         GROUPS.update(headings)
+
+
+def begin(job, strategy):
+    """Begins or resumes a run as `keras_transformer.training.train` does, and trains nothing."""
+    with contextlib.ExitStack() as until_begun:
+        record_start(prepare(job, strategy, until_begun))
 
 
 def run_process(command, *extra, stdin=b"", **options):

@@ -674,7 +674,7 @@ def test_each_part_of_a_micro_batch_has_enough_tokens(monkeypatch, tmp_path, mic
     assert parallel_parts(tmp_path / "new", CONFIG, options) == parts
 
 
-@pytest.mark.slow  # docs/devices.md explains why its runs may end late
+@pytest.mark.slow
 def test_two_devices_train_and_go_on(tmp_path):
     """The pipeline, the callbacks and a restored checkpoint under `MirroredStrategy`."""
     script = """
@@ -683,6 +683,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+import tests.support.untuned
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import TrainingJob, TrainingOptions, train

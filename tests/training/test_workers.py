@@ -12,6 +12,7 @@ from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.training import ModelDir
 from keras_transformer.training.vocabulary_choice import learn_vocabulary
+from tests.training.test_step import fit, new_model, ragged_batches
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -20,6 +21,7 @@ import os, sys
 sys.path.insert(0, "tests/support")
 from keras_transformer.cli import quiet
 quiet.import_tensorflow()
+import tests.support.untuned
 from keras_transformer.training import make_strategy, replica_batches, worker_of
 from keras_transformer.training.strategies import split_rows
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
@@ -37,8 +39,7 @@ def part(*batch):
 batches = replica_batches(dataset(ragged_batches(6)).map(part), strategy, 0)
 rows = [strategy.experimental_local_results(labels)[0].numpy() for _, labels in batches]
 model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
-name = worker if workers > 1 else "alone"
-np.savez(f"{sys.argv[1]}/{name}.npz", *model.get_weights(), *rows)
+np.savez(f"{sys.argv[1]}/{worker}.npz", *model.get_weights(), *rows)
 """
 
 
@@ -46,14 +47,13 @@ def test_two_workers_make_the_updates_of_one_process(tmp_path):
     workers = start_workers(2, FIT, tmp_path)
     texts = outputs(workers)
     assert [worker.returncode for worker in workers] == [0, 0], texts
-    run_python(FIT, tmp_path)
-    first, second, alone = (
-        list(np.load(tmp_path / f"{name}.npz").values()) for name in ("0", "1", "alone")
-    )
-    for mine, other, expected in zip(first[:-6], second[:-6], alone[:-6], strict=True):
+    alone, batches = new_model(num_microbatches=2), ragged_batches(6)
+    fit(alone, batches)
+    first, second = (list(np.load(tmp_path / f"{worker}.npz").values()) for worker in (0, 1))
+    for mine, other, expected in zip(first[:-6], second[:-6], alone.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
         np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-5)
-    for mine, other, whole in zip(first[-6:], second[-6:], alone[-6:], strict=True):
+    for mine, other, (_, whole) in zip(first[-6:], second[-6:], batches, strict=True):
         assert len(mine) == len(other) == 4
         np.testing.assert_array_equal(np.concatenate([mine, other])[: len(whole)], whole)
 
@@ -65,6 +65,7 @@ import tensorflow as tf
 if "TF_CONFIG" not in os.environ:  # as many replicas, whose batches have as many rows
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import tests.support.untuned
 from keras_transformer.training import TrainingJob, TrainingOptions, make_strategy, train
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import TransformerConfig
@@ -110,6 +111,7 @@ def test_workers_of_which_one_was_killed_go_on_as_if_it_had_not_been(tmp_path):
 ENDS = """
 import dataclasses, os, sys
 from pathlib import Path
+import tests.support.untuned
 from keras_transformer.training import (
     TrainingJob, TrainingOptions, make_strategy, train, worker_of
 )
