@@ -8,6 +8,8 @@ from keras_transformer.presets import training_of
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""
+OPTIMIZERS = ("adam", "muon")
+"""The names of optimizers: the choices of `--optimizer`."""
 # The fields that may differ when a run is resumed: all others determine the trained weights.
 MAY_CHANGE = frozenset(
     (
@@ -46,6 +48,12 @@ class TrainingOptions(Record):
     )
     warmup_steps: int = field(
         4000, "updates of linear warm-up; the rate then decays with the inverse square root"
+    )
+    optimizer: str = field(
+        "adam",
+        "adam, as in the paper; muon: learns more from each batch, by nearly orthogonal updates of "
+        "matrices, for one machine",
+        OPTIMIZERS,
     )
     beta_1: float = field(0.9, "Adam's beta_1, the decay rate of the mean of gradients")
     beta_2: float = field(0.98, "Adam's beta_2, the decay rate of the mean of squared gradients")

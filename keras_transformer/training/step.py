@@ -318,7 +318,9 @@ class TrainableTransformer(Transformer):
                 update(averages, lambda a, w: a.assign_sub(share * (a - w)), averaged)
             return 0
 
-        if strategy.num_replicas_in_sync == 1 and not self.run_eagerly:
+        # XLA multiplies matrices slowly, in bfloat16 above all.
+        has_products = isinstance(self.optimizer, keras.optimizers.Muon)
+        if strategy.num_replicas_in_sync == 1 and not self.run_eagerly and not has_products:
             # XLA fuses the update into one pass over weights and optimizer state.
             move = tf.function(move, autograph=False, jit_compile=True)
 

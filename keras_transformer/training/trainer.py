@@ -20,7 +20,6 @@ from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.machine.memory import keep_freed_memory
 from keras_transformer.model import Transformer
 from keras_transformer.options.training import TrainingOptions
-from keras_transformer.schedules import InverseSquareRootSchedule
 from keras_transformer.training import judging
 from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.callbacks import (
@@ -36,6 +35,7 @@ from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.training.optimizers import new_optimizer
 from keras_transformer.training.preparation import Preparation, prepare, with_precision
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
@@ -96,6 +96,11 @@ def train(job: TrainingJob, strategy: tf.distribute.Strategy | None = None) -> T
     set_xla_flags()
     keep_freed_memory()
     strategy = strategy or make_strategy()
+    if job.options.optimizer == "muon" and worker_of(strategy)[0] > 1:
+        raise UserError(
+            "optimizer=muon is for one machine, since processors of different workers may round its"
+            " products of matrices differently: use optimizer=adam"
+        )
     announce(job)
     job = with_precision(job, strategy)
     keras.utils.set_random_seed(job.options.seed)
@@ -356,15 +361,7 @@ def compiled_model(config: TransformerConfig, options: TrainingOptions) -> Train
         name="transformer",
     )
     model.build()
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            InverseSquareRootSchedule.from_options(options, config.d_model),
-            beta_1=options.beta_1,
-            beta_2=options.beta_2,
-            epsilon=options.adam_epsilon,
-        ),
-        jit_compile=options.jit_compile,
-    )
+    model.compile(optimizer=new_optimizer(options, config.d_model), jit_compile=options.jit_compile)
     return model
 
 

@@ -126,6 +126,7 @@ CASES = {
     "tokens_per_batch": other_training(tokens_per_batch=128),
     "learning_rate": other_training(learning_rate=0.5),
     "warmup_steps": other_training(warmup_steps=20),
+    "optimizer": other_training(optimizer="muon"),
     "beta_1": other_training(beta_1=0.5),
     "beta_2": other_training(beta_2=0.5),
     "adam_epsilon": other_training(adam_epsilon=1e-8),
