@@ -247,17 +247,18 @@ class TrainableTransformer(Transformer):
         return functools.reduce(_sum, sums)
 
     def _part_gradients(self, batch, weight):
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         real = self._real_tokens(labels)
-        counted = real if weights is None else real * per_token(weights, real)
+        counted = real if sample_weight is None else real * per_token(sample_weight, real)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
             loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted)
             weighted = loss * weight
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
+        weights = [weight.value for weight in self.trainable_weights]
         gradients = tape.gradient(
-            weighted, self.trainable_weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            weighted, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

@@ -94,6 +94,20 @@ def test_updates_are_those_of_plain_keras(plain):
     assert_same(plain[0].get_weights(), model.get_weights())
 
 
+def test_a_weight_that_the_loss_does_not_use_stays():
+    class WithUnused(TrainableTransformer):
+        def build(self, input_shape=None):
+            super().build(input_shape)
+            self.unused = self.add_weight(name="unused", shape=(3,), initializer="ones")
+
+    model = WithUnused(CONFIG)
+    model.compile(adam(), run_eagerly=True)
+    before = model.get_weights()
+    fit(model, ragged_batches(1))
+    np.testing.assert_array_equal(model.unused, np.ones(3))
+    assert any((old != new).any() for old, new in zip(before, model.get_weights(), strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_microbatches", "parallel_parts", "jit_compile"),
