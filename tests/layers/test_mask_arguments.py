@@ -199,6 +199,15 @@ TWO = {
 }
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_causal_layer_does_not_see_padding_in_front(given):
+    layer, embed, _ = layer_of("SelfAttention, causal, rotary")  # which knows distances alone
+    ids = np.array([[0, 0, 9, 2, 6]], "int32")
+    x = embed(ids)
+    found = layer(unmasked(x), mask=ids != 0) if given else layer(x)
+    np.testing.assert_allclose(found[:, 2:], layer(unmasked(x)[:, 2:]), atol=2e-6)
+
+
 @pytest.mark.parametrize("way", TWO)
 @pytest.mark.parametrize("name", LAYERS_OF_TWO)
 def test_padding_of_either_input_changes_no_result(name, way):
