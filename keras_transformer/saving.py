@@ -11,4 +11,4 @@ Example:
     'Transformer'
 """
 
-from keras_transformer import layers, losses, metrics, model, schedules  # noqa: F401
+from keras_transformer import layers, losses, metrics, model, optimizers, schedules  # noqa: F401

@@ -19,6 +19,7 @@ from keras_transformer.errors import Unsupported, UserError, expect_tensorflow
 from keras_transformer.fast.xla_flags import set_xla_flags
 from keras_transformer.machine.memory import keep_freed_memory
 from keras_transformer.model import Transformer
+from keras_transformer.optimizers import new_optimizer
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training import judging
 from keras_transformer.training.batch_counts import BatchCounts
@@ -35,7 +36,6 @@ from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.optimizers import new_optimizer
 from keras_transformer.training.preparation import Preparation, prepare, with_precision
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer

@@ -43,7 +43,7 @@ PAGES = {
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    english, german = zip(*builtin_pairs("train", 50), strict=True)  # a batch or two
+    english, german = zip(*builtin_pairs("train", 100), strict=True)
     for name in ("train", "valid"):
         (folder / f"{name}.en").write_text("\n".join(english) + "\n")
         (folder / f"{name}.de").write_text("\n".join(german) + "\n")

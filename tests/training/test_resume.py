@@ -432,7 +432,7 @@ def test_early_stopping_is_remembered(tmp_path, capsys):
 # Figures from the weights take the place of a search, which each process would trace for seconds.
 # The loss falls until step 175 of a round, so that patience ends the run.
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
-TRAIN = f"""
+TRAIN_COMMAND = f"""
 import sys, time
 from keras_transformer.cli import quiet
 quiet.import_tensorflow()
@@ -479,7 +479,7 @@ def test_killed_and_stopped_at_random_it_ends_as_if_it_had_not_been(tmp_path):
 
     def start(path):
         return subprocess.Popen(
-            [sys.executable, "-c", TRAIN, "--preset=tiny", *flags, f"--model_dir={path}"],
+            [sys.executable, "-c", TRAIN_COMMAND, "--preset=tiny", *flags, f"--model_dir={path}"],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

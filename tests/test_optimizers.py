@@ -13,8 +13,8 @@ from model_dirs import contents_of
 from keras_transformer import LabelSmoothedCrossEntropy, Transformer, TransformerConfig
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
+from keras_transformer.optimizers import new_optimizer
 from keras_transformer.training import ModelDir, TrainableTransformer, TrainingJob, train
-from keras_transformer.training.optimizers import new_optimizer
 
 # Weights of every kind: two embeddings, a table of positions, biases, and a matrix to logits.
 CONFIG = TransformerConfig(
