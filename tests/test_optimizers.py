@@ -65,7 +65,7 @@ def test_muon_turns_the_matrices_of_layers_and_adam_updates_the_rest(dtype_polic
     options = dataclasses.replace(OPTIONS, dtype_policy=dtype_policy)
     model, plain = TrainableTransformer(CONFIG, dtype=dtype_policy), Transformer(CONFIG)
     plain.set_weights(model.get_weights())
-    model.compile(new_optimizer(options, CONFIG.d_model))
+    model.compile(new_optimizer(options, CONFIG.d_model), run_eagerly=True)
     inputs, labels = batch()
     with tf.GradientTape() as tape:
         loss = LabelSmoothedCrossEntropy(CONFIG.label_smoothing)(labels, plain(inputs))
