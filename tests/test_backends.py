@@ -115,7 +115,12 @@ def test_two_devices_take_the_steps_that_one_takes():
 LAYER_TESTS = [
     *(
         f"layer_keeps_what_keras_promises[{name}]"
-        for name in ("attention with biases", "sinusoids", "decoder, pre-norm")
+        for name in (
+            "attention with biases",
+            "feed-forward, swish",
+            "embedding as it is",
+            "decoder, pre-norm",
+        )
     ),
     "attention_weights_of_a_row_sum_to_one_and_are_zero_where_masked",
     "attention_is_the_formula",
