@@ -44,25 +44,13 @@ def test_the_notebook_was_run_from_its_first_cell_to_its_last(notebook):
     assert NOTEBOOK.stat().st_size < 600_000
 
 
-FEWER_PAIRS = {
-    'BuiltinPairs("train", num_pairs=40_000)': 'BuiltinPairs("train", num_pairs=20_000)',
-    'BuiltinPairs("validation", 2000)': 'BuiltinPairs("validation", 300)',
-    'BuiltinPairs("test", 1600)': 'BuiltinPairs("test", 400)',
-}
-
-
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_tutorial_runs_and_its_model_translates_most_sentences_right(tmp_path):
-    code = SCRIPT.read_text()
-    for many, few in FEWER_PAIRS.items():
-        assert many in code
-        code = code.replace(many, few)
-    (tmp_path / "tutorial.py").write_text(code)
+def test_the_tutorial_runs_and_its_model_translates_most_sentences_right():
     script = (
         "import os, runpy; os.environ['MPLBACKEND'] = 'Agg';"
-        f"variables = runpy.run_path({str(tmp_path / 'tutorial.py')!r});"
+        f"variables = runpy.run_path({str(SCRIPT)!r});"
         "print(variables['bleu'])"
     )
     printed = run_python(script, env=users_environment())
-    assert float(printed.splitlines()[-1]) > 70
+    assert float(printed.splitlines()[-1]) > 70  # 94 and 95 with two seeds

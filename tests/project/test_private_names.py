@@ -108,7 +108,7 @@ def private_uses(source: str, own: set[str]) -> set[str]:
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return re.match("_[^_]", name) is not None  # `_` is the name of what is not used
 
 
 def uses_in_the_package():
