@@ -22,8 +22,9 @@ install: .venv/installed ## make .venv with the package and all it needs
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
+# Each file is one worker's, so that what its tests share is made once.
 test: install ## run the quick tests
-	$(BIN)/python -m pytest -n 2 --dist=worksteal
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
 
 # In two halves, since a process keeps what TensorFlow has compiled: up to 10 GB for all tests.
 SLOW_FIRST := tests/docs tests/machine tests/project tests/training
