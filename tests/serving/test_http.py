@@ -72,7 +72,7 @@ def shared():
 
 @pytest.fixture(scope="module")
 def slow_clients():
-    """What each of several slow clients of one server receives, all at the same time."""
+    """Runs several slow clients of one server at once; gives what each of them received."""
     clients = {
         "silent": rest,
         "headers": lambda connection: trickle(connection, b"P"),
