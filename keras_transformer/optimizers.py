@@ -12,13 +12,13 @@ class Muon(keras.optimizers.Muon):
     """Muon (Jordan et al., 2024), whose updates of matrices are close to orthogonal.
 
     The momentum of a matrix is replaced by a matrix with the same singular vectors, and singular
-    values near 1, which a few products of matrices compute.
-    Embeddings, vectors and the projection to logits are updated as by Adam.
+    values near 1, which a few products of matrices compute. Embeddings, vectors and the projection
+    to logits are updated as by Adam.
 
-    It is Keras's, with a choice of the precision of these products, and fewer operations.
+    It is Keras's, with a choice of the precision of these products.
 
     Args:
-        product_dtype: dtype of the products, such as "bfloat16", which loses no quality.
+        product_dtype: dtype of the products, such as "bfloat16".
         **kwargs: arguments of `keras.optimizers.Muon`.
 
     Example:
@@ -34,19 +34,9 @@ class Muon(keras.optimizers.Muon):
         self.product_dtype = product_dtype
 
     def zeropower_via_newtonschulz5(self, x, steps):
-        """Computes the nearly orthogonal matrix (rows, columns) of `x`, of the same shape.
-
-        It is the iteration of Jordan et al. (2024), with all sums in the smaller, square matrices.
-        """
-        a, b, c = self.muon_a, self.muon_b, self.muon_c
-        is_tall = x.shape[0] > x.shape[1]
-        x = ops.cast(x / (ops.norm(x) + 1e-7), self.product_dtype)
-        x = ops.transpose(x) if is_tall else x
-        unchanged = a * ops.eye(x.shape[0], dtype=x.dtype)
-        for _ in range(steps):
-            square = ops.matmul(x, ops.transpose(x))
-            x = ops.matmul(unchanged + b * square + c * ops.matmul(square, square), x)
-        return ops.cast(ops.transpose(x) if is_tall else x, "float32")
+        """Computes the nearly orthogonal matrix (rows, columns) of `x`, of the same shape."""
+        nearly = super().zeropower_via_newtonschulz5(ops.cast(x, self.product_dtype), steps)
+        return ops.cast(nearly, x.dtype)
 
     def get_config(self):
         return {**super().get_config(), "product_dtype": self.product_dtype}

@@ -10,21 +10,16 @@ import quick_run
 import tensorflow as tf
 from model_dirs import contents_of
 
-from keras_transformer import LabelSmoothedCrossEntropy, Transformer, TransformerConfig
+from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.optimizers import new_optimizer
 from keras_transformer.training import ModelDir, TrainableTransformer, TrainingJob, train
 
 # Weights of every kind: two embeddings, a table of positions, biases, and a matrix to logits.
-CONFIG = TransformerConfig(
+CONFIG = dataclasses.replace(
+    quick_run.CONFIG,
     vocab_size=20,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    d_model=8,
-    d_ff=16,
-    num_heads=2,
-    dropout=0.0,
     positions="learned",
     max_positions=16,
     share_embeddings=False,
