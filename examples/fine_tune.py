@@ -19,7 +19,7 @@ import keras_transformer as kt
 
 try:
     start, source, target, new, *rest = sys.argv[1:]
-    [epochs] = map(int, rest or [3])
+    [epochs] = map(int, rest or ["3"])
     model, tokenizer = kt.ModelDir(start).load_model(), kt.ModelDir(start).load_tokenizer()
     kt.ModelDir(new).check_new()  # before, not after, the training
     batches = kt.data.translation_dataset(source, target, tokenizer, tokens_per_batch=2048)
@@ -30,7 +30,7 @@ model.compile(
     # A small, constant rate: large steps would make the model forget what it knows.
     optimizer=keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9),
     loss=kt.LabelSmoothedCrossEntropy(model.config.label_smoothing, model.config.pad_id),
-    metrics=[kt.TokenAccuracy(model.config.pad_id), kt.Perplexity(model.config.pad_id)],
+    metrics=[metric(pad_id=model.config.pad_id) for metric in (kt.TokenAccuracy, kt.Perplexity)],
     jit_compile=False,  # XLA would compile the step for each length of batches
 )
 history = model.fit(batches, epochs=epochs, verbose=2).history
