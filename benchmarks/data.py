@@ -108,8 +108,8 @@ def main(_):
     from keras_transformer.text import SubwordTokenizer
 
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         write_corpus(folder, FLAGS.pairs)
         size = sum((folder / name).stat().st_size for name in ("en", "de")) / 1e6
         print(f"{FLAGS.pairs:,} pairs, {size:,.0f} MB of text, {os.cpu_count()} cores", flush=True)

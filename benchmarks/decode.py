@@ -18,11 +18,12 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-flags.DEFINE_list("sizes", ["base", "tiny"], "presets of random models")
+flags.DEFINE_list("sizes", ["base", "tiny"], "names of random models: presets, or compact-6+6")
 flags.DEFINE_list("batches", ["32", "1"], "numbers of sentences in a batch")
 flags.DEFINE_integer("sentences", 128, "sentences for random models; a multiple of the batch")
 flags.DEFINE_integer("rounds", 3, "number of runs of each contestant")
@@ -36,7 +37,13 @@ flags.DEFINE_string("only", "", "run only contestants whose name contains this")
 flags.DEFINE_string("contestant", None, "used by this script: the one to run, as JSON")
 FLAGS = flags.FLAGS
 
-VOCABULARY = {"base": 32_000, "tiny": 10_000}
+# Post-norm, like base, and as measured in docs/performance.md.
+MODELS: dict[str, dict[str, Any]] = {
+    "base": {"name": "base", "vocab_size": 32_000, "pre_norm": False},
+    "tiny": {"name": "tiny", "vocab_size": 10_000, "pre_norm": False},
+    "compact": {"name": "compact", "vocab_size": 8000},
+    "compact-6+6": {"name": "compact", "vocab_size": 8000, "num_decoder_layers": 6},
+}
 SOURCE_LENGTH, TARGET_LENGTH, BEAM_SIZE = 24, 32, 4
 THREADS = 2
 
@@ -87,13 +94,12 @@ def random_model(size):
     import keras_transformer as kt
 
     keras.utils.set_random_seed(1)
-    # Post-norm, like base, and as measured in docs/performance.md.
-    sizes = {"vocab_size": VOCABULARY[size], "pre_norm": False}
-    return kt.Transformer(kt.TransformerConfig.from_preset(size, **sizes))
+    return kt.Transformer(kt.TransformerConfig.from_preset(**MODELS[size]))
 
 
 def random_sources(size):
-    ids = np.random.default_rng(1).integers(4, VOCABULARY[size], (FLAGS.sentences, SOURCE_LENGTH))
+    vocab_size = MODELS[size]["vocab_size"]
+    ids = np.random.default_rng(1).integers(4, vocab_size, (FLAGS.sentences, SOURCE_LENGTH))
     return np.pad(ids, [(0, 0), (0, 1)], constant_values=2).astype("int32")
 
 
@@ -306,10 +312,12 @@ def bleu(hypotheses):
 def write_ctranslate2(size, folder):
     """Writes the random model for CTranslate2, with ids as names of its symbols."""
     from keras_transformer.ctranslate2.export import model_spec
+    from keras_transformer.ctranslate2.weights import model_weights
 
-    size_of_vocabulary = VOCABULARY[size]
-    names = ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, size_of_vocabulary))]
-    spec = model_spec(random_model(size), names, unknown_id=3)
+    model = random_model(size)
+    ids = range(4, model.config.vocab_size)
+    pieces = ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in ids)]
+    spec = model_spec(model.config, model_weights(model), pieces, unknown_id=3)
     spec.validate()
     spec.optimize(None)
     Path(folder).mkdir()

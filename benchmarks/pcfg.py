@@ -36,7 +36,7 @@ SMOOTHING = 3.0  # weight of a word's class, in occurrences of the word
 
 def nested(tree):
     """A flat tree as (label, children); the children of a leaf are its word."""
-    stack = [(None, [])]
+    stack: list[tuple] = [(None, [])]
     for item in tree:
         if isinstance(item, Open):
             stack.append((item.label, []))

@@ -61,7 +61,8 @@ def main():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PlaceholderWarning)
         report("default", sources, PlaceholderTranslator(translator)(sources), references)
-    reported = sum(len(one.message.indices) for one in caught)
+    messages = [one.message for one in caught if isinstance(one.message, PlaceholderWarning)]
+    reported = sum(len(message.indices) for message in messages)
     print(f"lines reported to be checked: {reported:,}")
 
 

@@ -8,6 +8,7 @@ Constants do not count, since they are computed once.
 
 import collections
 import os
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -41,7 +42,8 @@ def traced(config: kt.TransformerConfig, options: SearchOptions) -> tuple:
     _Loop.one_step = recorded
     try:
         searches = CompiledSearches([kt.Transformer(config)], jit_compile=False, workers=1)
-        return searches.of(options).function().get_concrete_function(), steps[-1]
+        function: Any = searches.of(options).function()
+        return function.get_concrete_function(), steps[-1]
     finally:
         _Loop.one_step = one_step
 

@@ -199,7 +199,11 @@ def serve_loop():
 
     logs.log_to_stderr(access=False)
     run.serve(
-        [model_sources.trained_model("served", [FLAGS.model_dir], lambda paths: PlainLoop(*paths))],
+        [
+            model_sources.trained_model(
+                "served", [FLAGS.model_dir], lambda paths: PlainLoop(paths[0])
+            )
+        ],
         ServingOptions(),
         run.Access([], [], []),
         port=0,

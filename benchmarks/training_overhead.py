@@ -17,28 +17,37 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import BatchCount
+from keras_transformer.data import Batch, BatchCount
 from keras_transformer.training import Checkpoints, TrainingOptions, callbacks, trainer
+from keras_transformer.training.batch_counts import BatchCounts
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.stopping import StopSignals
 
 
-class SameCount:
+class SameCount(BatchCounts):
     """Gives the same counts for each batch."""
+
+    def __init__(self):
+        pass
 
     def take(self, step):
         return BatchCount(pairs=100, source_tokens=2000, target_tokens=2000, length=40, rows=100)
+
+
+def no_batch(step) -> Batch:
+    """Stands for what reads a batch whose update was skipped; here, no update is."""
+    raise AssertionError(step)
 
 
 def callback_list(folder, options):
     model = trainer.compiled_model(TransformerConfig.from_preset("tiny"), options)
     model.reset_metrics()
     state, log = RunState(), TrainingLog(folder)
-    skipped_updates = callbacks.SkippedUpdates(state, log, options, None, folder)
+    skipped_updates = callbacks.SkippedUpdates(state, log, options, no_batch, folder)
     checkpoints, best = Checkpoints(folder / "checkpoints"), Checkpoints(folder / "best")
     all_but_validation = [
-        callbacks.Progress(state, log, options, SameCount()),
+        callbacks.Progress(state, log, options, SameCount(), lambda seconds: ""),
         skipped_updates,
         callbacks.StopOnSignal(StopSignals()),
         callbacks.SaveCheckpoints(state, log, options, checkpoints, best, skipped_updates),

@@ -39,7 +39,7 @@ def main():
     start.check_new()
     vectors = read_vectors(FLAGS.vectors)
     config = kt.TransformerConfig.from_preset(PRESET)
-    options = ParsingOptions(**kt.PRESETS[PRESET].parsing)
+    options = ParsingOptions(**(kt.PRESETS[PRESET].parsing or {}))
     pairs = TreebankPairs(FLAGS.train_source, options).pairs()
     learned = ParsingTokenizer.learn(
         pairs, config.vocab_size, options.linearization == "words", config.target_vocab_size
