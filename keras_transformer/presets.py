@@ -105,7 +105,7 @@ PRESETS: dict[str, Preset] = {
         },
         {
             **_AUTO,
-            "steps": 7000,
+            "steps": 6000,
             "optimizer": "muon",
             "warmup_steps": 1000,
             "learning_rate": 0.005,
