@@ -71,10 +71,10 @@ class Progress(keras.callbacks.Callback):
         self.forecast, self.clock = forecast, clock
         self._timer: StepTimer | None = StepTimer()  # until the forecast
         self._shown, self._pause = 0.0, _FIRST_SECONDS
-        # The step from which the time left is computed, and the time of its end: the first one
-        # after a start, then that of the forecast, since the steps before it compile.
-        self._from_step: int | None = None
-        self._from = 0.0
+        # The steps that the time left is computed from, and when they began. The first step of each
+        # batch length compiles, so it does not count: it puts off the beginning.
+        self._lengths: set[int] = set()
+        self._steps, self._from = 0, 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
         """Sets the metrics, which `fit` has reset, to their sums before the run was resumed."""
@@ -84,7 +84,7 @@ class Progress(keras.callbacks.Callback):
                 variable.assign(np.float32(before))
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self._from_step is None:
+        if not self._lengths:
             self.log.progress("Compiling the training step")
         self._began = self.clock()
 
@@ -93,7 +93,7 @@ class Progress(keras.callbacks.Callback):
         state.step += 1
         count = self.counts.take(state.step)
         state.seen.add(count)
-        is_first = self._from_step is None
+        is_first = not self._lengths
         is_report = state.step % options.report_steps == 0 or state.step == options.steps
         is_shown = is_report or is_first or self._is_due()
         # Reading figures waits for the device.
@@ -114,9 +114,12 @@ class Progress(keras.callbacks.Callback):
 
     def _time(self, length, seconds, now):
         """Says how long the run will take, once steps without compilation have been timed."""
+        if length in self._lengths:
+            self._steps += 1
+        else:
+            self._from = self._from + seconds if self._lengths else now
+            self._lengths.add(length)
         step_seconds = self._timer and self._timer.add(length, seconds)
-        if self._from_step is None or step_seconds is not None:
-            self._from_step, self._from = self.state.step, now
         if step_seconds is not None:
             self._timer = None
             if self.state.step < self.options.steps:
@@ -143,9 +146,9 @@ class Progress(keras.callbacks.Callback):
         step, steps = self.state.step, self.options.steps
         done = round(20 * step / steps)
         left = ""
-        if step > self._from_step:
-            seconds = (now - self._from) / (step - self._from_step)
-            left = f", {datetime.timedelta(seconds=round(seconds * (steps - step)))} left"
+        if self._steps:
+            seconds = (now - self._from) / self._steps * (steps - step)
+            left = f", {datetime.timedelta(seconds=round(seconds))} left"
         return (
             f"step {step:,}/{steps:,} [{'=' * done}{'.' * (20 - done)}] "
             f"loss {figures['loss']:.3f}, perplexity {figures['perplexity']:.2f}, "

@@ -308,6 +308,13 @@ def test_compilation_does_not_count_in_the_time_left():
     assert lines[3].endswith(" tokens/s, 0:00:01 left")
 
 
+def test_lengths_that_come_late_compile_without_counting_in_the_time_left():
+    steps, lengths = [90.0, 0.5, 0.5, 60.0, 0.5, 0.5, 0.5], [4, 4, 4, 8, 8, 4, 4]
+    lines = lines_of_steps(steps, lengths, report_steps=5).lines
+    assert lines[2] == "about 0.50 s"
+    assert [line.split(", ")[-1] for line in lines[3:5]] == ["0:00:02 left", "0:00:01 left"]
+
+
 def test_a_run_that_has_ended_meanwhile_says_no_duration():
     assert not any("about" in line for line in lines_of_steps([9.0, 0.5, 0.5]).lines)
 
