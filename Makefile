@@ -22,15 +22,16 @@ install: .venv/installed ## make .venv with the package and all it needs
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
-# Each file is one worker's, so that what its tests share is made once.
+# What the tests of a file share is made once.
+ONE_WORKER_A_FILE := --dist=loadfile --no-loadscope-reorder
 test: install ## run the quick tests
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 $(ONE_WORKER_A_FILE)
 
 # In two halves, since a process keeps what TensorFlow has compiled: up to 10 GB for all tests.
 SLOW_FIRST := tests/docs tests/machine tests/project tests/training
 test-slow: install ## run the other tests: trainings, kills, replicas, workers, the wheel, the tutorial
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(SLOW_FIRST)
-	$(BIN)/python -m pytest -m slow -n 2 --dist=worksteal $(SLOW_FIRST:%=--ignore=%)
+	$(BIN)/python -m pytest -m slow -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST)
+	$(BIN)/python -m pytest -m slow -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST:%=--ignore=%)
 
 # Not part of CI: it installs TensorFlow twice.
 test-versions: ## run tests with the oldest and with the newest libraries that pyproject.toml allows

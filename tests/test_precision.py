@@ -139,6 +139,7 @@ def quantised(name, mode):
     return model, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [*((name, "int8") for name in QUANTISABLE), ("Transformer", "int4"), ("Sequential", "int4")],

@@ -337,6 +337,7 @@ def test_samples_are_scored_as_given_translations_are(path, translator):
     assert close.sum() >= len(SENTENCES) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

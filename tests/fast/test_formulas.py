@@ -93,6 +93,7 @@ def test_sums_of_rows_begin_with_their_eighths_unless_xla_compiles_the_step(is_o
     assert additions >= 7 if is_op_by_op else additions == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_training_step_says_whether_xla_compiles_it(jit_compile, monkeypatch):
     config = TransformerConfig(

@@ -177,6 +177,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "eager", "in_graph"),
     [("beam", "float16", "float64"), ("sample", "float64", "float16")],
@@ -216,6 +217,7 @@ def test_search_runs_in_a_graph_with_batch_and_length_unknown(model):
         np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(None, None), (4, 7)])
 def test_each_cache_in_a_graph_has_memory_of_its_own(shape):
     """Keys and values of all layers begin as equal zeros, and a step may write in their memory."""

@@ -88,6 +88,7 @@ def random_terms(rng, vocab_size, most_symbols=3):
     ]
 
 
+@pytest.mark.slow
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_hypotheses_with_the_terms():
     limit, options = 5, SearchOptions(beam_size=400, n_best=5, alpha=0.6, patience=None)
     generators = [np.random.default_rng(seed) for seed in range(12)]
