@@ -198,12 +198,9 @@ def serve_loop():
             return [1] * len(sentences)
 
     logs.log_to_stderr(access=False)
+    paths = [FLAGS.model_dir]
     run.serve(
-        [
-            model_sources.trained_model(
-                "served", [FLAGS.model_dir], lambda paths: PlainLoop(paths[0])
-            )
-        ],
+        [model_sources.trained_model("served", paths, lambda paths: PlainLoop(paths[0]))],
         ServingOptions(),
         run.Access([], [], []),
         port=0,

@@ -172,9 +172,8 @@ def messages(file: Path, origin: str) -> Iterator[Triple]:
         return
     entries = catalogue.translated_entries()
     for entry in sorted(entries, key=lambda entry: entry.msgid_with_context):
-        if not re.search(
-            r"<PRI\w+>", entry.msgid
-        ):  # <PRIuMAX> stands for what differs between machines
+        # <PRIuMAX> stands for what differs between machines.
+        if not re.search(r"<PRI\w+>", entry.msgid):
             yield entry.msgid, entry.msgstr or entry.msgstr_plural[0], origin
 
 
@@ -192,23 +191,21 @@ def read_help(packages: Packages, lang: str) -> Iterator[Triple]:
     paragraph = re.compile(
         r'<(p|h[1-6])\s+id="((?:par|hd|tit)_id[^"]+)"[^>]*>(.*?)</\1>', re.DOTALL
     )
+
+    def paragraphs_of(page: Path) -> list[tuple[str, str]]:
+        """The id and the text of each paragraph."""
+        return [(id, text) for _, id, text in paragraph.findall(page.read_text("utf-8", "replace"))]
+
     names = HELP.format(lang=lang).split()
     folders = [packages.files("help", name, "*/text/*.html") for name in names]
     english, other = (next(folder.rglob("text")) for folder in folders if folder)
     for page in sorted(english.rglob("*.html")):
         twin = other / page.relative_to(english)
         if twin.exists():
-            sources, targets = (
-                [
-                    (id, text)
-                    for _, id, text in paragraph.findall(file.read_text("utf-8", "replace"))
-                ]
-                for file in (page, twin)
-            )
-            of_id = dict(targets)
-            for id, source in sources:
-                if id in of_id:
-                    yield source, of_id[id], "help"
+            targets = dict(paragraphs_of(twin))
+            for id, source in paragraphs_of(page):
+                if id in targets:
+                    yield source, targets[id], "help"
 
 
 def read_documents(packages: Packages, lang: str) -> Iterator[Triple]:
