@@ -146,6 +146,13 @@ def _shortage(error):
     return next((line for line in lines if re.search("OOM|[Oo]ut of memory", line)), lines[0])
 
 
+def _advice():
+    """The flags of the command that make it need less memory."""
+    if "num_microbatches" in flags.FLAGS:
+        return " (a smaller --tokens_per_batch or a larger --num_microbatches needs less)"
+    return " (a smaller --tokens_per_batch needs less)" if "tokens_per_batch" in flags.FLAGS else ""
+
+
 def _print_and_exit(program: str, text: str) -> NoReturn:
     with _errors_in_one_line(program):
         print(text, end="")
@@ -170,7 +177,7 @@ def _errors_in_one_line(program: str) -> Iterator[None]:
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        sys.exit(_fail(program, f"not enough memory: {_shortage(error)}", 2))
+        sys.exit(_fail(program, f"not enough memory{_advice()}: {_shortage(error)}", 2))
     except KeyboardInterrupt:
         sys.exit(_fail(program, "interrupted", 130))
     except Terminated:

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
+from absl import flags
 from command_lines import run_process
 from helpers import ROOT, run_python
 
@@ -239,8 +240,21 @@ run(Command(export, None, needs_tensorflow=bool), "keras-transformer export", []
 
 
 @pytest.mark.slow
-def test_too_little_memory_is_one_line_that_says_for_what(capsys):
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        ([], ""),
+        (["tokens_per_batch"], " (a smaller --tokens_per_batch needs less)"),
+        (
+            ["tokens_per_batch", "num_microbatches"],
+            " (a smaller --tokens_per_batch or a larger --num_microbatches needs less)",
+        ),
+    ],
+)
+def test_too_little_memory_is_one_line_that_says_for_what(capsys, monkeypatch, names, advice):
     import tensorflow as tf
+
+    monkeypatch.setattr(flags, "FLAGS", names)
 
     @tf.function
     def ones(size):
@@ -251,8 +265,8 @@ def test_too_little_memory_is_one_line_that_says_for_what(capsys):
         _run(command, "keras-transformer train", [])
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    expected = "keras-transformer train: not enough memory: OOM when allocating tensor with shape"
-    assert line.startswith(f"{expected}[35184372088832]")
+    start = f"keras-transformer train: not enough memory{advice}: OOM when allocating tensor with"
+    assert line.startswith(f"{start} shape[35184372088832]")
 
 
 def test_a_command_refuses_another_backend_of_keras():
