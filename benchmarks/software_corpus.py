@@ -168,7 +168,8 @@ def messages(file: Path, origin: str) -> Iterator[Triple]:
     """Pairs of a .mo or .po file; of a plural, its first form."""
     try:
         catalogue = polib.mofile(file) if file.suffix == ".mo" else polib.pofile(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        print(f"without {file}: {error}", file=sys.stderr)
         return
     entries = catalogue.translated_entries()
     for entry in sorted(entries, key=lambda entry: entry.msgid_with_context):
@@ -410,9 +411,11 @@ def pairs_of(packages: Packages, lang: str) -> Iterator[Triple]:
 
 
 def main(_):
+    lang, output = FLAGS.target_lang, Path(FLAGS.output).resolve()
+    if found := sorted(output.glob("train.*")):
+        sys.exit(f"{found[0]} exists: choose another folder with --output")
     if not shutil.which("apt-get"):
         sys.exit("apt-get is missing: the corpus is made of Debian's packages, on Debian")
-    lang, output = FLAGS.target_lang, Path(FLAGS.output).resolve()
     packages = Packages(output / f"packages-{lang}", lang)
     for name, part in split(usable_pairs(pairs_of(packages, lang)), FLAGS.held).items():
         for side, language in enumerate(("en", lang)):

@@ -2,6 +2,8 @@
 
 import gzip
 import runpy
+import subprocess
+import sys
 
 import pytest
 from absl import flags
@@ -32,6 +34,25 @@ def test_a_catalogue_gives_translated_messages_without_their_context(corpus, tmp
     )
     pairs = [*corpus["messages"](file, "program:x")]
     assert pairs == [("%d file", "%d Datei", "program:x"), ("Open", "Öffnen", "program:x")]
+
+
+def test_a_catalogue_that_cannot_be_read_is_left_out_and_named(corpus, tmp_path, capsys):
+    file = tmp_path / "de.mo"
+    file.write_bytes(b"not a catalogue")
+    assert [*corpus["messages"](file, "program:x")] == []
+    assert capsys.readouterr().err.startswith(f"without {file}: ")
+
+
+def test_an_existing_corpus_is_not_replaced(tmp_path):
+    (tmp_path / "train.en").write_text("A user's line.\n")
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks/software_corpus.py", f"--output={tmp_path}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{tmp_path}/train.en exists: ")
+    assert [file.name for file in tmp_path.iterdir()] == ["train.en"]
 
 
 def test_a_manual_page_gives_the_paragraphs_of_its_sections(corpus, tmp_path):
