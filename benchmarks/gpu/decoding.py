@@ -80,11 +80,10 @@ def timed(translate, options):
     ids = sources(options)
     batches = [ids[i : i + options.batch] for i in range(0, len(ids), options.batch)]
     translate(batches[0])
-    found, done, start = [], 0, time.perf_counter()
+    found, start = [], time.perf_counter()
     while time.perf_counter() - start < options.seconds or len(found) < len(batches):
-        batch = batches[done % len(batches)]
+        batch = batches[len(found) % len(batches)]
         found.append(translate(batch).tolist())
-        done += 1
     seconds = time.perf_counter() - start
     rows = sum(len(batch) for batch in found)
     first = [row for batch in found[: len(batches)] for row in batch]

@@ -65,7 +65,7 @@ def without_kernel(function):
 
 
 class OneBatch:
-    """What `fit` gives to a training step: an iterator over batches, here a symbolic one."""
+    """An iterator over one symbolic batch, as `fit` gives one to a training step."""
 
     def __init__(self, batch):
         self.batch = batch
