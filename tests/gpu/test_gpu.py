@@ -1,4 +1,4 @@
-"""What TensorFlow computes on a GPU is what it computes on the CPU.
+"""TensorFlow computes the same on a GPU as on the CPU.
 
 These tests are skipped where TensorFlow sees no GPU. GPU_TESTS=cpu runs them with the CPU in the
 GPU's place, which tries the tests themselves.
@@ -210,7 +210,7 @@ def test_a_server_translates_as_the_cpu(translator, expected):
 # Runs, in processes of their own: devices are set once, and so is determinism.
 
 SETUP = """
-import json, os, signal, sys
+import dataclasses, json, os, signal, sys
 import tensorflow as tf
 
 kind, devices = sys.argv[1], int(sys.argv[2])
@@ -260,7 +260,7 @@ tokenizer = kt.SubwordTokenizer.train_from_sentences(pairs.sentences(), 400)
 batches = Batches(Corpus.build(pairs, tokenizer), 2048, batch_multiple=2)
 keras.utils.set_random_seed(1)
 with strategy.scope():
-    model = TrainableTransformer(kt.TransformerConfig(**{**config.to_dict(), "dropout": 0.0}))
+    model = TrainableTransformer(dataclasses.replace(config, dropout=0.0))
     model.compile(keras.optimizers.Adam(1e-3))
 losses = []
 record = keras.callbacks.LambdaCallback(
