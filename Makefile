@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Where it is set, each process of the tests would compile TensorFlow's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install test test-slow test-versions lint format docs demo tutorial clean
 
@@ -10,7 +12,6 @@ help: ## print these targets
 
 install: .venv/installed ## make .venv with the package and all it needs
 
-# Without --no-compile, pip would compile all modules, of which a third are imported.
 .venv/installed: requirements.txt requirements-test.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
 	  echo 'expected Python 3.11, 3.12 or 3.13, found' "$$($(PYTHON) --version 2>&1)": \
@@ -18,7 +19,7 @@ install: .venv/installed ## make .venv with the package and all it needs
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { \
 	  echo 'cannot make .venv: Python lacks venv or ensurepip;' \
 	    'on Debian and Ubuntu, `apt install python3-venv`' >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --no-compile -r requirements.txt -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet -r requirements.txt -r requirements-test.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
