@@ -114,13 +114,12 @@ class LinkedTexts:
                 if overlap > overlaps[number]:  # of equal ones the first: it begins the word
                     origins[number], overlaps[number] = source, overlap
         copied = sorted(link.source for link in kept)
-        starts = [start for start, _ in copied]
         for number, origin in enumerate(origins):
             if origin and (
                 # Attention to punctuation often says something else.
                 (not self._is_word(number) and self._source[slice(*origin)].isalnum())
                 # A placeholder has one copy, which is known.
-                or _within(starts, copied, origin)
+                or _is_within_one(origin, copied)
             ):
                 origins[number] = None
         if self.tokens and self._source_tokens and not self._is_word(-1):
@@ -236,6 +235,12 @@ def _tokens(text: str, kept: Sequence[Span]) -> list[Span]:
             tokens.append(span)
         start = span[1]
     return tokens
+
+
+def _is_within_one(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span is a part of one of the others, which are sorted."""
+    index = bisect.bisect_right(others, span[0], key=lambda other: other[0]) - 1
+    return index >= 0 and span[1] <= others[index][1]
 
 
 def _within(starts: Sequence[int], tokens: Sequence[Span], span: Span) -> range:

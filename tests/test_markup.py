@@ -89,6 +89,32 @@ def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
     assert translated(text, whole, split=False) == "<p>FOUR. <b>THREE TWO.</b> ONE</p><p>FIVE</p>"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p><b>First sentence here.</b> Second sentence.</p>",
+        "<p>First one. <i>Second sentence.</i> Third.</p>",
+        "<p><b>First sentence. Second</b> sentence.</p>",
+        "<p>Zero. <a href=x>First sentence. Second</a> sentence.</p>",
+        "<p>One <b>two. Three four. Five</b> six.</p>",
+        "<p>Hi there!<img src=x> How are you? Fine.</p>",
+        "<p>Hi there! <img src=x>How are you? Fine.</p>",
+        "<p>One.<!-- c --> Two <i>three</i> four.<!-- d --> Five.</p>",
+        "<p>One here. <b>Second one. Third.",
+        "<p>One here.</b> Second one. Third.</p>",
+        "<p><b>A {name} dog here.</b> A cat.</p>",
+        "<p>Is <b>%s</b> here? <i>Yes %d, it is!</i> <u>Go</u> now.</p>",
+        "<p><i>See https://a.b/c now.</i> Then <b>{x}</b> go.</p>",
+        "<p>One. <b>(Two <i>three</i> four.)</b> <b>\"Five <i>six</i> seven.\"</b></p>",
+    ],
+)
+@pytest.mark.filterwarnings("ignore::keras_transformer.markup.MarkupWarning")
+def test_tags_between_sentences_stay_between_them(text):
+    parts = re.split(r"(<[^>]*>|[^\s<]*[%{/][^\s<]*)", text)  # copied ones at odd indices
+    parts[::2] = map(str.upper, parts[::2])
+    assert translated(text) == "".join(parts)
+
+
 def test_what_a_model_should_not_translate_is_copied_within_its_sentence():
     text = "Call <code>f(x &lt; 1)</code> of <span translate='no'>The <i>Name</i></span> at %s"
     found = translated(text, Words())
