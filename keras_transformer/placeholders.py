@@ -227,6 +227,9 @@ class _Sentence:
         self.parts = [text[start:end] for start, end in spans]
         known = find_placeholders(text, patterns) if spans else []
         others = {*spans} - {*known}
+        # What a copied element has may also be a word of the translation, such as `in`.
+        self._words = {text[start:end] for start, end in others}
+        self._placeholders = patterns
         self._patterns = [*([_literally(text, others)] if others else []), *patterns]
 
     def those_with_all(self, hypotheses: Iterable[Translation]) -> list[KeptTranslation]:
@@ -264,6 +267,11 @@ class _Sentence:
             if len(there) != len(self.parts):
                 continue
             parts = _in_order(_exchanged([*there.values()], self.parts), self.parts)
+            wrong = {
+                one for one, part in zip(there.values(), parts, strict=True) if one != part
+            }
+            if wrong & self._words:
+                continue
             pieces, end = [], 0
             for (start, next_end), part in zip(there, parts, strict=True):
                 pieces += [text[end:start], part]
@@ -299,7 +307,8 @@ class _Sentence:
     def with_parts(self, translation: Translation, positions: Sequence[int]) -> KeptTranslation:
         """The translation of `without_parts`, with each group put in at its position."""
         found = self._with_parts(translation, positions, is_apart=False)
-        if self.spans_in(found.text) is None:  # one reads as another beside what is there
+        if not {link.target for link in found.kept} <= self._find(found.text).keys():
+            # One reads as another beside what is there.
             found = self._with_parts(translation, positions, is_apart=True)
         return found
 
@@ -369,7 +378,7 @@ class _Sentence:
     def without_invented(self, translation: Translation) -> Translation:
         """The translation without what looks like a placeholder."""
         text = translation.text
-        for start, end in reversed(self._find(text)):
+        for start, end in reversed(find_placeholders(text, self._placeholders)):
             text = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
         return translation._replace(text=text)
 

@@ -123,6 +123,35 @@ def test_what_a_model_should_not_translate_is_copied_within_its_sentence():
     )
 
 
+class Fixed(Words):
+    """Has one translation for each sentence."""
+
+    def __init__(self, translations):
+        super().__init__()
+        self._translations = translations
+
+    def _translation(self, words):
+        return Translation(self._translations[" ".join(words)], -1.0)
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.parametrize("most", [1024, 1])  # tokens that the model aligns
+def test_a_word_stays_in_the_translation_though_a_copied_element_has_it_too(most):
+    german = "Der Operator ist in der Liste besonders in Form."
+    texts = ["The in operator is special.", "The operator is special."]
+    translator = Fixed(dict.fromkeys(texts, german))
+    translator.max_source_length = most
+    found = translated("The <code>in</code> operator is special.", translator)
+    assert found.replace("<code>in</code> ", "").replace(" <code>in</code>", "") == german
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+def test_a_word_is_not_exchanged_for_a_placeholder():
+    texts = {"See in at %s": "Sieh in der in", "See at": "Sieh in der"}
+    found = translated("See <code>in</code> at %s", Fixed(texts))
+    assert found.replace("<code>in</code> ", "").replace("%s ", "") == "Sieh in der"
+
+
 def test_a_url_that_tags_divide_is_copied_with_them():
     # As Mastodon writes it.
     link = (
