@@ -267,9 +267,7 @@ class _Sentence:
             if len(there) != len(self.parts):
                 continue
             parts = _in_order(_exchanged([*there.values()], self.parts), self.parts)
-            wrong = {
-                one for one, part in zip(there.values(), parts, strict=True) if one != part
-            }
+            wrong = {one for one, part in zip(there.values(), parts, strict=True) if one != part}
             if wrong & self._words:
                 continue
             pieces, end = [], 0

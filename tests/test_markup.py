@@ -105,7 +105,7 @@ def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
         "<p><b>A {name} dog here.</b> A cat.</p>",
         "<p>Is <b>%s</b> here? <i>Yes %d, it is!</i> <u>Go</u> now.</p>",
         "<p><i>See https://a.b/c now.</i> Then <b>{x}</b> go.</p>",
-        "<p>One. <b>(Two <i>three</i> four.)</b> <b>\"Five <i>six</i> seven.\"</b></p>",
+        '<p>One. <b>(Two <i>three</i> four.)</b> <b>"Five <i>six</i> seven."</b></p>',
     ],
 )
 @pytest.mark.filterwarnings("ignore::keras_transformer.markup.MarkupWarning")

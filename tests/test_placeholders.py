@@ -1,5 +1,6 @@
 """Placeholders are in the translation as they are in the sentence, each once."""
 
+import time
 import warnings
 
 import pytest
@@ -26,6 +27,14 @@ from keras_transformer.translation import Alignment, Translation
         ("See https://a.org/b?c=1&d=2. Or (www.b.org/c).", "https://a.org/b?c=1&d=2 www.b.org/c"),
         ("mailto://x@y.org ftp://a/b, me.too@mail.example.org!", None),
         ("@bob and @ann@example.org like #topic", "@bob @ann@example.org #topic"),
+        ("{{{x}}} ${{ y }} {{ z }}}", "{{{x}}}|${{ y }}|{{ z }}"),
+        ("See https://a.org/A_(b), (https://a.org/c).", "https://a.org/A_(b) https://a.org/c"),
+        ("https://a.org/?b=c==, www.a.org/d-!", "https://a.org/?b=c== www.a.org/d-"),
+        ("«https://a.org/é», “https://b.org”", "https://a.org/é https://b.org"),
+        ("请访问 https://a.org/，然后登录。www.b.org。", "https://a.org/ www.b.org"),
+        ("（https://a.org/をご覧ください）、https://b.org/을", "https://a.org/ https://b.org/"),
+        ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
+        ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
         # What is none.
         ("100% of 50% discount, 100%ige, 5 % der", ""),
         ("{a sentence in braces} a < b C# a@b x#y", ""),
@@ -184,6 +193,15 @@ def test_an_ordinary_sentence_beside_others_has_the_random_translation_that_it_h
     assert translator.calls == [["a {x}", "b"]]  # others are those of a copy
 
 
-@pytest.mark.parametrize("piece", ["{{", "%", "a@", "http://", "a", "<", "{", "#{", "www.", "%("])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("{{{", "${{", "{", "#{", "%", "%(", "<", "a", "a@", "a@b.", "車@"),
+        *("http://", "http://(", "http://a(.", "www.", "www.a.("),
+    ],
+)
 def test_a_long_hostile_line_takes_no_time(piece):
-    find_placeholders(piece * (100_000 // len(piece)), placeholder_patterns())
+    begun = time.process_time()
+    for line in (piece * (100_000 // len(piece)), piece + "." * 100_000):
+        find_placeholders(line, placeholder_patterns())
+    assert time.process_time() - begun < 10  # it is about one second
