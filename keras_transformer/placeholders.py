@@ -154,7 +154,7 @@ def translate_keeping(
         Up to `n_best` translations of each sentence, best first.
     """
     kept = [_Sentence(*both, patterns) for both in zip(sentences, spans, strict=True)]
-    hypotheses = translator.translate_n(sentences)
+    hypotheses = _translations(translator, sentences, spans)
     found = [one.those_with_all(best) for one, best in zip(kept, hypotheses, strict=True)]
 
     failed = [row for row, best in enumerate(found) if not best]
@@ -172,8 +172,8 @@ def translate_keeping(
             all_of_search = translator.with_options(
                 dataclasses.replace(options, n_best=options.beam_size)
             )
-            texts = [sentences[row] for row in rows]
-            for row, best in zip(rows, all_of_search.translate_n(texts), strict=True):
+            again = ([given[row] for row in rows] for given in (sentences, spans))
+            for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
                 hypotheses[row] = best
                 found[row] = kept[row].those_with_all(best)[: options.n_best]
 
@@ -191,6 +191,13 @@ def translate_keeping(
         for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
             found[row] = [best]
     return found
+
+
+def _translations(translator, sentences, spans):
+    """The best translations of each sentence; a glossary has no terms for the parts to copy."""
+    if hasattr(translator, "glossary"):
+        return translator.translate_n(sentences, copied=spans)
+    return translator.translate_n(sentences)
 
 
 def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Link]]:

@@ -79,14 +79,26 @@ def find_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> list[Sp
     return spans
 
 
-def without_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
+def without_placeholders(
+    text: str, patterns: Iterable[re.Pattern[str]], copied: Sequence[Span] = ()
+) -> str:
     """The text with a character that no term has in place of each placeholder.
+
+    Args:
+        text: a sentence.
+        patterns: patterns of placeholders.
+        copied: further parts of the sentence that are replaced first, in order.
 
     Example:
         >>> without_placeholders("See {name}.", placeholder_patterns())
         'See \ufffc.'
     """
-    for start, end in reversed(find_placeholders(text, patterns)):
+    text = _without(text, copied)
+    return _without(text, find_placeholders(text, patterns))
+
+
+def _without(text, spans):
+    for start, end in reversed(spans):
         text = text[:start] + _STANDS_FOR_ONE + text[end:]
     return text
 
