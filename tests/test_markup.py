@@ -60,6 +60,14 @@ def test_tags_move_with_the_words_that_are_in_them(text, expected):
         "<![CDATA[ x > y ]]><?xml version='1.0'?><!x>ONE",
         "ONE &amp; TWO &lt;THREE&gt;",
         "<p translate=no>some text</p><div class='x notranslate'>text</div>",
+        # The end tag may be left out.
+        "<ul><li translate=no>some <b>text</b> <ul><li>text</ul><li>ONE</ul>TWO",
+        "<p translate=no>some text</i><p>ONE<p translate=no>text<div>TWO</div>",
+        "<dl><dt translate=no>some<dd>ONE</dl><p translate=no>text<hr>TWO",
+        "<table><tr translate=no><td>some<td>text<tr><td>ONE<td translate=no>text</table>TWO",
+        "<select><option translate=no>some<option>ONE</select>",
+        "<html translate=no><title>some</title><body>text",
+        "<div><p class=notranslate>text</div>ONE",
         "<div><code>x</code></div><p>%s: {name}</p>",
     ],
 )
