@@ -19,7 +19,13 @@ from keras_transformer.text.placeholders import (
     placeholder_patterns,
 )
 from keras_transformer.text.sentences import as_text
-from keras_transformer.translation import Alignment, TermsWarning, Translation, first_few
+from keras_transformer.translation import (
+    Alignment,
+    CutWarning,
+    TermsWarning,
+    Translation,
+    first_few,
+)
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
@@ -206,7 +212,11 @@ def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[li
     rows = [row for row, cut in enumerate(is_cut) if not cut]
     sentences, translations = ([pairs[row][side] for row in rows] for side in (0, 1))
     links: list[list[Link]] = [[] for _ in pairs]
-    for row, alignment in zip(rows, translator.align(sentences, translations), strict=True):
+    with warnings.catch_warnings():
+        # A translation that is cut loses links, not words; and these are not all sentences.
+        warnings.simplefilter("ignore", CutWarning)
+        alignments = translator.align(sentences, translations)
+    for row, alignment in zip(rows, alignments, strict=True):
         links[row] = list(links_of(alignment, *pairs[row]))
     return links
 

@@ -10,7 +10,7 @@ from word_translator import Words
 
 from keras_transformer.markup import HtmlTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
-from keras_transformer.translation import Translation
+from keras_transformer.translation import CutWarning, Translation
 
 TAG = re.compile(r"""<!--.*?-->|</?[a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*>""")
 
@@ -174,6 +174,20 @@ def test_the_words_of_a_link_that_are_in_two_places_leave_one_link():
     translator = Words(lambda count: [0, 2, 3, 1], None)
     found = translated("<a href=x>one two</a> three four", translator)
     assert found == "<a href=x>ONE</a> THREE FOUR TWO"
+
+
+def test_a_translation_that_is_cut_where_it_is_aligned_is_not_reported():
+    class Cutting(Words):
+        def align(self, sentences, translations):
+            warnings.warn(CutWarning("translations", [0], 3), stacklevel=2)
+            return super().align(sentences, translations)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CutWarning)
+        assert (
+            translated("<p>One.</p><p>a <b>b</b> c</p>", Cutting())
+            == "<p>ONE.</p><p>A <b>B</b> C</p>"
+        )
 
 
 def test_an_element_whose_words_have_no_translation_takes_the_nearest_word():
