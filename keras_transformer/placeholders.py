@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from keras_transformer.linked_texts import Link, LinkedTexts, links_of
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import OF_SAMPLING, SearchOptions
 from keras_transformer.text.placeholders import (
     Span,
     filled_in_order,
@@ -174,14 +174,14 @@ def translate_keeping(
         warnings.simplefilter("ignore", TermsWarning)
         options = translator.options
         if not options.sample and options.beam_size > options.n_best:
-            rows = [row for row in failed if not is_cut[row]]
-            all_of_search = translator.with_options(
-                dataclasses.replace(options, n_best=options.beam_size)
-            )
-            again = ([given[row] for row in rows] for given in (sentences, spans))
-            for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
-                hypotheses[row] = best
-                found[row] = kept[row].those_with_all(best)[: options.n_best]
+            if rows := [row for row in failed if not is_cut[row]]:
+                all_of_search = translator.with_options(
+                    dataclasses.replace(options, n_best=options.beam_size)
+                )
+                again = ([given[row] for row in rows] for given in (sentences, spans))
+                for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
+                    hypotheses[row] = best
+                    found[row] = kept[row].those_with_all(best)[: options.n_best]
 
         for row in failed:
             if not found[row] and (itself := kept[row].as_it_is()):
@@ -191,12 +191,19 @@ def translate_keeping(
             elif not found[row] and is_cut[row]:
                 found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
 
-        rows = [row for row in failed if not found[row]]
-        # A copy, since random translations depend on the number of sentences before.
-        repairing = translator.with_options(options)
-        for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
-            found[row] = [best]
+        if rows := [row for row in failed if not found[row]]:
+            # Random translations depend on the number of sentences before: so these are searched,
+            # and by a copy, which does not count those that are drawn for minimum Bayes risk.
+            searching = translator.with_options(_without_sampling(options))
+            repaired = _put_in(searching, [kept[row] for row in rows])
+            for row, best in zip(rows, repaired, strict=True):
+                found[row] = [best]
     return found
+
+
+def _without_sampling(options):
+    of_sampling = {name: getattr(SearchOptions(), name) for name in OF_SAMPLING}
+    return dataclasses.replace(options, sample=False, **of_sampling)
 
 
 def _translations(translator, sentences, spans):

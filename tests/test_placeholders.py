@@ -59,11 +59,12 @@ class Fixed:
     def __init__(self, hypotheses=None, **options):
         self.options = SearchOptions(**{"beam_size": 3, **options})
         self._hypotheses = hypotheses or {}
-        self.calls = []
+        self.calls, self.others = [], []
 
     def with_options(self, options):
         other = Fixed(self._hypotheses)
         other.options = options
+        self.others.append(options)
         return other
 
     def count_tokens(self, sentences):
@@ -191,6 +192,15 @@ def test_an_ordinary_sentence_beside_others_has_the_random_translation_that_it_h
     with pytest.warns(PlaceholderWarning):
         PlaceholderTranslator(translator)(["a {x}", "b"])
     assert translator.calls == [["a {x}", "b"]]  # others are those of a copy
+    assert [options.sample for options in translator.others] == [False]  # and depend on no others
+
+
+def test_no_other_search_is_made_where_no_sentence_needs_one():
+    long = "word " * 60 + "{x}"
+    translator = Fixed({"a {x}": ["A {y}"], "{x}": ["?"], long: ["LONG"]}, beam_size=1)
+    with pytest.warns(PlaceholderWarning):
+        PlaceholderTranslator(translator)(["a {x}", "{x}", long])
+    assert translator.others == []
 
 
 @pytest.mark.parametrize(
