@@ -142,7 +142,8 @@ class LinkedTexts:
         self._targets: list[list[int]] = [[] for _ in self._source_tokens]
         for number, origin in enumerate(self._origins):
             if origin:
-                for index in _within(self._source_starts, self._source_tokens, origin):
+                within = _within(self._source_starts, self._source_tokens, origin)
+                for index in {*within[:1], *within[-1:]}:  # the ends of a long one are enough
                     self._targets[index].append(number)
 
     def _origins_of_tokens(self, links, kept):
@@ -161,7 +162,7 @@ class LinkedTexts:
                 # Attention to punctuation often says something else.
                 (not self._is_word(number) and self._source[slice(*origin)].isalnum())
                 # A placeholder has one copy, which is known.
-                or _is_within_one(origin, copied)
+                or is_within_one(origin, copied)
             ):
                 origins[number] = None
         if self.tokens and self._source_tokens and not self._is_word(-1):
@@ -279,7 +280,7 @@ def _tokens(text: str, kept: Sequence[Span]) -> list[Span]:
     return tokens
 
 
-def _is_within_one(span: Span, others: Sequence[Span]) -> bool:
+def is_within_one(span: Span, others: Sequence[Span]) -> bool:
     """Whether a span is a part of one of the others, which are sorted."""
     index = bisect.bisect_right(others, span[0], key=lambda other: other[0]) - 1
     return index >= 0 and span[1] <= others[index][1]

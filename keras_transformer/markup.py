@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from keras_transformer.linked_texts import Link, LinkedTexts
+from keras_transformer.linked_texts import Link, LinkedTexts, is_within_one
 from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.placeholders import (
     KeptTranslation,
@@ -246,7 +246,7 @@ class _SplitUnit:
         self._unit = unit
         spans = _sentence_spans(unit.text, language) if split else []
         kept, places = [*unit.kept], sorted(_places_to_align(unit))
-        if not spans or not all(_is_within_one(span, spans) for span in kept):
+        if not spans or not all(is_within_one(span, spans) for span in kept):
             text = unit.text.strip()
             start = unit.text.index(text)
             spans = [(start, start + len(text))]
@@ -267,11 +267,13 @@ class _SplitUnit:
         links: list[Link] = []
         kept: list[Link] = []
         edges: dict[int, int] = {}
-        for (start, next_end), one in zip(self._spans, translations, strict=True):
+        for sentence, (start, next_end), one in zip(
+            self.sentences, self._spans, translations, strict=True
+        ):
             text += self._unit.text[end:start]
-            # A sentence that was not aligned comes from the whole of its source.
+            # Without tags in it, a sentence is not aligned: it comes from its source as a whole.
             whole = [Link((0, next_end - start), (0, len(one.kept.text)))]
-            links += _moved(one.links or whole, start, len(text))
+            links += _moved(one.links if sentence.has_tags else whole, start, len(text))
             kept += _moved(one.kept.kept, start, len(text))
             edges |= {start: len(text), next_end: len(text) + len(one.kept.text)}
             text += one.kept.text
@@ -289,11 +291,6 @@ def _sentence_spans(text, language):
         spans.append((position, position + len(sentence)))
         position += len(sentence)
     return spans
-
-
-def _is_within_one(kept, spans):
-    start, end = spans[max(0, bisect.bisect(spans, (kept[0], math.inf)) - 1)]
-    return start <= kept[0] and kept[1] <= end
 
 
 def _between(values, start, end):
@@ -409,7 +406,7 @@ class _Placement:
         """The tokens of a node with text: those that correspond, or else one that is near."""
         if child.start in self._edges and child.end in self._edges:  # whole sentences
             start, end = (self._linked.token_at(self._edges[at]) for at in (child.start, child.end))
-            if start < end and any(a <= start and end <= b for a, b in free):
+            if start < end and is_within_one((start, end), free):
                 return start, end
         if found := self._linked.segment((child.start, child.end), free):
             return found

@@ -173,15 +173,15 @@ def translate_keeping(
         # The first search has warned, by the indices of all sentences.
         warnings.simplefilter("ignore", TermsWarning)
         options = translator.options
-        if not options.sample and options.beam_size > options.n_best:
-            if rows := [row for row in failed if not is_cut[row]]:
-                all_of_search = translator.with_options(
-                    dataclasses.replace(options, n_best=options.beam_size)
-                )
-                again = ([given[row] for row in rows] for given in (sentences, spans))
-                for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
-                    hypotheses[row] = best
-                    found[row] = kept[row].those_with_all(best)[: options.n_best]
+        rows = [row for row in failed if not is_cut[row]]
+        if rows and not options.sample and options.beam_size > options.n_best:
+            all_of_search = translator.with_options(
+                dataclasses.replace(options, n_best=options.beam_size)
+            )
+            again = ([given[row] for row in rows] for given in (sentences, spans))
+            for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
+                hypotheses[row] = best
+                found[row] = kept[row].those_with_all(best)[: options.n_best]
 
         for row in failed:
             if not found[row] and (itself := kept[row].as_it_is()):

@@ -18,7 +18,7 @@ def parts(pieces, text):
         ("▁Two ▁dog s", "Two dogs", "Two dog s"),
         ("▁ Two ▁ dogs", "Two  dogs", "Two dogs"),
         ("▁two ▁dogs", "TWO dogs", "TWO dogs"),  # of a vocabulary in lower case
-        ("▁5 ▁km2 ▁é té", "５ km² e\u0301te\u0301", "５ km² e\u0301 te\u0301"),
+        ("▁5 ▁km2 ▁é té", "\uff15 km² e\u0301te\u0301", "\uff15 km² e\u0301 te\u0301"),
         # An unknown subword is as long as what lies between the others.
         ("▁ <unk> ▁The ▁girls", "🙂 The girls", "🙂 The girls"),
         ("▁ <unk> ▁The ▁girls", "車車車車 The girls", "車車車車 The girls"),

@@ -31,8 +31,11 @@ from keras_transformer.translation import Alignment, Translation
         ("See https://a.org/A_(b), (https://a.org/c).", "https://a.org/A_(b) https://a.org/c"),
         ("https://a.org/?b=c==, www.a.org/d-!", "https://a.org/?b=c== www.a.org/d-"),
         ("«https://a.org/é», “https://b.org”", "https://a.org/é https://b.org"),
-        ("请访问 https://a.org/，然后登录。www.b.org。", "https://a.org/ www.b.org"),
-        ("（https://a.org/をご覧ください）、https://b.org/을", "https://a.org/ https://b.org/"),
+        ("请访问 https://a.org/\uff0c然后登录。www.b.org。", "https://a.org/ www.b.org"),
+        (
+            "\uff08https://a.org/をご覧ください\uff09、https://b.org/을",
+            "https://a.org/ https://b.org/",
+        ),
         ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
         ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
         # What is none.
