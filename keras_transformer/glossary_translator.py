@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text.glossary import Glossary
-from keras_transformer.text.placeholders import placeholder_patterns, without_placeholders
+from keras_transformer.text.placeholders import Span, placeholder_patterns, without_placeholders
 from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translation import Alignment, Translation
 
@@ -51,12 +51,24 @@ class GlossaryTranslator:
         return [best.text for best, *_ in self.translate_n(sentences)]
 
     def translate_n(
-        self, sentences: Iterable[str], prefixes: Iterable[str] | None = None
+        self,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        copied: Sequence[Sequence[Span]] | None = None,
     ) -> list[list[Translation]]:
-        """The best translations of each sentence; arguments and errors are the translator's."""
+        """The best translations of each sentence; other arguments and errors are the translator's.
+
+        Args:
+            sentences: as for the translator.
+            prefixes: as for the translator.
+            copied: the parts of each sentence besides placeholders that have no terms, in order,
+                such as `<code>` elements of HTML; None for none.
+        """
         texts = as_list(sentences)
+        parts = [()] * len(texts) if copied is None else copied
         terms = self.glossary.terms(
-            without_placeholders(text, self._patterns) for text in as_text(texts)
+            without_placeholders(text, self._patterns, some)
+            for text, some in zip(as_text(texts), parts, strict=True)
         )
         return self.translator.translate_n(texts, prefixes, terms)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_transformer.text.placeholders import Span
+from keras_transformer.text.vocabulary import UNKNOWN
 from keras_transformer.translation import Alignment
 
 # Scripts that put no white space between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese.
@@ -15,6 +16,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\u
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 # A word; elsewhere a single character.
 _TOKEN = re.compile(rf"[^\s{_UNSPACED}{_PUNCTUATION}]+|\S")
+_MARK = "▁"  # SentencePiece's mark of white space before a subword
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PUNCTUATION_WEIGHT = 0.25  # of a word's: attention to punctuation says little
 _FAR = 20  # tokens from a gap within which its neighbours are searched
@@ -45,32 +47,72 @@ def links_of(alignment: Alignment, source: str, target: str) -> Iterator[Link]:
 def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Where each subword stands in the text; None for one of white space alone.
 
-    The vocabulary may have normalised the text, so characters other than white space are counted
-    in the normal form.
+    The vocabulary may have normalised the text, so both are compared in a normal form. If they
+    still differ, the positions are in proportion to the characters of the subwords.
     """
-    origins = [
-        index
-        for index, character in enumerate(text)
-        for normal in unicodedata.normalize("NFKC", character)
-        if not normal.isspace()
-    ]
-    ends = [0, *itertools.accumulate(_lengths(pieces))]
-    # Another normalisation has other lengths: then positions are in proportion.
-    scale = len(origins) / ends[-1] if ends[-1] else 0.0
+    marked: list[tuple[str, int]] = []  # "Two dogs" is "▁two▁dogs", each with its position
+    for index, character in enumerate(text):
+        if not character.isspace() and (not index or text[index - 1].isspace()):
+            marked.append((_MARK, index))
+        marked += [(one, index) for one in _normal(character) if not one.isspace()]
+    ends = _ends(pieces, "".join(one for one, _ in marked))
+    if ends is None:
+        marked = [(one, index) for one, index in marked if one != _MARK]
+        ends = _shared(0, len(marked), map(_length, pieces))
     spans: list[Span | None] = []
-    for start, end in itertools.pairwise(ends):
-        first, last = int(start * scale), int(end * scale) - 1
-        spans.append((origins[first], origins[last] + 1) if first <= last else None)
+    for start, end in itertools.pairwise([0, *ends]):
+        inside = [index for one, index in marked[start:end] if one != _MARK]
+        spans.append((inside[0], inside[-1] + 1) if inside else None)
     return spans
 
 
-def _lengths(pieces):
-    """The number of characters of each subword without white space; a byte that begins one is 1."""
-    for piece in pieces:
-        if byte := _BYTE.fullmatch(piece):
-            yield int(int(byte[1], 16) & 0xC0 != 0x80)
-        else:
-            yield len(piece.replace("▁", "").replace(" ", ""))
+def _ends(pieces: Sequence[str], text: str) -> list[int] | None:
+    """Where each subword ends in a marked text; None if the text has not all that are known.
+
+    Unknown ones and bytes share what lies between the others.
+
+    Example:
+        >>> _ends(["▁", "<unk>", "▁dogs"], "▁車車▁dogs")
+        [1, 3, 8]
+    """
+    words = text.split(_MARK)[1:]
+    if len(words) == len(pieces) and not any(_MARK in piece for piece in pieces):
+        return _shared(0, len(text), [len(word) + 1 for word in words])
+    ends: list[int] = []
+    position, unknown = 0, list[int]()
+    for is_known, group in itertools.groupby(pieces, _is_known):
+        if not is_known:
+            unknown = list(map(_length, group))
+            continue
+        known = [_normal(piece) for piece in group]
+        start = text.find("".join(known), position + sum(unknown))
+        if start < 0 or (start > position and not unknown):
+            return None
+        ends += _shared(position, start, unknown)
+        position, unknown = start + sum(map(len, known)), []
+        ends += _shared(start, position, map(len, known))
+    return ends + _shared(position, len(text), unknown)
+
+
+def _shared(start: int, end: int, lengths: Iterable[int]) -> list[int]:
+    """The ends of parts of an interval that are in proportion to some lengths."""
+    sums = list(itertools.accumulate(lengths))
+    return [start + (end - start) * part // (sums[-1] or 1) for part in sums]
+
+
+def _normal(text):
+    return unicodedata.normalize("NFKD", text).casefold()
+
+
+def _is_known(piece):
+    return piece != UNKNOWN and not _BYTE.fullmatch(piece)
+
+
+def _length(piece):
+    """The number of characters of a subword without white space; a byte that begins one is 1."""
+    if byte := _BYTE.fullmatch(piece):
+        return int(int(byte[1], 16) & 0xC0 != 0x80)
+    return 1 if piece == UNKNOWN else len(_normal(piece).replace(_MARK, "").replace(" ", ""))
 
 
 class LinkedTexts:
@@ -100,7 +142,8 @@ class LinkedTexts:
         self._targets: list[list[int]] = [[] for _ in self._source_tokens]
         for number, origin in enumerate(self._origins):
             if origin:
-                for index in _within(self._source_starts, self._source_tokens, origin):
+                within = _within(self._source_starts, self._source_tokens, origin)
+                for index in {*within[:1], *within[-1:]}:  # the ends of a long one are enough
                     self._targets[index].append(number)
 
     def _origins_of_tokens(self, links, kept):
@@ -114,13 +157,12 @@ class LinkedTexts:
                 if overlap > overlaps[number]:  # of equal ones the first: it begins the word
                     origins[number], overlaps[number] = source, overlap
         copied = sorted(link.source for link in kept)
-        starts = [start for start, _ in copied]
         for number, origin in enumerate(origins):
             if origin and (
                 # Attention to punctuation often says something else.
                 (not self._is_word(number) and self._source[slice(*origin)].isalnum())
                 # A placeholder has one copy, which is known.
-                or _within(starts, copied, origin)
+                or is_within_one(origin, copied)
             ):
                 origins[number] = None
         if self.tokens and self._source_tokens and not self._is_word(-1):
@@ -236,6 +278,12 @@ def _tokens(text: str, kept: Sequence[Span]) -> list[Span]:
             tokens.append(span)
         start = span[1]
     return tokens
+
+
+def is_within_one(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span is a part of one of the others, which are sorted."""
+    index = bisect.bisect_right(others, span[0], key=lambda other: other[0]) - 1
+    return index >= 0 and span[1] <= others[index][1]
 
 
 def _within(starts: Sequence[int], tokens: Sequence[Span], span: Span) -> range:

@@ -7,10 +7,10 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from keras_transformer.linked_texts import Link, LinkedTexts
+from keras_transformer.linked_texts import Link, LinkedTexts, is_within_one
 from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.placeholders import (
     KeptTranslation,
@@ -246,7 +246,7 @@ class _SplitUnit:
         self._unit = unit
         spans = _sentence_spans(unit.text, language) if split else []
         kept, places = [*unit.kept], sorted(_places_to_align(unit))
-        if not spans or not all(_is_within_one(span, spans) for span in kept):
+        if not spans or not all(is_within_one(span, spans) for span in kept):
             text = unit.text.strip()
             start = unit.text.index(text)
             spans = [(start, start + len(text))]
@@ -266,14 +266,21 @@ class _SplitUnit:
         text, end = "", 0
         links: list[Link] = []
         kept: list[Link] = []
-        for (start, next_end), one in zip(self._spans, translations, strict=True):
+        edges: dict[int, int] = {}
+        for sentence, (start, next_end), one in zip(
+            self.sentences, self._spans, translations, strict=True
+        ):
             text += self._unit.text[end:start]
-            links += _moved(one.links, start, len(text))
+            # Without tags in it, a sentence is not aligned: it comes from its source as a whole.
+            whole = [Link((0, next_end - start), (0, len(one.kept.text)))]
+            links += _moved(one.links if sentence.has_tags else whole, start, len(text))
             kept += _moved(one.kept.kept, start, len(text))
+            edges |= {start: len(text), next_end: len(text) + len(one.kept.text)}
             text += one.kept.text
             end = next_end
         text += self._unit.text[end:]
-        return _Placement(self._unit, text, links, kept).html()
+        edges |= {0: 0, len(self._unit.text): len(text)}
+        return _Placement(self._unit, text, links, kept, edges).html()
 
 
 def _sentence_spans(text, language):
@@ -284,11 +291,6 @@ def _sentence_spans(text, language):
         spans.append((position, position + len(sentence)))
         position += len(sentence)
     return spans
-
-
-def _is_within_one(kept, spans):
-    start, end = spans[max(0, bisect.bisect(spans, (kept[0], math.inf)) - 1)]
-    return start <= kept[0] and kept[1] <= end
 
 
 def _between(values, start, end):
@@ -320,10 +322,18 @@ class _Placement:
         text: its translation.
         links: links between their characters.
         kept: the parts that were copied.
+        edges: the position in the translation of each position where a sentence begins or ends.
     """
 
-    def __init__(self, unit: Unit, text: str, links: Sequence[Link], kept: Sequence[Link]):
-        self._unit, self._text = unit, text
+    def __init__(
+        self,
+        unit: Unit,
+        text: str,
+        links: Sequence[Link],
+        kept: Sequence[Link],
+        edges: Mapping[int, int],
+    ):
+        self._unit, self._text, self._edges = unit, text, edges
         self._linked = LinkedTexts(unit.text, text, links, kept)
         self._copies = sorted((link.target, unit.kept[link.source]) for link in kept)
 
@@ -341,8 +351,8 @@ class _Placement:
 
     def _gap(self, offset, start, end):
         """The position in the translation of a position in the text, in characters."""
-        if offset in (0, len(self._unit.text)):
-            return len(self._text) if offset else 0
+        if offset in self._edges:
+            return self._edges[offset]
         return self._linked.gap(offset, start, end)
 
     def _within(self, node: Node, span: Span, tokens: Span) -> Iterator[str]:
@@ -388,10 +398,16 @@ class _Placement:
     def _place_of_none(self, child, node, span, tokens):
         if child.start == node.start:
             return span[0]
-        return span[1] if child.start == node.end else self._gap(child.start, *tokens)
+        if child.start == node.end:
+            return span[1]
+        return min(max(span[0], self._gap(child.start, *tokens)), span[1])
 
     def _segment(self, child, free):
         """The tokens of a node with text: those that correspond, or else one that is near."""
+        if child.start in self._edges and child.end in self._edges:  # whole sentences
+            start, end = (self._linked.token_at(self._edges[at]) for at in (child.start, child.end))
+            if start < end and is_within_one((start, end), free):
+                return start, end
         if found := self._linked.segment((child.start, child.end), free):
             return found
         if not free:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from keras_transformer.linked_texts import Link, LinkedTexts, links_of
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import OF_SAMPLING, SearchOptions
 from keras_transformer.text.placeholders import (
     Span,
     filled_in_order,
@@ -19,7 +19,13 @@ from keras_transformer.text.placeholders import (
     placeholder_patterns,
 )
 from keras_transformer.text.sentences import as_text
-from keras_transformer.translation import Alignment, TermsWarning, Translation, first_few
+from keras_transformer.translation import (
+    Alignment,
+    CutWarning,
+    TermsWarning,
+    Translation,
+    first_few,
+)
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
@@ -154,7 +160,7 @@ def translate_keeping(
         Up to `n_best` translations of each sentence, best first.
     """
     kept = [_Sentence(*both, patterns) for both in zip(sentences, spans, strict=True)]
-    hypotheses = translator.translate_n(sentences)
+    hypotheses = _translations(translator, sentences, spans)
     found = [one.those_with_all(best) for one, best in zip(kept, hypotheses, strict=True)]
 
     failed = [row for row, best in enumerate(found) if not best]
@@ -167,13 +173,13 @@ def translate_keeping(
         # The first search has warned, by the indices of all sentences.
         warnings.simplefilter("ignore", TermsWarning)
         options = translator.options
-        if not options.sample and options.beam_size > options.n_best:
-            rows = [row for row in failed if not is_cut[row]]
+        rows = [row for row in failed if not is_cut[row]]
+        if rows and not options.sample and options.beam_size > options.n_best:
             all_of_search = translator.with_options(
                 dataclasses.replace(options, n_best=options.beam_size)
             )
-            texts = [sentences[row] for row in rows]
-            for row, best in zip(rows, all_of_search.translate_n(texts), strict=True):
+            again = ([given[row] for row in rows] for given in (sentences, spans))
+            for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
                 hypotheses[row] = best
                 found[row] = kept[row].those_with_all(best)[: options.n_best]
 
@@ -185,12 +191,26 @@ def translate_keeping(
             elif not found[row] and is_cut[row]:
                 found[row] = [kept[row].with_parts_at_end(hypotheses[row][0])]
 
-        rows = [row for row in failed if not found[row]]
-        # A copy, since random translations depend on the number of sentences before.
-        repairing = translator.with_options(options)
-        for row, best in zip(rows, _put_in(repairing, [kept[row] for row in rows]), strict=True):
-            found[row] = [best]
+        if rows := [row for row in failed if not found[row]]:
+            # Random translations depend on the number of sentences before: so these are searched,
+            # and by a copy, which does not count those that are drawn for minimum Bayes risk.
+            searching = translator.with_options(_without_sampling(options))
+            repaired = _put_in(searching, [kept[row] for row in rows])
+            for row, best in zip(rows, repaired, strict=True):
+                found[row] = [best]
     return found
+
+
+def _without_sampling(options):
+    of_sampling = {name: getattr(SearchOptions(), name) for name in OF_SAMPLING}
+    return dataclasses.replace(options, sample=False, **of_sampling)
+
+
+def _translations(translator, sentences, spans):
+    """The best translations of each sentence; a glossary has no terms for the parts to copy."""
+    if hasattr(translator, "glossary"):
+        return translator.translate_n(sentences, copied=spans)
+    return translator.translate_n(sentences)
 
 
 def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Link]]:
@@ -199,7 +219,11 @@ def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[li
     rows = [row for row, cut in enumerate(is_cut) if not cut]
     sentences, translations = ([pairs[row][side] for row in rows] for side in (0, 1))
     links: list[list[Link]] = [[] for _ in pairs]
-    for row, alignment in zip(rows, translator.align(sentences, translations), strict=True):
+    with warnings.catch_warnings():
+        # A translation that is cut loses links, not words; and these are not all sentences.
+        warnings.simplefilter("ignore", CutWarning)
+        alignments = translator.align(sentences, translations)
+    for row, alignment in zip(rows, alignments, strict=True):
         links[row] = list(links_of(alignment, *pairs[row]))
     return links
 
@@ -227,6 +251,9 @@ class _Sentence:
         self.parts = [text[start:end] for start, end in spans]
         known = find_placeholders(text, patterns) if spans else []
         others = {*spans} - {*known}
+        # What a copied element has may also be a word of the translation, such as `in`.
+        self._words = {text[start:end] for start, end in others}
+        self._placeholders = patterns
         self._patterns = [*([_literally(text, others)] if others else []), *patterns]
 
     def those_with_all(self, hypotheses: Iterable[Translation]) -> list[KeptTranslation]:
@@ -264,6 +291,9 @@ class _Sentence:
             if len(there) != len(self.parts):
                 continue
             parts = _in_order(_exchanged([*there.values()], self.parts), self.parts)
+            wrong = {one for one, part in zip(there.values(), parts, strict=True) if one != part}
+            if wrong & self._words:
+                continue
             pieces, end = [], 0
             for (start, next_end), part in zip(there, parts, strict=True):
                 pieces += [text[end:start], part]
@@ -299,7 +329,8 @@ class _Sentence:
     def with_parts(self, translation: Translation, positions: Sequence[int]) -> KeptTranslation:
         """The translation of `without_parts`, with each group put in at its position."""
         found = self._with_parts(translation, positions, is_apart=False)
-        if self.spans_in(found.text) is None:  # one reads as another beside what is there
+        if not {link.target for link in found.kept} <= self._find(found.text).keys():
+            # One reads as another beside what is there.
             found = self._with_parts(translation, positions, is_apart=True)
         return found
 
@@ -369,7 +400,7 @@ class _Sentence:
     def without_invented(self, translation: Translation) -> Translation:
         """The translation without what looks like a placeholder."""
         text = translation.text
-        for start, end in reversed(self._find(text)):
+        for start, end in reversed(find_placeholders(text, self._placeholders)):
             text = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
         return translation._replace(text=text)
 

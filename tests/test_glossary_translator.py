@@ -4,7 +4,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer.options import SearchOptions
-from keras_transformer.translation import Translation
+from keras_transformer.translation import Alignment, Translation
 
 
 class Asked:
@@ -18,6 +18,12 @@ class Asked:
 
     def with_options(self, options):
         return self
+
+    def count_tokens(self, sentences):
+        return [len(sentence.split()) for sentence in sentences]
+
+    def align(self, sentences, translations):
+        return [Alignment([], [], []) for _ in sentences]
 
 
 GLOSSARY = kt.Glossary({"name": "Name", "example": "Beispiel", "old name": "Altname"})
@@ -45,3 +51,20 @@ def test_a_copied_placeholder_needs_no_term_beside_it():
     translator = kt.PlaceholderTranslator(kt.GlossaryTranslator(Asked(), GLOSSARY))
     assert translator(["Hello {name}"]) == ["Hello {name}"]
     assert translator.translator.translator.terms == [[]]
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_elements_that_html_copies_have_no_terms(is_lost):
+    asked = []
+
+    class Recording(Asked):
+        def translate_n(self, sentences, prefixes=None, terms=None):
+            asked.extend(terms)
+            return super().translate_n(["lost"] if is_lost else sentences)
+
+    html = "A <kbd>name</kbd>, an <i translate=no>example</i> of a Name"
+    [[best]] = kt.translate_html(kt.GlossaryTranslator(Recording(), GLOSSARY), [html])
+    assert "<kbd>name</kbd>" in best.text
+    # If they are lost, the other hypotheses are asked for, and then the text without them.
+    assert asked == [[("Name",)]] * (3 if is_lost else 1)

@@ -10,7 +10,7 @@ from word_translator import Words
 
 from keras_transformer.markup import HtmlTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
-from keras_transformer.translation import Translation
+from keras_transformer.translation import CutWarning, Translation
 
 TAG = re.compile(r"""<!--.*?-->|</?[a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*>""")
 
@@ -60,6 +60,14 @@ def test_tags_move_with_the_words_that_are_in_them(text, expected):
         "<![CDATA[ x > y ]]><?xml version='1.0'?><!x>ONE",
         "ONE &amp; TWO &lt;THREE&gt;",
         "<p translate=no>some text</p><div class='x notranslate'>text</div>",
+        # The end tag may be left out.
+        "<ul><li translate=no>some <b>text</b> <ul><li>text</ul><li>ONE</ul>TWO",
+        "<p translate=no>some text</i><p>ONE<p translate=no>text<div>TWO</div>",
+        "<dl><dt translate=no>some<dd>ONE</dl><p translate=no>text<hr>TWO",
+        "<table><tr translate=no><td>some<td>text<tr><td>ONE<td translate=no>text</table>TWO",
+        "<select><option translate=no>some<option>ONE</select>",
+        "<html translate=no><title>some</title><body>text",
+        "<div><p class=notranslate>text</div>ONE",
         "<div><code>x</code></div><p>%s: {name}</p>",
     ],
 )
@@ -89,12 +97,67 @@ def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
     assert translated(text, whole, split=False) == "<p>FOUR. <b>THREE TWO.</b> ONE</p><p>FIVE</p>"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p><b>First sentence here.</b> Second sentence.</p>",
+        "<p>First one. <i>Second sentence.</i> Third.</p>",
+        "<p><b>First sentence. Second</b> sentence.</p>",
+        "<p>Zero. <a href=x>First sentence. Second</a> sentence.</p>",
+        "<p>One <b>two. Three four. Five</b> six.</p>",
+        "<p>Hi there!<img src=x> How are you? Fine.</p>",
+        "<p>Hi there! <img src=x>How are you? Fine.</p>",
+        "<p>One.<!-- c --> Two <i>three</i> four.<!-- d --> Five.</p>",
+        "<p>One here. <b>Second one. Third.",
+        "<p>One here.</b> Second one. Third.</p>",
+        "<p><b>A {name} dog here.</b> A cat.</p>",
+        "<p>Is <b>%s</b> here? <i>Yes %d, it is!</i> <u>Go</u> now.</p>",
+        "<p><i>See https://a.b/c now.</i> Then <b>{x}</b> go.</p>",
+        '<p>One. <b>(Two <i>three</i> four.)</b> <b>"Five <i>six</i> seven."</b></p>',
+    ],
+)
+@pytest.mark.filterwarnings("ignore::keras_transformer.markup.MarkupWarning")
+def test_tags_between_sentences_stay_between_them(text):
+    parts = re.split(r"(<[^>]*>|[^\s<]*[%{/][^\s<]*)", text)  # copied ones at odd indices
+    parts[::2] = map(str.upper, parts[::2])
+    assert translated(text) == "".join(parts)
+
+
 def test_what_a_model_should_not_translate_is_copied_within_its_sentence():
     text = "Call <code>f(x &lt; 1)</code> of <span translate='no'>The <i>Name</i></span> at %s"
     found = translated(text, Words())
     assert found == (
         "CALL <code>f(x &lt; 1)</code> OF <span translate='no'>The <i>Name</i></span> AT %s"
     )
+
+
+class Fixed(Words):
+    """Has one translation for each sentence."""
+
+    def __init__(self, translations):
+        super().__init__()
+        self._translations = translations
+
+    def _translation(self, words):
+        return Translation(self._translations[" ".join(words)], -1.0)
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.parametrize("most", [1024, 1])  # tokens that the model aligns
+def test_a_word_stays_in_the_translation_though_a_copied_element_has_it_too(most):
+    german = "Der Operator ist in der Liste besonders in Form."
+    texts = ["The in operator is special.", "The operator is special."]
+    translator = Fixed(dict.fromkeys(texts, german))
+    translator.max_source_length = most
+    found = translated("The <code>in</code> operator is special.", translator)
+    assert found.replace("<code>in</code> ", "").replace(" <code>in</code>", "") == german
+
+
+@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+def test_a_word_is_not_exchanged_for_a_placeholder():
+    texts = {"See in at %s": "Sieh in der in", "See at": "Sieh in der"}
+    found = translated("See <code>in</code> at %s", Fixed(texts))
+    assert found.replace("<code>in</code> ", "").replace("%s ", "") == "Sieh in der"
 
 
 def test_a_url_that_tags_divide_is_copied_with_them():
@@ -111,6 +174,20 @@ def test_the_words_of_a_link_that_are_in_two_places_leave_one_link():
     translator = Words(lambda count: [0, 2, 3, 1], None)
     found = translated("<a href=x>one two</a> three four", translator)
     assert found == "<a href=x>ONE</a> THREE FOUR TWO"
+
+
+def test_a_translation_that_is_cut_where_it_is_aligned_is_not_reported():
+    class Cutting(Words):
+        def align(self, sentences, translations):
+            warnings.warn(CutWarning("translations", [0], 3), stacklevel=2)
+            return super().align(sentences, translations)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CutWarning)
+        assert (
+            translated("<p>One.</p><p>a <b>b</b> c</p>", Cutting())
+            == "<p>ONE.</p><p>A <b>B</b> C</p>"
+        )
 
 
 def test_an_element_whose_words_have_no_translation_takes_the_nearest_word():

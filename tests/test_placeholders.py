@@ -1,5 +1,6 @@
 """Placeholders are in the translation as they are in the sentence, each once."""
 
+import time
 import warnings
 
 import pytest
@@ -26,6 +27,17 @@ from keras_transformer.translation import Alignment, Translation
         ("See https://a.org/b?c=1&d=2. Or (www.b.org/c).", "https://a.org/b?c=1&d=2 www.b.org/c"),
         ("mailto://x@y.org ftp://a/b, me.too@mail.example.org!", None),
         ("@bob and @ann@example.org like #topic", "@bob @ann@example.org #topic"),
+        ("{{{x}}} ${{ y }} {{ z }}}", "{{{x}}}|${{ y }}|{{ z }}"),
+        ("See https://a.org/A_(b), (https://a.org/c).", "https://a.org/A_(b) https://a.org/c"),
+        ("https://a.org/?b=c==, www.a.org/d-!", "https://a.org/?b=c== www.a.org/d-"),
+        ("«https://a.org/é», “https://b.org”", "https://a.org/é https://b.org"),
+        ("请访问 https://a.org/\uff0c然后登录。www.b.org。", "https://a.org/ www.b.org"),
+        (
+            "\uff08https://a.org/をご覧ください\uff09、https://b.org/을",
+            "https://a.org/ https://b.org/",
+        ),
+        ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
+        ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
         # What is none.
         ("100% of 50% discount, 100%ige, 5 % der", ""),
         ("{a sentence in braces} a < b C# a@b x#y", ""),
@@ -50,11 +62,12 @@ class Fixed:
     def __init__(self, hypotheses=None, **options):
         self.options = SearchOptions(**{"beam_size": 3, **options})
         self._hypotheses = hypotheses or {}
-        self.calls = []
+        self.calls, self.others = [], []
 
     def with_options(self, options):
         other = Fixed(self._hypotheses)
         other.options = options
+        self.others.append(options)
         return other
 
     def count_tokens(self, sentences):
@@ -182,8 +195,26 @@ def test_an_ordinary_sentence_beside_others_has_the_random_translation_that_it_h
     with pytest.warns(PlaceholderWarning):
         PlaceholderTranslator(translator)(["a {x}", "b"])
     assert translator.calls == [["a {x}", "b"]]  # others are those of a copy
+    assert [options.sample for options in translator.others] == [False]  # and depend on no others
 
 
-@pytest.mark.parametrize("piece", ["{{", "%", "a@", "http://", "a", "<", "{", "#{", "www.", "%("])
+def test_no_other_search_is_made_where_no_sentence_needs_one():
+    long = "word " * 60 + "{x}"
+    translator = Fixed({"a {x}": ["A {y}"], "{x}": ["?"], long: ["LONG"]}, beam_size=1)
+    with pytest.warns(PlaceholderWarning):
+        PlaceholderTranslator(translator)(["a {x}", "{x}", long])
+    assert translator.others == []
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("{{{", "${{", "{", "#{", "%", "%(", "<", "a", "a@", "a@b.", "車@"),
+        *("http://", "http://(", "http://a(.", "www.", "www.a.("),
+    ],
+)
 def test_a_long_hostile_line_takes_no_time(piece):
-    find_placeholders(piece * (100_000 // len(piece)), placeholder_patterns())
+    begun = time.process_time()
+    for line in (piece * (100_000 // len(piece)), piece + "." * 100_000):
+        find_placeholders(line, placeholder_patterns())
+    assert time.process_time() - begun < 10  # it is about one second

@@ -372,7 +372,7 @@ class Server:
             )
             if result.done():
                 if best := task.best(result.result()):
-                    await asyncio.to_thread(self._log_doubts, request, task.servable, texts, best)
+                    await asyncio.to_thread(self._log_doubts, request, task, rows, texts, best)
                 return result.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
@@ -385,12 +385,12 @@ class Server:
             gone.cancel()
             result.cancel()  # so that a request that is not done is computed no further
 
-    def _log_doubts(self, request, servable, texts, translations):
+    def _log_doubts(self, request, task, rows, texts, translations):
         """Logs how many translations repeat a phrase or lack a term of the glossary.
 
         It logs no text, which is the client's.
         """
-        if servable.task != "translation":
+        if task.servable.task != "translation":
             return
         pairs = list(zip(as_text(texts), translations, strict=True))
         about = {"path": request.url.path, "sentences": len(pairs)}
@@ -400,11 +400,13 @@ class Server:
         if repeated:
             fields = about | {"repeated": repeated, "try": "no_repeat_ngram=3"}
             _LOG.warning("repetition", extra={"fields": fields})
-        if servable.glossary is None:
+        glossary = task.servable.glossary
+        if glossary is None:
             return
+        copied = [row.kept if isinstance(row, MarkedSentence) else () for row in rows]
         without = sum(
-            not servable.glossary.is_met(without_placeholders(text, PLACEHOLDERS), translation)
-            for text, translation in pairs
+            not glossary.is_met(without_placeholders(text, PLACEHOLDERS, some), translation)
+            for (text, translation), some in zip(pairs, copied, strict=True)
         )
         if without:
             _LOG.warning("terms", extra={"fields": about | {"without_terms": without}})

@@ -32,6 +32,29 @@ _OPTIONAL_END = _names(
     "body caption colgroup dd dt head html li optgroup option p rb rp rt rtc tbody td tfoot th "
     "thead tr"
 )
+# The tags that end an element whose end tag is left out, besides the end of what it is in.
+_ENDED_BY = {
+    name: _names(tags)
+    for names, tags in (
+        ("li", "li"),
+        ("dd dt", "dd dt"),
+        ("rb rp rt rtc", "rb rp rt rtc"),
+        ("option", "hr optgroup option"),
+        ("optgroup", "hr optgroup"),
+        ("td th", "tbody td tfoot th thead tr"),
+        ("tr", "tbody tfoot thead tr"),
+        ("tbody tfoot thead", "tbody tfoot thead"),
+        ("caption colgroup", "colgroup tbody tfoot thead tr"),
+        ("head", "body"),
+        (
+            "p",
+            "address article aside blockquote center details dialog dir div dl fieldset figcaption "
+            "figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search "
+            "section table ul",
+        ),
+    )
+    for name in names.split()
+}
 _MOST_NESTED = 50  # elements within each other in a unit; more keep the order of their tags
 
 # The tokens of HTML. Python's html.parser gives no ends of tags, fails at `<![x[`, and takes
@@ -242,24 +265,48 @@ def _copied_whole(text: str, events: Sequence[_Event]) -> Iterator[_Event]:
             waiting[event.name].append(index)
         elif event.kind == "close" and waiting[event.name]:
             ends[waiting[event.name].pop()] = index
+    starts = {end: start for start, end in ends.items()}
     index = 0
     while index < len(events):
         event = events[index]
-        if event.kind == "open" and index in ends and _is_copied(text, event):
-            inside = events[index + 1 : ends[index]]
+        has_end = index in ends or event.name in _OPTIONAL_END
+        if event.kind == "open" and has_end and _is_copied(text, event):
+            last = ends[index] if index in ends else _last_within(events, index, ends, starts)
+            inside = events[index + 1 : last + 1]
             is_read = event.name not in _COPIED_UNREAD
             yield _Event(
                 "copied",
                 event.name,
                 event.start,
-                events[ends[index]].end,
+                events[last].end,
                 text=_plain(text, inside) if is_read else "",
                 is_block=event.is_block or (is_read and any(one.is_block for one in inside)),
             )
-            index = ends[index]
+            index = last
         else:
             yield event
         index += 1
+
+
+def _last_within(events, index, ends, starts):
+    """The index of the last event of an element whose end tag is left out.
+
+    Args:
+        events: all events.
+        index: the index of its start tag.
+        ends: the index of the end tag of each start tag.
+        starts: the same the other way round.
+    """
+    tags = _ENDED_BY.get(events[index].name, ())
+    at = index + 1
+    while at < len(events):
+        event = events[at]
+        if event.kind == "close" and starts.get(at, at) < index:
+            break  # of an element that it is in
+        if event.kind != "close" and event.name in tags:
+            break
+        at = ends.get(at, at) + 1
+    return at - 1
 
 
 def _plain(text, events):

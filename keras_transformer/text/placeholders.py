@@ -7,29 +7,42 @@ from keras_transformer.errors import UserError
 
 Span = tuple[int, int]  # start and end in a text, in characters
 
+# Letters of scripts that put no space between a word and what follows: Thai, Lao, Burmese, Khmer,
+# Korean, Japanese and Chinese. A URL or a name may stand beside them.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
+    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_LETTER = rf"[^\W{_UNSPACED}]"  # a letter, a digit or `_` that would belong to the same word
+_OF_URL = rf"""[^\s()<>"'`«»\u2010-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
+# The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
+_REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w/=&\#~+$)-])"
+_DOMAIN = rf"[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{{2,24}}(?!{_LETTER})"
+
 # Each repetition is short, or begins at the start of a word: so a long line takes linear time.
-_PLACEHOLDER = re.compile(
-    r"""
+_IN_PROGRAMS = r"""
       \[X\d+X\]                                    # Weblate: [X12X]
     | </?\d+/?>                                    # i18next: <0>text</0>
-    | \{\{.{0,200}?\}\} | \{%.{0,200}?%\}          # Jinja, Handlebars: {{ x }}, {% if x %}
+    | \{\{\{.{0,200}?\}\}\}                         # Handlebars: {{{ x }}}
+    | \$?\{\{.{0,200}?\}\} | \{%.{0,200}?%\}       # Jinja, GitHub: {{ x }}, {% if x %}, ${{ x }}
     | <%.{0,200}?%>                                # ERB: <%= x %>
     | [$%\#]?\{[^\s{}]{0,200}\}                    # Python, ICU, shell, Ruby: {name}, ${x}, %{x}
     | \{\w+,\s*(?:number|date|time)\b[^{}]{0,80}\} # ICU: {when, date, short}
     | %\(\w{1,80}\)[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]   # Python: %(name)s
     | %\d{1,2}\$[-+\#0']*\d*(?:\.\d+)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
     | %L\d{1,2}                                    # Qt, with separators: %L1
-    | (?<!\w)%[A-Z][A-Z_]+\d*%?                    # LibreOffice: %PRODUCTNAME
+    | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
     | (?<![\d%])%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
     | %\d{1,2}                                     # Qt: %1
     | %%
-    | (?<!\w)(?:https?|ftps?|file|ssh|git|mailto)://[^\s<>"'`]*[\w/]
-    | (?<![\w.+/-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,24}(?!\w)   # name@example.org
-    | (?<![\w.&/])[@\#][^\W\d]\w*(?:@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,24}(?!\w))?   # @name, #topic
-    | (?<![\w.])www\.[\w-]+\.[^\s<>"'`]*[\w/]
-    """,
-    re.VERBOSE,
-)
+"""
+_ON_THE_WEB = rf"""
+    | (?<!{_LETTER})(?:https?|ftps?|file|ssh|git|mailto)://{_REST_OF_URL}
+    | (?<![.+/-])(?<!{_LETTER})(?:{_LETTER}|[.+-])+@{_DOMAIN}   # name@example.org
+    | (?<![\w.&/])[@\#][^\W\d]\w*(?:@{_DOMAIN})?              # @name, #topic
+    | (?<!\.)(?<!{_LETTER})www\.[\w-]+\.{_REST_OF_URL}
+"""
+_PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB, re.VERBOSE)
 _STANDS_FOR_ONE = "\N{OBJECT REPLACEMENT CHARACTER}"  # in no term and in no placeholder
 # Those that are filled in order: `%s` and `{}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
 _IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{\}")
@@ -66,14 +79,26 @@ def find_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> list[Sp
     return spans
 
 
-def without_placeholders(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
+def without_placeholders(
+    text: str, patterns: Iterable[re.Pattern[str]], copied: Sequence[Span] = ()
+) -> str:
     """The text with a character that no term has in place of each placeholder.
+
+    Args:
+        text: a sentence.
+        patterns: patterns of placeholders.
+        copied: further parts of the sentence that are replaced first, in order.
 
     Example:
         >>> without_placeholders("See {name}.", placeholder_patterns())
         'See \ufffc.'
     """
-    for start, end in reversed(find_placeholders(text, patterns)):
+    text = _without(text, copied)
+    return _without(text, find_placeholders(text, patterns))
+
+
+def _without(text, spans):
+    for start, end in reversed(spans):
         text = text[:start] + _STANDS_FOR_ONE + text[end:]
     return text
 

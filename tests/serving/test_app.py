@@ -29,6 +29,7 @@ from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.tensor_json import parse_predict
 from keras_transformer.serving.versions import Model
+from keras_transformer.text.glossary import Glossary
 
 EN_DE = "/v1/models/en-de"
 
@@ -493,6 +494,18 @@ def test_translations_that_repeat_a_phrase_are_logged_without_their_text(caplog)
         "repeated": 2,
         "try": "no_repeat_ngram=3",
     }
+    server.batcher.close()
+
+
+def test_a_term_in_an_element_that_is_copied_is_not_missing_in_the_log(caplog):
+    servable = Aligned()
+    servable.glossary = Glossary({"light": "Licht"})
+    client, server = serving(servable)
+    texts = ["Press <kbd>light</kbd> or {light}", "Press <kbd>x</kbd> light"]
+    with caplog.at_level("WARNING", logger="keras_transformer.serving"):
+        ask(client, instances=texts, format="html")
+    [fields] = [record.fields for record in caplog.records if record.message == "terms"]
+    assert fields == {"path": f"{EN_DE}:predict", "sentences": 2, "without_terms": 1}
     server.batcher.close()
 
 

@@ -1,0 +1,39 @@
+"""Links between the characters of a text and of its translation, made of an alignment."""
+
+import pytest
+
+from keras_transformer.linked_texts import links_of
+from keras_transformer.translation import Alignment
+
+
+def parts(pieces, text):
+    """The part of the text in which each subword stands."""
+    links = links_of(Alignment(pieces, pieces, [(n, n) for n in range(len(pieces))]), text, text)
+    return [text[slice(*link.source)] for link in links]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "expected"),
+    [
+        ("▁Two ▁dog s", "Two dogs", "Two dog s"),
+        ("▁ Two ▁ dogs", "Two  dogs", "Two dogs"),
+        ("▁two ▁dogs", "TWO dogs", "TWO dogs"),  # of a vocabulary in lower case
+        ("▁5 ▁km2 ▁é té", "\uff15 km² e\u0301te\u0301", "\uff15 km² e\u0301 te\u0301"),
+        # An unknown subword is as long as what lies between the others.
+        ("▁ <unk> ▁The ▁girls", "🙂 The girls", "🙂 The girls"),
+        ("▁ <unk> ▁The ▁girls", "車車車車 The girls", "車車車車 The girls"),
+        ("▁The ▁ <unk> ▁ <unk> . ▁A", "The 車 車車車. A", "The 車 車車車 . A"),
+        ("▁a <unk> b <unk>", "a車b車車", "a 車 b 車車"),
+        ("▁ <unk> <unk> ▁b", "車車車車 b", "車車 車車 b"),
+        ("the <unk> <unk> .", "the U.S. 車車 .", "the U.S. 車車 ."),  # words of OpenNMT-tf
+        # A character in bytes stands where its first byte is.
+        ("▁a <0xF0> <0x9F> <0x99> <0x82> ▁b", "a🙂 b", "a 🙂 b"),
+        # What the vocabulary writes in another way is in proportion.
+        ("▁aaa ▁bb ▁c", "xxx yy z", "xxx yy z"),
+        ("▁aaa <unk> ▁bb", "xxx車 yy", "xxx 車 yy"),
+        ("▁The ▁dog", "The dog sleeps", "The dog"),  # it was cut
+        ("<unk>", "", ""),
+    ],
+)
+def test_subwords_stand_where_their_characters_are(pieces, text, expected):
+    assert parts(pieces.split(), text) == expected.split()
