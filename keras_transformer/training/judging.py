@@ -13,7 +13,6 @@ from keras_transformer.machine.gpu import has_gpu
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.language_code import short_code
 from keras_transformer.training.model_dir import digest_of
 from keras_transformer.training.tasks import task_of
 from keras_transformer.translator import Translator
@@ -37,7 +36,7 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     def judge():
         samples, of_languages = [], {}
         for code, sources, references, hypotheses in _by_language(translator, judged):
-            task = task_of(tokenizer, _bleu_lang(code, target_lang))
+            task = task_of(tokenizer, code or target_lang)
             readable = (task.readable(sources, side) for side in (hypotheses, references))
             columns = ("source", "translation", "reference")
             rows = list(zip(sources, *readable, strict=True))
@@ -65,11 +64,6 @@ def _mean(of_languages):
             for name, value in each.items()
         }
     return figures
-
-
-def _bleu_lang(code, target_lang):
-    """The language by which BLEU splits text: that of the pairs, or else of the job."""
-    return target_lang if code is None else short_code(code)
 
 
 def digest_of_scored(pairs: SentencePairs) -> str:
@@ -130,7 +124,7 @@ def report(model, tokenizer, pairs, target_lang, options, log):
     search = task_of(tokenizer).search
     translator = translation_by(model, tokenizer, search, options.parallel_parts)
     for code, sources, references, hypotheses in _by_language(translator, _sentences(pairs)):
-        task = task_of(tokenizer, _bleu_lang(code, target_lang))
+        task = task_of(tokenizer, code or target_lang)
         log.say(
             ("" if code is None else f"Into {code}:\n")
             + task.report(sources, hypotheses, references)

@@ -22,7 +22,6 @@ from keras_transformer.machine.product_speed import (
 )
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
@@ -137,7 +136,7 @@ def _check_judged(job):
                 )
         # Fails now, not at the first validation.
         for code in pairs.target_langs or [job.target_lang]:
-            check_language(code and short_code(code))
+            check_language(code)
 
 
 def _with_options(job, **changed):
