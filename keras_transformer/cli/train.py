@@ -200,10 +200,10 @@ def define_flags() -> None:
         )
         flags.DEFINE_enum(
             "vocab_type",
-            "bpe",
+            None,
             ["bpe", "unigram"],
             "kind of subwords to learn: bpe, byte-pair encoding; or unigram, SentencePiece's "
-            "unigram model",
+            "unigram model; default: bpe, or as the run to resume",
         )
         flags.DEFINE_enum(
             "normalization",
@@ -285,7 +285,7 @@ def chosen_job():
         options=options,
         preset=preset,
         vocabulary=FLAGS.vocabulary,
-        vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
+        vocab_type=FLAGS.vocab_type,
         normalization=FLAGS.normalization,
         symbols=read_symbols(FLAGS.symbols) if FLAGS.symbols else None,
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
@@ -324,13 +324,6 @@ def check_combinations():
 def recorded_in(model_dir):
     """Returns the record of the run in a model_dir, or an empty one if there is no run."""
     return model_dir.load_training() if model_dir.exists() else {}
-
-
-def vocab_type(recorded):
-    """The flag, or else the type that the run here began with."""
-    return (
-        FLAGS.vocab_type if FLAGS["vocab_type"].present or not recorded else recorded["vocab_type"]
-    )
 
 
 def chosen_preset(pairs, folder):

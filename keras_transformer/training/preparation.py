@@ -162,10 +162,7 @@ def _check_task(options, task):
 
 def _vocab_type(job, tokenizer):
     """The type of the run's subwords; None for a parser and for Marian's vocabularies."""
-    if job.train.task == "parsing":
-        return None
-    is_learned = not (job.vocabulary or job.start_from)
-    return job.vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
+    return job.vocab_type or getattr(tokenizer, "model_type", None)
 
 
 def _corpora(job, tokenizer, strategy):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import sentencepiece
 from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
@@ -386,7 +387,7 @@ def test_validation_files_without_training_files(corpus, tmp_path):
 def test_as_many_source_as_target_files(training, corpus):
     twice = f"{corpus / 'train.en'},{corpus / 'train.en'}"
     message = refused("train", **{**training, "train_source": twice})
-    assert "equal numbers of files: found 2 and 1" in message
+    assert "equal numbers of files: found 2 by " in message
 
 
 def test_tfds_and_files(training):
@@ -603,6 +604,33 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
     path.unlink()
     run("train", **{**training, "steps": 3}, vocabulary=path)
     assert len(model_dir.load_training()["commands"]) == 2
+
+
+@pytest.mark.usefixtures("without_steps")
+@pytest.mark.parametrize("kind", ["char", "word", "unigram"])
+def test_a_run_resumes_with_a_vocabulary_of_any_type(kind, training, corpus, tmp_path):
+    path = tmp_path / "ours.model"
+    lines = (corpus / "train.en").read_text().splitlines()
+    with open(path, "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=file,
+            model_type=kind,
+            vocab_size=60,
+            hard_vocab_limit=False,
+            pad_id=0,
+            bos_id=1,
+            eos_id=2,
+            unk_id=3,
+            minloglevel=2,
+        )
+    del training["vocab_size"]
+    run("train", **training, vocabulary=path)
+    run("train", **{**training, "steps": 3})
+    record = ModelDir(training["model_dir"]).load_training()
+    assert (record["vocab_type"], len(record["commands"])) == (kind, 2)
+    message = refused("train", **{**training, "steps": 4}, vocab_type="bpe")
+    assert f"other options or data: vocab_type={kind} (now bpe)" in message
 
 
 @pytest.mark.usefixtures("without_steps")
