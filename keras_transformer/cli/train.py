@@ -272,9 +272,9 @@ def chosen_job():
         preset = preset or "demo"
     elif not (preset or recorded):
         preset, vocab_size = chosen_preset(train_pairs, FLAGS.model_dir)
-        if not (FLAGS.vocabulary or FLAGS.vocab_size):
-            print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = training.ModelDir(FLAGS.model_dir or f"runs/{preset}")
+    if vocab_size and not (FLAGS.vocabulary or FLAGS.vocab_size or model_dir.exists()):
+        print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     config, options = chosen_recipe(model_dir, preset, vocab_size)
     return training.TrainingJob(
         model_dir=model_dir.path,
@@ -331,22 +331,29 @@ def chosen_preset(pairs, folder):
 
     Args:
         pairs: the corpus.
-        folder: the folder of the model; None for that of the preset, whose run goes on.
+        folder: the folder of the model; None for that of the preset. Then a run goes on that began
+            with the other preset, on a machine of another speed.
     """
     most = int(max(limit for limit in PAIRS_BELOW.values() if limit < math.inf))
     count = pairs.count(at_most=most)  # reads no further than that
     preset, too_slow, seconds = choose_preset(count, machine_flops())
-    if too_slow and not folder and training.ModelDir(f"runs/{too_slow}").exists():
-        preset, too_slow = too_slow, ""  # the run that is there goes on
+    other = too_slow or ("" if preset == "tiny" else LIGHT)
     limit = PAIRS_BELOW.get(preset, math.inf)
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
-    if too_slow:
+    if other and not folder and not has_run(preset) and has_run(other):
+        preset, why = other, f"whose run is in runs/{other}"
+    elif too_slow:
         why = f"because {too_slow} would take this machine about {spoken(seconds)}"
     else:
         why = f"the recipe for {f'fewer than {limit:,}' if limit < math.inf else 'these and more'}"
     print(f"{found}: preset {preset}, {why}; choose another with --preset")
     size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     return preset, size
+
+
+def has_run(preset):
+    """Whether the default folder of a preset holds a run."""
+    return training.ModelDir(f"runs/{preset}").exists()
 
 
 def machine_flops():
