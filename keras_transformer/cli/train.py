@@ -20,6 +20,7 @@ began with, except where flags change them.
 
 import math
 import os
+import re
 import shlex
 import sys
 
@@ -85,6 +86,16 @@ TRANSLATION_ONLY = (
     "symbols",
     "vocabulary",
     "bpe_dropout",
+)
+# What recorded commands say of their data; without these, a run is on the built-in corpus.
+OF_DATA = (
+    "task=parsing",
+    "train_source",
+    "train_target",
+    "train_weights",
+    "target_langs",
+    "tfds",
+    "train_split",
 )
 TFDS_ONLY = ("download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
@@ -263,7 +274,8 @@ def chosen_job():
     is_parser = FLAGS.task == "parsing"
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
-    train_pairs, valid_pairs, test_pairs = treebank_pairs(preset) if is_parser else sentence_pairs()
+    pairs_of_task = treebank_pairs if is_parser else sentence_pairs
+    train_pairs, valid_pairs, test_pairs = pairs_of_task(preset)
     is_builtin = isinstance(train_pairs, data.BuiltinPairs)
     vocab_size = None
     if FLAGS.start_from:
@@ -404,8 +416,12 @@ def chosen_recipe(model_dir, preset, vocab_size):
     return recipe.of_preset(preset, model, options)
 
 
-def sentence_pairs():
-    """Pairs to train on, to validate on, and to test on (None: the validation set)."""
+def sentence_pairs(preset):
+    """Pairs to train on, to validate on, and to test on (None: the validation set).
+
+    Args:
+        preset: its name, which is that of the default folder; None for the built-in corpus's.
+    """
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
         of_files = [*files, *present(["train_weights", "target_langs"])]
@@ -420,6 +436,7 @@ def sentence_pairs():
         )
     refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
+        check_builtin(training.ModelDir(FLAGS.model_dir or f"runs/{preset or 'demo'}"))
         of_files = ["source_lang", "target_lang", "target_langs", "train_weights"]
         refuse(present(of_files), "with the built-in corpus")
         return (
@@ -442,6 +459,30 @@ def sentence_pairs():
     train = training_files()
     valid = text_pairs("valid", FLAGS.target_langs) if FLAGS.valid_source else None
     return train, valid, None
+
+
+def check_builtin(model_dir):
+    """Refuses the built-in corpus for a run, or a model to start from, of other pairs."""
+    if model_dir.exists():
+        if names := data_flags(model_dir.load_training()["commands"]):
+            raise UserError(
+                f"model_dir {model_dir.path} holds a run that began with {', '.join(names)}: give "
+                "the same again to resume it"
+            )
+    elif FLAGS.start_from and (start := training.ModelDir(FLAGS.start_from)).exists():
+        record = start.load_training()
+        is_builtin = record["data"] and all(record["commands"])  # else imported, or made in Python
+        if not is_builtin or data_flags(record["commands"]):
+            raise UserError(
+                f"--start_from={FLAGS.start_from} needs --train_source and --train_target, or "
+                "--tfds: that model was not trained on the built-in corpus"
+            )
+
+
+def data_flags(commands):
+    """The flags of `OF_DATA` in recorded commands; those in a --flagfile are unknown."""
+    given = set(re.findall(r"(?:^|\s)'?--?(task=parsing|\w+)", " ".join(commands)))
+    return [f"--{name}" for name in OF_DATA if name in given]
 
 
 def text_pairs(split, target_langs):

@@ -654,6 +654,60 @@ def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
     assert message == "--symbols has no effect with --start_from: leave it out"
 
 
+@pytest.fixture
+def recorded(without_steps, monkeypatch):
+    """Runs commands that a model_dir records as a terminal's."""
+
+    def run_recorded(**options):
+        monkeypatch.setattr("sys.argv", ["keras-transformer", "train", *arguments(options)])
+        run("train", **options)
+
+    return run_recorded
+
+
+def without_files(training):
+    return {name: training[name] for name in training if not name.startswith("train_")}
+
+
+def test_a_run_on_files_resumes_with_its_files_only(training, recorded):
+    recorded(**training, target_lang="de")
+    for others in ({}, {"target_lang": "de"}):
+        assert refused("train", **without_files(training), **others) == (
+            f"model_dir {training['model_dir']} holds a run that began with --train_source, "
+            "--train_target: give the same again to resume it"
+        )
+
+
+def test_a_model_trained_on_files_starts_no_run_without_files(training, recorded, tmp_path):
+    recorded(**training)
+    start = training["model_dir"]
+    assert refused("train", start_from=start, model_dir=tmp_path / "new") == (
+        f"--start_from={start} needs --train_source and --train_target, or --tfds: that model was "
+        "not trained on the built-in corpus"
+    )
+
+
+def test_a_model_of_the_builtin_corpus_starts_a_run_on_it(
+    training, recorded, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras_transformer.cli.train.BUILTIN_PAIRS", 200)
+    recorded(**without_files(training))
+    start = ModelDir(training["model_dir"])
+    new = {"start_from": start.path, **FEW_STEPS, "report": False}
+    recorded(**new, model_dir=tmp_path / "new")
+    record = start.load_training()
+    for unknown in ({"commands": [""]}, {"commands": ["import-marian"], "data": {}}):
+        start.save_training({**record, **unknown})
+        message = refused("train", **new, model_dir=tmp_path / "other")
+        assert "was not trained on the built-in corpus" in message
+
+
+def test_commands_of_a_flag_file_say_nothing_of_their_data(training, recorded, tmp_path):
+    (tmp_path / "flags").write_text("".join(f"{line}\n" for line in arguments(training)))
+    recorded(flagfile=tmp_path / "flags")
+    assert "other training pairs" in refused("train", **without_files(training))
+
+
 @pytest.mark.usefixtures("without_steps")
 def test_a_run_keeps_the_normalization_that_it_began_with(training):
     run("train", **training, normalization="both")
