@@ -289,7 +289,7 @@ def model_of(translator):
 
 def reference_perplexity(model, corpus):
     """Computes the loss and perplexity of the references, and prints the perplexity."""
-    batches = data.Batches(corpus, shuffle=False).epoch()
+    batches = data.Batches(corpus, FLAGS.tokens_per_batch, shuffle=False).epoch()
     reference = evaluation.ReferenceLoss(model, batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:

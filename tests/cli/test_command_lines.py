@@ -27,6 +27,7 @@ from helpers import ROOT, lively_model, randomise
 
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
+from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import Checkpoints, ModelDir
 from keras_transformer.translator import Translator
@@ -986,6 +987,27 @@ def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypa
     message = refused(script, **options, model_dir=trained[0], output="")
     assert message == "--output is missing or empty: give it a value"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_perplexity_is_computed_in_batches_of_the_given_size(corpus, tmp_path, monkeypatch):
+    files = {"source": corpus / "train.en", "reference": corpus / "train.de"}
+    tokenizer = SubwordTokenizer.train([*files.values()], 340)
+    model_dir = ModelDir(tmp_path / "run")
+    model_dir.create_trained(lively_model(1, tokenizer.vocab_size), tokenizer, "de", "a test")
+    rows, perplexities, set_up = [], [], ReferenceLoss.__init__
+
+    def watched(self, model, batches):
+        rows.append(max(len(labels) for _, labels in batches))
+        set_up(self, model, batches)
+
+    monkeypatch.setattr(ReferenceLoss, "__init__", watched)
+    options = {"beam_size": 1, "extra_length": 1, "json": tmp_path / "scores.json"}
+    for tokens in (1, 4096):
+        run("evaluate", **files, **options, model_dir=model_dir.path, tokens_per_batch=tokens)
+        perplexities.append(json.loads((tmp_path / "scores.json").read_text())["perplexity"])
+    assert rows[0] == 1 < rows[1]
+    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-5)
 
 
 @pytest.mark.slow
