@@ -66,6 +66,17 @@ def _mean(of_languages):
     return figures
 
 
+def scored_part(pairs: SentencePairs, tokenizer: Tokenizer) -> str | None:
+    """One line, if validations score only a part of the pairs; else None."""
+    scored = sum(len(sources) for sources, _ in _sentences(pairs, _VALIDATION_SENTENCES).values())
+    if scored == (count := pairs.check()):
+        return None
+    part = f"the first {scored:,} of {count:,} pairs"
+    if languages := len(pairs.target_langs):
+        part = f"the first {_VALIDATION_SENTENCES // languages:,} pairs of each language"
+    return f"Validation {task_of(tokenizer).score} is of {part}; the loss is of all"
+
+
 def digest_of_scored(pairs: SentencePairs) -> str:
     """A digest of the text that validations score: only scores of the same text are comparable."""
     lines = []

@@ -104,6 +104,8 @@ def prepare(
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
         if is_chief(strategy) and not model_dir.exists():  # a resumed run has said it before
             _warn_of_corpus(job, corpus, valid_corpus)
+            if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
+                print(part, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
     _expect_same_run(job, record, valid_corpus, strategy)
