@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import Batches, Corpus, TextPairs, usable_corpus
+from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
 from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
@@ -185,10 +185,12 @@ def _corpora(job, tokenizer, strategy):
 
 def _warn_of_corpus(job, corpus, valid_corpus):
     """Prints a warning if the text files to train on should be cleaned first."""
-    if not isinstance(job.train, TextPairs):
+    corpora = job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
+    if not all(isinstance(pairs, TextPairs) for pairs in corpora):
         return
+    source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
     is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
-    if warning := corpus_warning(job.train, None if is_same else job.valid):
+    if warning := corpus_warning(TextPairs(source, target), None if is_same else job.valid):
         print(warning, flush=True)
 
 
