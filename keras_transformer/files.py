@@ -118,11 +118,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(left)
     partial = path.with_name(f".{_begin(path)}.{secrets.token_hex(4)}.partial")
-    with contextlib.ExitStack() as stack:
-        while not partial.exists():  # the call of another process may remove it before the lock
-            partial.mkdir(parents=True)
-            with contextlib.suppress(OSError):  # not every file system can lock a folder
-                stack.enter_context(_lock(partial, fcntl.LOCK_EX))
+    with _locked(partial, lambda: partial.mkdir(parents=True)):
         try:
             yield partial
         finally:
@@ -130,8 +126,20 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _lock(folder, operation):
-    descriptor = os.open(folder, os.O_RDONLY)
+def _locked(partial, make):
+    """Makes a partial file or folder, and locks it, which tells it from one left behind."""
+    with contextlib.ExitStack() as stack:
+        while not partial.exists():  # another process may remove it before the lock
+            make()
+            with contextlib.suppress(OSError):  # not every file system can lock
+                stack.enter_context(_lock(partial, fcntl.LOCK_EX))
+        yield
+
+
+@contextlib.contextmanager
+def _lock(path, operation):
+    # Network file systems lock only a file that is open for writing; no folder can be.
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         fcntl.flock(descriptor, operation)
         yield
@@ -143,7 +151,8 @@ def _lock(folder, operation):
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a path to write to, and renames it to `path` if the block ends without an error.
 
-    If `path` is a symbolic link, the file that it names is written, and the link stays.
+    If `path` is a symbolic link, the file that it names is written, and the link stays. The file is
+    locked until it is whole, so that `recover_folder` leaves it alone.
 
     Example:
         >>> with whole_file("config.json") as partial:
@@ -154,9 +163,11 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     partial = partial_path(path)
     try:
         with _naming(name):
-            yield partial
-            sync(partial)
-            os.replace(partial, path)
+            partial.unlink(missing_ok=True)  # left by a killed process with our number
+            with _locked(partial, partial.touch):
+                yield partial
+                sync(partial)
+                os.replace(partial, path)
             sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
@@ -247,13 +258,21 @@ def remove_folder(path: Path) -> None:
 def recover_folder(folder: Path) -> None:
     """Cleans up what killed processes left in `folder`.
 
-    It removes incomplete files and folders, and brings back a folder that was about to be replaced.
+    It removes incomplete files and folders, except those that are being written, and brings back a
+    folder that was about to be replaced.
     """
     for path in folder.glob(".*.partial"):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass  # not every file system can lock
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)  # it may have become whole meanwhile
     for replaced in folder.glob(f".*{_REPLACED}"):
         _end_replacement(folder / replaced.name.removeprefix(".").removesuffix(_REPLACED))
 

@@ -15,6 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import (
     is_partial,
     partial_folder,
+    partial_path,
     recover_folder,
     remove_folder,
     sync,
@@ -195,9 +196,40 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"kept", ".hidden", "half.partial"}
 
 
+def test_what_is_being_written_is_not_taken_for_left_behind(tmp_path):
+    with whole_file(tmp_path / "out.de") as file, whole_folder(tmp_path / "export") as folder:
+        for path in (file, folder / "config.json"):
+            path.write_text("new")
+        recover_folder(tmp_path)
+    assert (tmp_path / "out.de").read_text() == "new"
+    assert contents(tmp_path / "export") == {"config.json": "new"}
+
+
+def test_what_a_process_with_our_number_left_is_replaced(tmp_path):
+    partial_path(tmp_path / "out.de").write_text("left behind")
+    with whole_file(tmp_path / "out.de") as partial:
+        partial.write_text("new")
+        recover_folder(tmp_path)
+    assert contents(tmp_path) == {"out.de": "new"}
+
+
+def test_a_file_system_without_locks_is_cleaned_up_too(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    (tmp_path / ".out.de.12.partial").write_text("half")
+    recover_folder(tmp_path)
+    assert os.listdir(tmp_path) == []
+    with whole_file(tmp_path / "out.de") as partial:
+        partial.write_text("new")
+    assert contents(tmp_path) == {"out.de": "new"}
+
+
 def test_no_descriptor_stays_open(tmp_path):
     before = os.listdir("/dev/fd")
     write_folder(tmp_path / "step", "")
+    recover_folder(tmp_path)
     assert os.listdir("/dev/fd") == before
 
 

@@ -116,14 +116,25 @@ def test_a_slow_machine_has_a_recipe_of_its_own(pairs, preset, says, on_a_machin
     assert on_a_machine_of.said.startswith(says)
 
 
-def test_a_run_in_the_default_folder_goes_on_though_the_machine_is_slow(
-    on_a_machine_of, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("began", "flops", "chosen"), [("small", 2e11, "compact"), ("compact", math.inf, "small")]
+)
+def test_a_run_in_a_default_folder_goes_on_at_any_speed(
+    began, flops, chosen, on_a_machine_of, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     tokenizer = SubwordTokenizer.train_from_sentences(["A man rides a horse."] * 2, 280)
-    ModelDir("runs/small").create_trained(small_model(0, vocab_size=280), tokenizer, None, "train")
-    assert on_a_machine_of(2e11, 242_507)[0] == "small"
-    assert on_a_machine_of(2e11, 242_507, folder="runs/another")[0] == "compact"
+    model = small_model(0, vocab_size=280)
+    ModelDir(f"runs/{began}").create_trained(model, tokenizer, None, "train")
+    assert on_a_machine_of(flops, 242_507)[0] == began
+    assert on_a_machine_of.said == (
+        f"242,507 pairs: preset {began}, whose run is in runs/{began}; choose another with "
+        "--preset\n"
+    )
+    assert on_a_machine_of(flops, 242_507, folder="runs/another")[0] == chosen
+    assert on_a_machine_of(flops, 9000)[0] == "tiny"
+    ModelDir(f"runs/{chosen}").create_trained(model, tokenizer, None, "train")
+    assert on_a_machine_of(flops, 242_507)[0] == chosen
 
 
 def test_workers_measure_nothing_before_they_have_joined(on_a_machine_of, monkeypatch):

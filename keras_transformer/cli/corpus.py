@@ -10,20 +10,30 @@ It prints lengths, and how many pairs break each rule. With --output_source and 
 writes all others, and a file of examples of what it dropped.
 """
 
-import re
+import string
 from pathlib import Path
 
 from absl import flags
 
 from keras_transformer import data
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, define_record_flags, given_fields, group, refuse
+from keras_transformer.cli.flags import (
+    FLAGS,
+    define_record_flags,
+    given_fields,
+    group,
+    present,
+    refuse,
+)
 from keras_transformer.cli.outputs import check_files, writing
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import refuse_existing
 from keras_transformer.options.cleaning import RULES, CleaningOptions
+from keras_transformer.text.language_code import check_language_code
 
 SETS = ("valid", "test")
+LANGUAGES = ("source_lang", "target_lang")
+HELD_OUT = tuple(f"{name}_{side}" for name in SETS for side in ("source", "target"))
 OUTPUTS = ("output_source", "output_target", "examples")
 
 
@@ -66,12 +76,10 @@ def define_flags() -> None:
 
 
 def main():
-    for name in ("source", "target", *OUTPUTS, *(f"{side}_lang" for side in ("source", "target"))):
+    for name in ("source", "target", *OUTPUTS, *LANGUAGES):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
-    for rule in FLAGS.skip_rules:
-        if rule not in RULES:
-            raise UserError(f"--skip_rules: there is no rule {rule!r}: use {', '.join(RULES)}")
+    check_rules()
     pairs, sets = data.TextPairs(FLAGS.source, FLAGS.target), held_out_sets()
     paths = output_paths([pairs, *sets])
     options = CleaningOptions(**given_fields(CleaningOptions))
@@ -79,7 +87,7 @@ def main():
         options,
         data.Usual.of(pairs),
         FLAGS.skip_rules,
-        (language_of("source"), language_of("target")),
+        (FLAGS.source_lang, FLAGS.target_lang),
         data.HeldOut.of(sets) if sets else None,
     )
     with writing(paths) as files:
@@ -95,7 +103,7 @@ def main():
             raise UserError(f"{pairs.description}: every pair breaks a rule, so none is left")
         if "examples" in files:
             rows = ["\t".join(example) + "\n" for example in findings.examples]
-            files["examples"].write("".join(rows).encode("utf-8"))
+            files["examples"].write("".join(rows).encode("utf-8", "backslashreplace"))
     print(data.format_findings(findings, options))
     if outputs:
         print(
@@ -104,6 +112,20 @@ def main():
         )
     if "examples" in paths:
         print(f"Wrote examples of suspicious pairs to {paths['examples']}")
+
+
+def check_rules():
+    """Refuses unknown rules, mistyped languages, and flags of rules that are off."""
+    for name in LANGUAGES:
+        check_language_code(FLAGS[name].value, f"--{name}")
+    for rule in FLAGS.skip_rules:
+        if rule not in RULES:
+            raise UserError(f"--skip_rules: there is no rule {rule!r}: use {', '.join(RULES)}")
+        limits = [name for _, name, *_ in string.Formatter().parse(RULES[rule]) if name]
+        others = {"language": LANGUAGES, "overlap": HELD_OUT}.get(rule, ())
+        refuse(present([*limits, *others]), f"with --skip_rules={rule}")
+    if not present(LANGUAGES):
+        refuse(present(["min_confidence"]), "without --source_lang or --target_lang")
 
 
 def held_out_sets():
@@ -119,14 +141,6 @@ def held_out_sets():
                 expect_named(side, FLAGS[side].value)
             sets.append(data.TextPairs(*(FLAGS[side].value for side in sides)))
     return sets
-
-
-def language_of(side):
-    """The code of a side's language, or None."""
-    code = FLAGS[f"{side}_lang"].value
-    if code is not None and not re.fullmatch("[a-z]{2,3}", code):
-        raise UserError(f"--{side}_lang must be a code such as en: found {code!r}")
-    return code
 
 
 def output_paths(inputs):

@@ -52,7 +52,6 @@ from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import whole_file
 from keras_transformer.options import ParsingOptions, SearchOptions
 from keras_transformer.options.search import MBR_TEMPERATURE
-from keras_transformer.text.language_code import short_code
 from keras_transformer.text.text_files import read_lines
 
 _OUTPUTS = ("output", "json")  # flags
@@ -148,8 +147,6 @@ def evaluate_translator():
     language = FLAGS.target_lang
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
-    elif languages:
-        language = short_code(language)
     evaluation.check_language(language)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
@@ -292,7 +289,7 @@ def model_of(translator):
 
 def reference_perplexity(model, corpus):
     """Computes the loss and perplexity of the references, and prints the perplexity."""
-    batches = data.Batches(corpus, shuffle=False).epoch()
+    batches = data.Batches(corpus, FLAGS.tokens_per_batch, shuffle=False).epoch()
     reference = evaluation.ReferenceLoss(model, batches)()
     print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:

@@ -20,6 +20,7 @@ began with, except where flags change them.
 
 import math
 import os
+import re
 import shlex
 import sys
 
@@ -85,6 +86,16 @@ TRANSLATION_ONLY = (
     "symbols",
     "vocabulary",
     "bpe_dropout",
+)
+# What recorded commands say of their data; without these, a run is on the built-in corpus.
+OF_DATA = (
+    "task=parsing",
+    "train_source",
+    "train_target",
+    "train_weights",
+    "target_langs",
+    "tfds",
+    "train_split",
 )
 TFDS_ONLY = ("download", "train_split", "valid_split", "test_split")
 BUILTIN_PAIRS = 100_000
@@ -200,10 +211,10 @@ def define_flags() -> None:
         )
         flags.DEFINE_enum(
             "vocab_type",
-            "bpe",
+            None,
             ["bpe", "unigram"],
             "kind of subwords to learn: bpe, byte-pair encoding; or unigram, SentencePiece's "
-            "unigram model",
+            "unigram model; default: bpe, or as the run to resume",
         )
         flags.DEFINE_enum(
             "normalization",
@@ -263,7 +274,8 @@ def chosen_job():
     is_parser = FLAGS.task == "parsing"
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
-    train_pairs, valid_pairs, test_pairs = treebank_pairs(preset) if is_parser else sentence_pairs()
+    pairs_of_task = treebank_pairs if is_parser else sentence_pairs
+    train_pairs, valid_pairs, test_pairs = pairs_of_task(preset)
     is_builtin = isinstance(train_pairs, data.BuiltinPairs)
     vocab_size = None
     if FLAGS.start_from:
@@ -272,9 +284,9 @@ def chosen_job():
         preset = preset or "demo"
     elif not (preset or recorded):
         preset, vocab_size = chosen_preset(train_pairs, FLAGS.model_dir)
-        if not (FLAGS.vocabulary or FLAGS.vocab_size):
-            print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     model_dir = training.ModelDir(FLAGS.model_dir or f"runs/{preset}")
+    if vocab_size and not (FLAGS.vocabulary or FLAGS.vocab_size or model_dir.exists()):
+        print(f"Vocabulary of at most {vocab_size:,}; choose another size with --vocab_size")
     config, options = chosen_recipe(model_dir, preset, vocab_size)
     return training.TrainingJob(
         model_dir=model_dir.path,
@@ -285,7 +297,7 @@ def chosen_job():
         options=options,
         preset=preset,
         vocabulary=FLAGS.vocabulary,
-        vocab_type=None if is_parser else vocab_type(recorded_in(model_dir)),
+        vocab_type=FLAGS.vocab_type,
         normalization=FLAGS.normalization,
         symbols=read_symbols(FLAGS.symbols) if FLAGS.symbols else None,
         exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
@@ -326,34 +338,34 @@ def recorded_in(model_dir):
     return model_dir.load_training() if model_dir.exists() else {}
 
 
-def vocab_type(recorded):
-    """The flag, or else the type that the run here began with."""
-    return (
-        FLAGS.vocab_type if FLAGS["vocab_type"].present or not recorded else recorded["vocab_type"]
-    )
-
-
 def chosen_preset(pairs, folder):
     """Chooses a preset and a vocabulary size by corpus and machine, and prints the preset.
 
     Args:
         pairs: the corpus.
-        folder: the folder of the model; None for that of the preset, whose run goes on.
+        folder: the folder of the model; None for that of the preset. Then a run goes on that began
+            with the other preset, on a machine of another speed.
     """
     most = int(max(limit for limit in PAIRS_BELOW.values() if limit < math.inf))
     count = pairs.count(at_most=most)  # reads no further than that
     preset, too_slow, seconds = choose_preset(count, machine_flops())
-    if too_slow and not folder and training.ModelDir(f"runs/{too_slow}").exists():
-        preset, too_slow = too_slow, ""  # the run that is there goes on
+    other = too_slow or ("" if preset == "tiny" else LIGHT)
     limit = PAIRS_BELOW.get(preset, math.inf)
     found = f"{count:,} pairs" if count < most else f"At least {most:,} pairs"
-    if too_slow:
+    if other and not folder and not has_run(preset) and has_run(other):
+        preset, why = other, f"whose run is in runs/{other}"
+    elif too_slow:
         why = f"because {too_slow} would take this machine about {spoken(seconds)}"
     else:
         why = f"the recipe for {f'fewer than {limit:,}' if limit < math.inf else 'these and more'}"
     print(f"{found}: preset {preset}, {why}; choose another with --preset")
     size = min(TransformerConfig.from_preset(preset).vocab_size, vocab_size_for(count))
     return preset, size
+
+
+def has_run(preset):
+    """Whether the default folder of a preset holds a run."""
+    return training.ModelDir(f"runs/{preset}").exists()
 
 
 def machine_flops():
@@ -404,8 +416,12 @@ def chosen_recipe(model_dir, preset, vocab_size):
     return recipe.of_preset(preset, model, options)
 
 
-def sentence_pairs():
-    """Pairs to train on, to validate on, and to test on (None: the validation set)."""
+def sentence_pairs(preset):
+    """Pairs to train on, to validate on, and to test on (None: the validation set).
+
+    Args:
+        preset: its name, which is that of the default folder; None for the built-in corpus's.
+    """
     files = [name for name in FILES if FLAGS[name].value is not None]
     if FLAGS.tfds:
         of_files = [*files, *present(["train_weights", "target_langs"])]
@@ -420,6 +436,7 @@ def sentence_pairs():
         )
     refuse(present(TFDS_ONLY), "without --tfds")
     if not files:
+        check_builtin(training.ModelDir(FLAGS.model_dir or f"runs/{preset or 'demo'}"))
         of_files = ["source_lang", "target_lang", "target_langs", "train_weights"]
         refuse(present(of_files), "with the built-in corpus")
         return (
@@ -442,6 +459,30 @@ def sentence_pairs():
     train = training_files()
     valid = text_pairs("valid", FLAGS.target_langs) if FLAGS.valid_source else None
     return train, valid, None
+
+
+def check_builtin(model_dir):
+    """Refuses the built-in corpus for a run, or a model to start from, of other pairs."""
+    if model_dir.exists():
+        if names := data_flags(model_dir.load_training()["commands"]):
+            raise UserError(
+                f"model_dir {model_dir.path} holds a run that began with {', '.join(names)}: give "
+                "the same again to resume it"
+            )
+    elif FLAGS.start_from and (start := training.ModelDir(FLAGS.start_from)).exists():
+        record = start.load_training()
+        is_builtin = record["data"] and all(record["commands"])  # else imported, or made in Python
+        if not is_builtin or data_flags(record["commands"]):
+            raise UserError(
+                f"--start_from={FLAGS.start_from} needs --train_source and --train_target, or "
+                "--tfds: that model was not trained on the built-in corpus"
+            )
+
+
+def data_flags(commands):
+    """The flags of `OF_DATA` in recorded commands; those in a --flagfile are unknown."""
+    given = set(re.findall(r"(?:^|\s)'?--?(task=parsing|\w+)", " ".join(commands)))
+    return [f"--{name}" for name in OF_DATA if name in given]
 
 
 def text_pairs(split, target_langs):

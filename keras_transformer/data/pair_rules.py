@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.options.cleaning import CleaningOptions
-from keras_transformer.text.identification import language_identifier
+from keras_transformer.text.identification import identified_code, language_identifier
 from keras_transformer.text.scripts import main_script, script_share
 
 _WRONGLY_DECODED = re.compile("\ufffd|[ÃÂ][\x80-\xbf\u0152-\u0178\u2013-\u203a\u20ac\u2122]|â€")
@@ -85,7 +85,8 @@ class PairRules:
         names: the rules that are on, in their order.
 
     Raises:
-        UserError: a language is given, and the library that recognises it is missing.
+        UserError: a language is given, and the library that recognises languages is missing or
+            does not know it.
     """
 
     def __init__(
@@ -109,7 +110,8 @@ class PairRules:
             "script": self._has_other_script,
         }
         if any(languages) and "language" not in skipped:
-            self._languages, self._identify = languages, language_identifier()
+            self._languages = [code and identified_code(code) for code in languages]
+            self._identify = language_identifier()
             rules["language"] = self._has_other_language
         if held_out:
             rules["overlap"] = self._is_held_out

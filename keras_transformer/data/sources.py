@@ -140,12 +140,13 @@ class TextPairs(SentencePairs):
     ):
         self.source, self.target = matching_files(source), matching_files(target)
         refuse_pipes((*self.source, *self.target))
-        if len(self.source) != len(self.target):
-            raise UserError(
-                "source and target must have equal numbers of files: found "
-                f"{len(self.source)} and {len(self.target)}"
-            )
         self.given = as_paths(source), as_paths(target)  # patterns and all
+        if len(self.source) != len(self.target):
+            sides = zip((self.source, self.target), self.given, strict=True)
+            found = (f"{len(files)} by {', '.join(given)}" for files, given in sides)
+            raise UserError(
+                f"source and target must have equal numbers of files: found {' and '.join(found)}"
+            )
         self.description = ", ".join([*self.given[0], *self.given[1]])
         self.target_langs = tuple(dict.fromkeys(target_langs))
         for code in self.target_langs:

@@ -12,7 +12,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
-from keras_transformer.text.language_code import check_language_code
+from keras_transformer.text.language_code import check_language_code, short_code
 from keras_transformer.text.sentences import as_text, utf_8
 
 LABELS = {"bleu": "sacreBLEU", "bleu_lowercased": "sacreBLEU, lowercased", "chrf": "chrF"}
@@ -42,7 +42,7 @@ def translation_scores(
         hypotheses: the translations as plain text, neither tokenised nor lowercased; may be empty
             strings.
         references: the reference translations as plain text, in the same order.
-        target_lang: two-letter code of the target language, such as `"de"`.
+        target_lang: code of the target language, such as `"de"` or `"zh-cn"`.
         on_tokens: whether to compute BLEU on Moses tokens too, to compare with older papers.
 
     Returns:
@@ -100,7 +100,7 @@ def sacre_bleu(
 
 def plain_metrics(target_lang: str | None) -> dict[str, Metric]:
     """sacreBLEU's metrics of plain text, new ones, under the names of `LABELS`."""
-    language = target_lang or ""
+    language = _code_in_tools(target_lang)
     return {
         "bleu": BLEU(trg_lang=language),
         "bleu_lowercased": BLEU(trg_lang=language, lowercase=True),
@@ -115,18 +115,23 @@ def check_language(target_lang: str | None) -> None:
     """
     check_language_code(target_lang)
     try:
-        BLEU(trg_lang=target_lang or "")
+        BLEU(trg_lang=_code_in_tools(target_lang))
     except RuntimeError as error:
         message = " ".join(str(error).split())
         raise UserError(f"cannot score {target_lang!r}: {message}") from error
 
 
 def has_moses_tokens(language: str | None) -> bool:
-    """Whether the Moses tokenizer knows a language, given by its two-letter code."""
+    """Whether the Moses tokenizer knows a language, given by its code."""
     # Imported here: it takes up to a second, which would delay every command.
     from keras_transformer.evaluation import moses
 
-    return language in moses.LANGUAGES
+    return _code_in_tools(language) in moses.LANGUAGES
+
+
+def _code_in_tools(language):
+    """The code by which sacreBLEU and Moses know a language; empty for none."""
+    return short_code(language or "")
 
 
 def split_compounds(tokens: str) -> str:
@@ -169,6 +174,8 @@ def _scores_on_tokens(
     if not has_moses_tokens(language):
         return {}
     from keras_transformer.evaluation import moses  # see `has_moses_tokens`
+
+    language = _code_in_tools(language)
 
     def lowercased_tokens(sentences):
         # Lowercased first, as in Multi30k's own preparation: case matters for abbreviations.

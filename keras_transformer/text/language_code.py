@@ -38,7 +38,7 @@ def short_code(code: str) -> str:
 # stand for a macrolanguage, such as Modern Standard Arabic.
 _PAIRS = (
     "afr:af aka:ak als:sq amh:am ara:ar arb:ar asm:as aym:ay ayr:ay aze:az azj:az "
-    "bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da deu:de "
+    "bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cmn:zh cym:cy dan:da deu:de "
     "dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fas:fa fij:fj fin:fi fra:fr "
     "ful:ff fuv:ff gaz:om gla:gd gle:ga glg:gl grn:gn guj:gu hat:ht hau:ha heb:he hin:hi "
     "hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja kan:kn kas:ks kat:ka "

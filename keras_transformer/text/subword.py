@@ -52,13 +52,19 @@ _SYMBOL = ModelProto.SentencePiece.USER_DEFINED
 class VocabularySizeError(UserError):
     """The text does not allow a vocabulary of the requested size.
 
-    Attributes:
+    Args:
+        expected: the sizes that it allows, with `{}` in place of `allowed`.
         allowed: nearest size that the text allows.
+        found: the requested size.
     """
 
-    def __init__(self, message: str, allowed: int):
-        super().__init__(message)
-        self.allowed = allowed
+    def __init__(self, expected: str, allowed: int, found: int):
+        super().__init__(f"vocab_size must be {expected.format(allowed)}: found {found}")
+        self.expected, self.allowed, self.found = expected, allowed, found
+
+    def with_added(self, number: int) -> "VocabularySizeError":
+        """The same error for a vocabulary to which so many ids are added once it is learned."""
+        return VocabularySizeError(self.expected, self.allowed + number, self.found + number)
 
 
 class SubwordTokenizer(Tokenizer):
@@ -371,13 +377,11 @@ def _explained(error: RuntimeError, vocab_size: int) -> UserError:
     """Explains SentencePiece's training error in one line that says what to do."""
     message = str(error)
     if found := re.search(r"too high .* <= (\d+)", message):
-        expected = f"at most {found[1]}, the largest that the text allows"
+        expected = "at most {}, the largest that the text allows"
     elif found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        expected = (
-            f"at least {found[1]}, for the text's characters, 256 bytes and the special symbols"
-        )
+        expected = "at least {}, for the text's characters, 256 bytes and the special symbols"
     elif "sentences_.empty()" in message:
         return UserError("there are no sentences to learn a vocabulary from")
     else:
         return UserError(f"cannot learn a vocabulary of {vocab_size}: {' '.join(message.split())}")
-    return VocabularySizeError(f"vocab_size must be {expected}: found {vocab_size}", int(found[1]))
+    return VocabularySizeError(expected, int(found[1]), vocab_size)

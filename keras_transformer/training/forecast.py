@@ -47,8 +47,9 @@ def forecast(
     state: RunState,
     seconds_a_step: float,
     now: datetime.datetime | None = None,
+    workers: int = 1,
 ) -> str:
-    """Says how long the rest of a run will take; where that is over a day, what fits into a night.
+    """Says how long the rest of a run will take; over a day, also what would fit into a night.
 
     Validations and checkpoints count as much as they took so far.
 
@@ -57,6 +58,7 @@ def forecast(
         state: the progress of the run.
         seconds_a_step: duration of a step.
         now: the time; default: the present.
+        workers: the number of workers that train.
     """
     options = job.options
     left = options.steps - state.step
@@ -73,11 +75,16 @@ def forecast(
     steps = state.step + int(_NIGHT / (seconds_a_step + between))
     recipes = []
     smaller = _SMALLER[job.train.task]
-    if job.config.d_model > PRESETS[smaller].model["d_model"] and not job.start_from:
+    preset = PRESETS[smaller]
+    is_possible = workers == 1 or preset.training.get("optimizer") != "muon"
+    if is_possible and job.config.d_model > preset.model["d_model"] and not job.start_from:
         recipes.append(f"--preset={smaller} --model_dir=NEW")
-    # With fewer steps, a run would not reach its highest learning rate.
-    if steps > max(options.warmup_steps, options.bidirectional_steps) or not recipes:
+    # Before the end of the warm-up, a run has not reached its highest learning rate.
+    is_warm = steps > options.warmup_steps or not recipes
+    if is_warm and steps > options.bidirectional_steps:  # `train` refuses fewer
         recipes.append(f"this run with --steps={steps}")
+    if not recipes:
+        return line
     return f"{line}\nThat is more than a day; in a night of 8 hours fits {' or '.join(recipes)}"
 
 

@@ -25,8 +25,8 @@ class TrainingJob(Record):
         options: the training options.
         preset: the name of the preset that `config` and `options` come from, to be recorded.
         vocabulary: the file of an existing SentencePiece model; default: learn one.
-        vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe". None for a
-            parser, whose `ParsingOptions` say how trees are written.
+        vocab_type: kind of subwords to learn, "bpe" or "unigram"; default: "bpe", or as the run
+            here began. None for a parser, whose `ParsingOptions` say how trees are written.
         normalization: sides whose text the vocabulary to learn normalises, "source", "both" or
             "none"; see `SubwordTokenizer.train`; default: "source", or as the run here began.
         symbols: texts that the vocabulary to learn never splits, such as `%s`; they count in its
@@ -115,11 +115,12 @@ class TrainingJob(Record):
                     f"{name}={value}: a parser's vocabulary has no {what}: leave it out"
                 )
         for name in ("vocabulary", "start_from"):
-            if self.symbols and getattr(self, name):
-                raise UserError(
-                    f"symbols have no effect with {name}={os.fspath(getattr(self, name))}, whose "
-                    "vocabulary a new model takes: leave them out"
-                )
+            for given in ("vocab_type", "symbols"):
+                if getattr(self, given) and getattr(self, name):
+                    raise UserError(
+                        f"{given} has no effect with {name}={os.fspath(getattr(self, name))}, "
+                        "whose vocabulary a new model takes: leave it out"
+                    )
         if self.vocabulary and self.start_from:
             raise UserError(
                 f"vocabulary={os.fspath(self.vocabulary)} has no effect with "

@@ -13,7 +13,6 @@ from keras_transformer.machine.gpu import has_gpu
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.language_code import short_code
 from keras_transformer.training.model_dir import digest_of
 from keras_transformer.training.tasks import task_of
 from keras_transformer.translator import Translator
@@ -37,7 +36,7 @@ def judge_of(model, tokenizer, options, pairs, corpus, target_lang):
     def judge():
         samples, of_languages = [], {}
         for code, sources, references, hypotheses in _by_language(translator, judged):
-            task = task_of(tokenizer, _bleu_lang(code, target_lang))
+            task = task_of(tokenizer, code or target_lang)
             readable = (task.readable(sources, side) for side in (hypotheses, references))
             columns = ("source", "translation", "reference")
             rows = list(zip(sources, *readable, strict=True))
@@ -67,9 +66,15 @@ def _mean(of_languages):
     return figures
 
 
-def _bleu_lang(code, target_lang):
-    """The language by which BLEU splits text: that of the pairs, or else of the job."""
-    return target_lang if code is None else short_code(code)
+def scored_part(pairs: SentencePairs, tokenizer: Tokenizer) -> str | None:
+    """One line, if validations score only a part of the pairs; else None."""
+    scored = sum(len(sources) for sources, _ in _sentences(pairs, _VALIDATION_SENTENCES).values())
+    if scored == (count := pairs.check()):
+        return None
+    part = f"the first {scored:,} of {count:,} pairs"
+    if languages := len(pairs.target_langs):
+        part = f"the first {_VALIDATION_SENTENCES // languages:,} pairs of each language"
+    return f"Validation {task_of(tokenizer).score} is of {part}; the loss is of all"
 
 
 def digest_of_scored(pairs: SentencePairs) -> str:
@@ -130,7 +135,7 @@ def report(model, tokenizer, pairs, target_lang, options, log):
     search = task_of(tokenizer).search
     translator = translation_by(model, tokenizer, search, options.parallel_parts)
     for code, sources, references, hypotheses in _by_language(translator, _sentences(pairs)):
-        task = task_of(tokenizer, _bleu_lang(code, target_lang))
+        task = task_of(tokenizer, code or target_lang)
         log.say(
             ("" if code is None else f"Into {code}:\n")
             + task.report(sources, hypotheses, references)

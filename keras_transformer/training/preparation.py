@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import Batches, Corpus, TextPairs, usable_corpus
+from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
 from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
@@ -22,7 +22,6 @@ from keras_transformer.machine.product_speed import (
 )
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
@@ -105,6 +104,8 @@ def prepare(
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
         if is_chief(strategy) and not model_dir.exists():  # a resumed run has said it before
             _warn_of_corpus(job, corpus, valid_corpus)
+            if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
+                print(part, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
     _expect_same_run(job, record, valid_corpus, strategy)
@@ -137,7 +138,7 @@ def _check_judged(job):
                 )
         # Fails now, not at the first validation.
         for code in pairs.target_langs or [job.target_lang]:
-            check_language(code and short_code(code))
+            check_language(code)
 
 
 def _with_options(job, **changed):
@@ -163,10 +164,7 @@ def _check_task(options, task):
 
 def _vocab_type(job, tokenizer):
     """The type of the run's subwords; None for a parser and for Marian's vocabularies."""
-    if job.train.task == "parsing":
-        return None
-    is_learned = not (job.vocabulary or job.start_from)
-    return job.vocab_type or "bpe" if is_learned else getattr(tokenizer, "model_type", None)
+    return job.vocab_type or getattr(tokenizer, "model_type", None)
 
 
 def _corpora(job, tokenizer, strategy):
@@ -187,10 +185,12 @@ def _corpora(job, tokenizer, strategy):
 
 def _warn_of_corpus(job, corpus, valid_corpus):
     """Prints a warning if the text files to train on should be cleaned first."""
-    if not isinstance(job.train, TextPairs):
+    corpora = job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
+    if not all(isinstance(pairs, TextPairs) for pairs in corpora):
         return
+    source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
     is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
-    if warning := corpus_warning(job.train, None if is_same else job.valid):
+    if warning := corpus_warning(TextPairs(source, target), None if is_same else job.valid):
         print(warning, flush=True)
 
 

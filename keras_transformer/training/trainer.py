@@ -209,9 +209,11 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
     save = SaveCheckpoints(
         state, log, options, model_dir.checkpoints, model_dir.best, skipped_updates
     )
+    workers, _ = worker_of(prepared.strategy)
+    expected = functools.partial(forecast, prepared.job, state, workers=workers)
     with StopSignals() as signals:
         callbacks = [
-            Progress(state, log, options, counts, functools.partial(forecast, prepared.job, state)),
+            Progress(state, log, options, counts, expected),
             skipped_updates,
             StopOnSignal(signals),
         ]

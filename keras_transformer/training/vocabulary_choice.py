@@ -3,12 +3,10 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingTokenizer, TreebankPairs
@@ -35,60 +33,21 @@ def chosen_vocabulary(job: TrainingJob, model_dir: ModelDir) -> Tokenizer:
         return _fitting(tokenizer, job, f"vocabulary={job.vocabulary}")
     if job.start_from:
         return _vocabulary_of_start(job)
-    symbols = job.symbols or ()
-    pairs: Any = _WithoutSymbols(job.train, symbols) if symbols else job.train
-    tokenizer = learn_vocabulary(
-        pairs,
-        dataclasses.replace(job.config, vocab_size=job.config.vocab_size - len(symbols)),
-        job.vocab_type,
-        job.options.lowercase,
-        job.options.seed,
-        job.exact_vocab_size,
-        job.normalization,
-    )
-    return tokenizer.with_symbols(symbols) if symbols else tokenizer
+    return learn_vocabulary(job)
 
 
-class _WithoutSymbols:
-    """Sentence pairs for `learn_vocabulary`, with a space for each symbol: no subword has one."""
+def learn_vocabulary(job: TrainingJob) -> Tokenizer:
+    """Learns a vocabulary from the training pairs of a job, of the size in its configuration.
 
-    def __init__(self, pairs: SentencePairs, symbols: Sequence[str]):
-        self._pairs, self.target_langs = pairs, pairs.target_langs
-        longest_first = sorted(symbols, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
-
-    def sentences(self) -> Iterator[str]:
-        for sentence in self._pairs.sentences():
-            yield self._pattern.sub(" ", sentence)
-
-
-def learn_vocabulary(
-    pairs: SentencePairs,
-    config: TransformerConfig,
-    vocab_type: str | None = None,
-    lowercase: bool = False,
-    seed: int = 1,
-    exact: bool = True,
-    normalization: str | None = None,
-) -> Tokenizer:
-    """Learns a vocabulary of the configuration's size from training pairs.
-
-    Args:
-        pairs: the training pairs.
-        config: the configuration of the model.
-        vocab_type: "bpe" or "unigram" subwords; default: "bpe". None for a parser.
-        lowercase: whether subwords ignore case.
-        seed: decides which sentences of a large corpus subwords are learned from.
-        exact: False for the nearest size that the sentences allow.
-        normalization: sides whose text subwords normalise, "source", "both" or "none"; default:
-            "source". None for a parser.
+    Without `exact_vocab_size`, it has the nearest size that the sentences allow.
 
     Raises:
         UserError: the data do not allow this size; `lowercase` is set for a parser, or
             `target_vocab_size` for translation.
     """
+    pairs, config = job.train, job.config
     if isinstance(pairs, TreebankPairs):
-        if lowercase:
+        if job.options.lowercase:
             raise UserError("lowercase must be False for a parser: found True")
         two_a_word = pairs.options.linearization == "words"
         return ParsingTokenizer.learn(
@@ -99,25 +58,47 @@ def learn_vocabulary(
             f"target_vocab_size={config.target_vocab_size} is for parsing only: leave it out, as "
             "translation has one vocabulary for both languages"
         )
-    model_type: Any = vocab_type or "bpe"
-    sides: Any = normalization or "source"
+    size = config.vocab_size
+    while True:
+        try:
+            return _learn_subwords(job, size)
+        except VocabularySizeError as error:
+            if job.exact_vocab_size:
+                raise
+            print(f"Vocabulary of {error.allowed:,}: the text does not allow {size:,}")
+            size = error.allowed
 
-    added = len(pairs.target_langs)
 
-    def learn(vocab_size):
-        learned = SubwordTokenizer.train_from_sentences(
-            pairs.sentences(), vocab_size - added, model_type, lowercase, seed, normalization=sides
-        )
-        return learned.with_languages(pairs.target_langs) if added else learned
+def _learn_subwords(job, vocab_size):
+    """Learns a vocabulary of this size, with the job's target languages and symbols."""
+    languages, symbols = job.train.target_langs, job.symbols or ()
+    added = len(languages) + len(symbols)
+    while True:
+        try:
+            learned = SubwordTokenizer.train_from_sentences(
+                _without_symbols(job.train.sentences(), symbols),
+                vocab_size - added,
+                job.vocab_type or "bpe",
+                job.options.lowercase,
+                job.options.seed,
+                normalization=job.normalization or "source",
+            )
+        except VocabularySizeError as error:
+            raise error.with_added(added) from None
+        tokenizer = learned.with_languages(languages) if languages else learned
+        tokenizer = tokenizer.with_symbols(symbols) if symbols else tokenizer
+        # A symbol may be a subword already: `%`, learned from a full-width one that is normalised.
+        if tokenizer.vocab_size >= vocab_size:
+            return tokenizer
+        added = tokenizer.vocab_size - learned.vocab_size
 
-    try:
-        return learn(config.vocab_size)
-    except VocabularySizeError as error:
-        if exact:
-            raise
-        allowed = error.allowed + added
-        print(f"Vocabulary of {allowed:,}: the text does not allow {config.vocab_size:,}")
-        return learn(allowed)
+
+def _without_symbols(sentences: Iterable[str], symbols: Sequence[str]) -> Iterable[str]:
+    """The sentences with a space for each symbol: no subword has a space within it."""
+    if not symbols:
+        return sentences
+    pattern = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))))
+    return (pattern.sub(" ", sentence) for sentence in sentences)
 
 
 def _vocabulary_here(job, model_dir):
@@ -138,7 +119,8 @@ def _vocabulary_here(job, model_dir):
                 "resume the run, leave out vocabulary"
             )
     _check_normalization(tokenizer, job, f"model_dir {model_dir.path}")
-    _check_languages(tokenizer, job, f"model_dir {model_dir.path}")
+    way_out = " to resume the run, or train another model in a new model_dir"
+    _check_languages(tokenizer, job, f"model_dir {model_dir.path}", way_out)
     if job.symbols is not None and set(job.symbols) != {*getattr(tokenizer, "symbols", ())}:
         raise UserError(
             f"model_dir {model_dir.path} was made with other symbols: to resume the run, leave out "
@@ -173,12 +155,19 @@ def _fitting(tokenizer, job, where):
             f"(now {job.options.lowercase})"
         )
     _check_normalization(tokenizer, job, where)
-    _check_languages(tokenizer, job, where)
+    _check_languages(tokenizer, job, where, f", or leave out {where.partition('=')[0]}")
     return tokenizer
 
 
-def _check_languages(tokenizer, job, where):
-    """Raises `UserError` unless the vocabulary has the target languages of the pairs."""
+def _check_languages(tokenizer, job, where, way_out):
+    """Raises `UserError` unless the vocabulary has the target languages of the pairs.
+
+    Args:
+        tokenizer: the vocabulary.
+        job: the job.
+        where: what has the vocabulary, such as "model_dir runs/en-de".
+        way_out: end of the message, with what else to do.
+    """
     wanted, languages = job.train.target_langs, tokenizer.languages
     if languages is not None and languages.in_target:
         raise UserError(f"{where} has an imported M2M100 or NLLB model, which cannot be trained")
@@ -190,14 +179,9 @@ def _check_languages(tokenizer, job, where):
         )
     for code in wanted:
         if code not in known:
-            among = (
-                f"give some of {', '.join(known)} to resume the run"
-                if known
-                else "leave out target_langs to resume the run"
-            )
+            among = f"give some of {', '.join(known)}" if known else "leave out target_langs"
             raise UserError(
-                f"{where}: target_langs={code} is not in the vocabulary: {among}, or train another "
-                "model in a new model_dir"
+                f"{where}: target_langs={code} is not in the vocabulary: {among}{way_out}"
             )
 
 

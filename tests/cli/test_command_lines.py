@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import sentencepiece
 from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
@@ -26,6 +27,7 @@ from helpers import ROOT, lively_model, randomise
 
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
+from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import Checkpoints, ModelDir
 from keras_transformer.translator import Translator
@@ -386,7 +388,7 @@ def test_validation_files_without_training_files(corpus, tmp_path):
 def test_as_many_source_as_target_files(training, corpus):
     twice = f"{corpus / 'train.en'},{corpus / 'train.en'}"
     message = refused("train", **{**training, "train_source": twice})
-    assert "equal numbers of files: found 2 and 1" in message
+    assert "equal numbers of files: found 2 by " in message
 
 
 def test_tfds_and_files(training):
@@ -606,6 +608,33 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
 
 
 @pytest.mark.usefixtures("without_steps")
+@pytest.mark.parametrize("kind", ["char", "word", "unigram"])
+def test_a_run_resumes_with_a_vocabulary_of_any_type(kind, training, corpus, tmp_path):
+    path = tmp_path / "ours.model"
+    lines = (corpus / "train.en").read_text().splitlines()
+    with open(path, "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=file,
+            model_type=kind,
+            vocab_size=60,
+            hard_vocab_limit=False,
+            pad_id=0,
+            bos_id=1,
+            eos_id=2,
+            unk_id=3,
+            minloglevel=2,
+        )
+    del training["vocab_size"]
+    run("train", **training, vocabulary=path)
+    run("train", **{**training, "steps": 3})
+    record = ModelDir(training["model_dir"]).load_training()
+    assert (record["vocab_type"], len(record["commands"])) == (kind, 2)
+    message = refused("train", **{**training, "steps": 4}, vocab_type="bpe")
+    assert f"other options or data: vocab_type={kind} (now bpe)" in message
+
+
+@pytest.mark.usefixtures("without_steps")
 def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
     (tmp_path / "symbols").write_text("%s\n<0>\n")
     run("train", **training, symbols=tmp_path / "symbols")
@@ -624,6 +653,60 @@ def test_a_run_keeps_the_symbols_that_it_began_with(training, tmp_path):
     )
     message = refused("train", **training, symbols=tmp_path / "symbols", start_from=tmp_path)
     assert message == "--symbols has no effect with --start_from: leave it out"
+
+
+@pytest.fixture
+def recorded(without_steps, monkeypatch):
+    """Runs commands that a model_dir records as a terminal's."""
+
+    def run_recorded(**options):
+        monkeypatch.setattr("sys.argv", ["keras-transformer", "train", *arguments(options)])
+        run("train", **options)
+
+    return run_recorded
+
+
+def without_files(training):
+    return {name: training[name] for name in training if not name.startswith("train_")}
+
+
+def test_a_run_on_files_resumes_with_its_files_only(training, recorded):
+    recorded(**training, target_lang="de")
+    for others in ({}, {"target_lang": "de"}):
+        assert refused("train", **without_files(training), **others) == (
+            f"model_dir {training['model_dir']} holds a run that began with --train_source, "
+            "--train_target: give the same again to resume it"
+        )
+
+
+def test_a_model_trained_on_files_starts_no_run_without_files(training, recorded, tmp_path):
+    recorded(**training)
+    start = training["model_dir"]
+    assert refused("train", start_from=start, model_dir=tmp_path / "new") == (
+        f"--start_from={start} needs --train_source and --train_target, or --tfds: that model was "
+        "not trained on the built-in corpus"
+    )
+
+
+def test_a_model_of_the_builtin_corpus_starts_a_run_on_it(
+    training, recorded, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras_transformer.cli.train.BUILTIN_PAIRS", 200)
+    recorded(**without_files(training))
+    start = ModelDir(training["model_dir"])
+    new = {"start_from": start.path, **FEW_STEPS, "report": False}
+    recorded(**new, model_dir=tmp_path / "new")
+    record = start.load_training()
+    for unknown in ({"commands": [""]}, {"commands": ["import-marian"], "data": {}}):
+        start.save_training({**record, **unknown})
+        message = refused("train", **new, model_dir=tmp_path / "other")
+        assert "was not trained on the built-in corpus" in message
+
+
+def test_commands_of_a_flag_file_say_nothing_of_their_data(training, recorded, tmp_path):
+    (tmp_path / "flags").write_text("".join(f"{line}\n" for line in arguments(training)))
+    recorded(flagfile=tmp_path / "flags")
+    assert "other training pairs" in refused("train", **without_files(training))
 
 
 @pytest.mark.usefixtures("without_steps")
@@ -904,6 +987,27 @@ def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypa
     message = refused(script, **options, model_dir=trained[0], output="")
     assert message == "--output is missing or empty: give it a value"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_perplexity_is_computed_in_batches_of_the_given_size(corpus, tmp_path, monkeypatch):
+    files = {"source": corpus / "train.en", "reference": corpus / "train.de"}
+    tokenizer = SubwordTokenizer.train([*files.values()], 340)
+    model_dir = ModelDir(tmp_path / "run")
+    model_dir.create_trained(lively_model(1, tokenizer.vocab_size), tokenizer, "de", "a test")
+    rows, perplexities, set_up = [], [], ReferenceLoss.__init__
+
+    def watched(self, model, batches):
+        rows.append(max(len(labels) for _, labels in batches))
+        set_up(self, model, batches)
+
+    monkeypatch.setattr(ReferenceLoss, "__init__", watched)
+    options = {"beam_size": 1, "extra_length": 1, "json": tmp_path / "scores.json"}
+    for tokens in (1, 4096):
+        run("evaluate", **files, **options, model_dir=model_dir.path, tokens_per_batch=tokens)
+        perplexities.append(json.loads((tmp_path / "scores.json").read_text())["perplexity"])
+    assert rows[0] == 1 < rows[1]
+    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The command `corpus`: what it prints and writes, and what it refuses."""
 
 import gzip
+import os
 import subprocess
 import sys
 
@@ -64,6 +65,14 @@ def test_it_writes_the_pairs_that_break_no_rule_and_examples_of_the_others(files
     ]
 
 
+def test_a_file_name_that_is_not_utf_8_is_escaped_among_the_examples(files, tmp_path):
+    name = os.fsdecode(b"raw\xff.en")
+    (tmp_path / "raw.en").rename(tmp_path / name)
+    run("corpus", **{**files, "source": name}, examples="examples")
+    first = (tmp_path / "examples").read_text().splitlines()[0]
+    assert first == "copy\traw\\udcff.en:3\tOpen\tOpen"
+
+
 def test_a_clean_corpus_is_clean(files, capsys):
     run("corpus", **files, **OUTPUTS)
     capsys.readouterr()
@@ -121,11 +130,33 @@ def _interrupted(pairs, rules, keep):
             "valid.de",
         ),
         ({"target": "latin.de"}, "latin.de:3: not UTF-8 text: invalid continuation byte"),
-        ({"source": "raw.en,valid.en"}, "equal numbers of files: found 2 and 1"),
+        (
+            {"source": "raw.en,valid.en"},
+            "equal numbers of files: found 2 by raw.en, valid.en and 1 by raw.de",
+        ),
         ({"source": "empty", "target": "empty"}, "empty, empty has no pair of sentences"),
         ({"skip_rules": "copies"}, "--skip_rules: there is no rule 'copies': use empty, encoding,"),
+        (
+            {"skip_rules": "copy,long", "max_words": 20},
+            "--max_words has no effect with --skip_rules=long: leave it out",
+        ),
+        (
+            {"skip_rules": "language", "target_lang": "de"},
+            "--target_lang has no effect with --skip_rules=language: leave it out",
+        ),
+        (
+            {"skip_rules": "overlap", **VALID},
+            "--valid_source has no effect with --skip_rules=overlap: leave it out",
+        ),
+        (
+            {"min_confidence": 0.5},
+            "--min_confidence has no effect without --source_lang or --target_lang: leave it out",
+        ),
         ({"max_words": 0}, "max_words must be at least 1: found 0"),
-        ({"source_lang": "English"}, "--source_lang must be a code such as en: found 'English'"),
+        (
+            {"source_lang": "English"},
+            "--source_lang must be a language code such as de: found 'English'",
+        ),
         ({"valid_source": "valid.en"}, "--valid_source and --valid_target go together"),
         ({"output_source": "out"}, "--output_source and --output_target go together"),
         ({"examples": "raw.de"}, "raw.de is an input or another output: choose another file"),

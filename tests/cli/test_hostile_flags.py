@@ -16,7 +16,7 @@ from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.options import SearchOptions
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.report.word_attention import pair_attention
-from keras_transformer.training.vocabulary_choice import learn_vocabulary
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.translator import Translation
 
 LOSS = {"loss": 1.0, "perplexity": 2.0}
@@ -38,7 +38,8 @@ def model_dir(tmp_path_factory):
     config = kt.TransformerConfig(
         vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2
     )
-    tokenizer = learn_vocabulary(BuiltinPairs("train", 200), config, "bpe")
+    sentences = BuiltinPairs("train", 200).sentences()
+    tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size)
     path = tmp_path_factory.mktemp("runs") / "en-de"
     kt.ModelDir(path).create_trained(small_model(**config.to_dict()), tokenizer, None, "")
     return path

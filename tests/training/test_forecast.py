@@ -25,8 +25,9 @@ def job(preset, **fields):
     )
 
 
-def lines(preset, seconds_a_step, state=None, **fields):
-    return forecast(job(preset, **fields), state or RunState(), seconds_a_step, NOW).splitlines()
+def lines(preset, seconds_a_step, state=None, workers=1, **fields):
+    state = state or RunState()
+    return forecast(job(preset, **fields), state, seconds_a_step, NOW, workers).splitlines()
 
 
 def test_steps_that_compile_are_not_timed():
@@ -92,6 +93,18 @@ def test_too_few_steps_to_warm_up_are_not_recommended():
 def test_the_smallest_preset_has_only_fewer_steps():
     _, advice = lines("tiny", 10.0)
     assert advice.endswith("fits this run with --steps=2880")
+
+
+def test_steps_that_train_would_refuse_are_not_recommended():
+    options = TrainingOptions.from_preset("tiny")
+    assert len(lines("tiny", 8 * 3600 / options.bidirectional_steps)) == 1
+    _, advice = lines("tiny", 8 * 3600 / options.bidirectional_steps - 0.01)
+    assert advice.endswith(f"this run with --steps={options.bidirectional_steps + 2}")
+
+
+def test_several_workers_are_not_advised_a_preset_that_is_for_one_machine():
+    _, advice = lines("small", 3.0, workers=2)
+    assert advice.endswith("fits this run with --steps=9600")
 
 
 def test_the_steps_of_a_night_come_after_those_that_are_done():

@@ -3,11 +3,11 @@
 import pytest
 from helpers import lively_model, small_model
 
-from keras_transformer.data import BuiltinPairs
+from keras_transformer.data import BuiltinPairs, TextPairs
 from keras_transformer.machine import gpu
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.text import SubwordTokenizer
-from keras_transformer.training.judging import translation_by
+from keras_transformer.training.judging import scored_part, translation_by
 from keras_transformer.translator import Translator
 
 SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp."]
@@ -49,6 +49,22 @@ def test_tensorflow_validates_parsers():
     parses = ParsingTokenizer.learn([("Dogs bark .", "(S X X .)")], vocab_size=100)
     model = small_model(vocab_size=parses.vocab_size)
     assert isinstance(translation_by(model, parses, GREEDY, 1), Translator)
+
+
+@pytest.mark.parametrize(
+    ("languages", "part"),
+    [
+        ([], "the first 1,000 of 2,400 pairs"),
+        (["de", "fr"], "the first 500 pairs of each language"),
+    ],
+)
+def test_a_part_that_is_scored_is_named(languages, part, tokenizer, tmp_path):
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("Yes\n" * 1200)
+    pairs = TextPairs([tmp_path / "source"] * 2, [tmp_path / "target"] * 2, languages)
+    line = f"Validation BLEU is of {part}; the loss is of all"
+    assert scored_part(pairs, tokenizer) == line
+    assert scored_part(BuiltinPairs("train", 1000), tokenizer) is None
 
 
 def test_tensorflow_validates_on_a_gpu(tokenizer, tmp_path, monkeypatch):

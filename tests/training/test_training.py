@@ -26,6 +26,7 @@ from keras_transformer.data import (
     Corpus,
     SentencePairs,
     TextPairs,
+    WeightedPairs,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss, translation_scores
@@ -42,6 +43,7 @@ from keras_transformer.training import (
 )
 from keras_transformer.training.model_dir import digest_of
 from keras_transformer.training.preparation import _target_lang, chosen_precision, prepare
+from keras_transformer.training.trainer import record_start
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -821,6 +823,27 @@ def test_a_corpus_to_clean_first_has_a_warning(tmp_path, capsys):
             prepare(job, make_strategy(), until_trained)
         said = capsys.readouterr().out
         assert said.count("60 pairs (50.0%) are suspicious (60 repeated): see") == warnings
+
+
+def test_corpora_with_weights_are_checked_as_one_corpus(tmp_path, capsys):
+    lines = zip(*BuiltinPairs("train", 60), strict=True)
+    files = TextPairs(*(lines_of(tmp_path / f"{n}", *side) for n, side in enumerate(lines)))
+    for other, warnings in ((files, 1), (TRAIN, 0)):
+        pairs = WeightedPairs([files, other], [1, 3])
+        job = job_in(tmp_path / "runs", train=pairs, exact_vocab_size=False)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("60 pairs (50.0%) are suspicious (60 repeated): see") == warnings
+
+
+def test_a_validation_set_of_which_only_a_part_is_scored_is_named_once(tmp_path, capsys):
+    job = job_in(tmp_path / "runs", valid=BuiltinPairs("train", 1200))
+    for times in (1, 0):
+        with contextlib.ExitStack() as until_trained:
+            record_start(prepare(job, make_strategy(), until_trained))
+        said = capsys.readouterr().out
+        assert said.count("BLEU is of the first 1,000 of 1,200 pairs; the loss is of") == times
 
 
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):

@@ -46,8 +46,10 @@ def refused(**fields):
         ),
         ({"source_lang": "English"}, "source_lang must be a language code such as de"),
         ({"target_lang": "German"}, "target_lang must be a language code such as de"),
-        ({"symbols": ("%s",), "vocabulary": "a"}, "symbols have no effect with vocabulary=a"),
-        ({"symbols": ("%s",), "start_from": "a"}, "symbols have no effect with start_from=a"),
+        ({"symbols": ("%s",), "vocabulary": "a"}, "symbols has no effect with vocabulary=a"),
+        ({"symbols": ("%s",), "start_from": "a"}, "symbols has no effect with start_from=a"),
+        ({"vocab_type": "bpe", "vocabulary": "a"}, "vocab_type has no effect with vocabulary=a"),
+        ({"vocab_type": "bpe", "start_from": "a"}, "vocab_type has no effect with start_from=a"),
         ({"symbols": ["%s"]}, "symbols must be "),
         ({"vocabulary": "a.model", "start_from": "runs/a"}, "vocabulary=a.model has no effect"),
         (

@@ -10,8 +10,8 @@ from workers import outputs, start_workers
 
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
-from keras_transformer.training.vocabulary_choice import learn_vocabulary
 from tests.training.test_step import fit, new_model, ragged_batches
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -70,6 +70,7 @@ from keras_transformer.training import TrainingJob, TrainingOptions, make_strate
 strategy = make_strategy("auto", os.environ.get("TF_CONFIG"))
 from keras_transformer import TransformerConfig
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.text import SubwordTokenizer
 
 config = TransformerConfig(vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16,
                            d_ff=16, num_heads=2, dropout=0.0)
@@ -166,7 +167,8 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     config = TransformerConfig(
         vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=16, num_heads=2
     )
-    tokenizer = learn_vocabulary(BuiltinPairs("train", 200), config, "bpe")
+    sentences = BuiltinPairs("train", 200).sentences()
+    tokenizer = SubwordTokenizer.train_from_sentences(sentences, config.vocab_size)
     for seed in (0, 1):
         model = small_model(seed, **config.to_dict())
         ModelDir(tmp_path / f"start-{seed}").create_trained(model, tokenizer, None, "")
