@@ -389,6 +389,8 @@ def test_predictions_of_paragraphs_are_those_of_their_sentences():
     assert translations == [".bA  !dC\n- fE", "", ".hG"]
     found = ask(client, inputs={"text": ["Ab. Cd."]}, split="sentences").json()
     assert found == {"outputs": {"translation": [".bA .dC"], "score": [0.0]}}
+    [one] = ask(client, instances=[">>x<< Ab. Cd."], split="sentences").json()["predictions"]
+    assert one["translation"] == ".bA <<x>> .dC <<x>>"
     whole = ask(client, instances=["Ab. Cd."], split="none").json()
     assert whole["predictions"][0]["translation"] == ".dC .bA"
     server.batcher.close()
