@@ -2,10 +2,12 @@
 
 import heapq
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from keras_transformer.options.search import NO_HYPOTHESIS
+from keras_transformer.text.language_code import LANGUAGE_SYMBOL
 from keras_transformer.text.sentence_split import join_sentences, split_sentences
 from keras_transformer.text.sentences import as_list
 from keras_transformer.translation import Translation
@@ -31,20 +33,27 @@ class Paragraphs:
     Args:
         texts: strings or UTF-8 bytes.
         language: code of their language, as for `split_sentences`.
+        count_tokens: that of the translator. A symbol of a language that is one token, such as
+            `>>fra<<`, holds for all sentences after it in its text. None: the model has none.
 
     Attributes:
-        sentences: the sentences of all texts, in order.
+        sentences: the sentences of all texts, in order, each with the symbol of its language.
         rows: for each sentence, the index of its text.
         split: for each text, its sentences and gaps, as from `split_sentences`.
     """
 
-    def __init__(self, texts: Iterable[str | bytes], language: str | None = None):
+    def __init__(
+        self,
+        texts: Iterable[str | bytes],
+        language: str | None = None,
+        count_tokens: Callable[[list[str]], list[int]] | None = None,
+    ):
         decoded = [
             text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             for text in as_list(texts)
         ]
         self.split = [split_sentences(text, language) for text in decoded]
-        self.sentences = [one for sentences, _ in self.split for one in sentences]
+        self.sentences = list(_with_symbols(self.split, count_tokens))
         self.rows = [row for row, (sentences, _) in enumerate(self.split) for _ in sentences]
 
     def join(
@@ -93,8 +102,30 @@ def translate_paragraphs(
         >>> german.text  # such as "- Zwei Hunde. Ein Pferd.\n\n- Eine Katze."
         '- ...\n\n- ...'
     """
-    paragraphs = Paragraphs(texts, language)
+    # A translator of your own may have only `translate_n`.
+    paragraphs = Paragraphs(texts, language, getattr(translator, "count_tokens", None))
     return paragraphs.join(translator.translate_n(paragraphs.sentences))
+
+
+def _with_symbols(split, count_tokens) -> Iterator[str]:
+    """The sentences of all texts; those that follow the symbol of a language begin with it too."""
+    found = {
+        sentence: symbol[0]
+        for sentences, _ in split
+        for sentence in sentences
+        if (symbol := re.match(LANGUAGE_SYMBOL, sentence, re.ASCII))
+    }
+    symbols = [*{*found.values()}]
+    counts = count_tokens(symbols) if count_tokens and symbols else [0] * len(symbols)
+    known = {symbol for symbol, count in zip(symbols, counts, strict=True) if count == 1}
+    for sentences, _ in split:
+        current = ""
+        for sentence in sentences:
+            if found.get(sentence) in known:
+                current = f"{found[sentence]} "
+                yield sentence
+            else:
+                yield current + sentence
 
 
 def _combinations(

@@ -39,7 +39,7 @@ class TermSpelling:
         are_bytes = np.array([len(piece) == 6 and piece.startswith("<0x") for piece in pieces])
         starts = np.array([is_part_of_word(piece[:1] or _SPACE) for piece in pieces])
         ends = np.array([is_part_of_word(piece[-1:]) if piece else True for piece in pieces])
-        self.continues = starts | are_bytes
+        self.continues = (starts | are_bytes) & (not tokenizer.are_words)
         self.opens = ~(ends | are_bytes)
 
     def unspellable(self, forms: Iterable[str]) -> list[str]:

@@ -31,11 +31,13 @@ class Alignment(NamedTuple):
         source: subwords of the sentence.
         target: subwords of the translation.
         links: (source index, target index), one for each target subword.
+        are_words: whether each subword is a word, because text is split at spaces.
     """
 
     source: list[str]
     target: list[str]
     links: list[tuple[int, int]]
+    are_words: bool = False
 
     def of_words(self) -> "Alignment":
         """The same alignment between words, which white space separates.
@@ -46,12 +48,14 @@ class Alignment(NamedTuple):
         Example:
             >>> subwords = Alignment(["▁Two", "▁dog", "s"], ["▁Hunde"], [(1, 0), (2, 0)])
             >>> subwords.of_words()
-            Alignment(source=['Two', 'dogs'], target=['Hunde'], links=[(1, 0)])
+            Alignment(source=['Two', 'dogs'], target=['Hunde'], links=[(1, 0)], are_words=True)
         """
+        if self.are_words:
+            return self._replace(links=sorted(set(self.links)))
         source, source_words = _words(self.source)
         target, target_words = _words(self.target)
         links = {(source_words[one], target_words[other]) for one, other in self.links}
-        return Alignment(source, target, sorted(links))
+        return Alignment(source, target, sorted(links), are_words=True)
 
 
 def _words(subwords):

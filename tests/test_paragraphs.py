@@ -70,3 +70,48 @@ def test_the_language_splits():
         len(Paragraphs(["Sie kam am 3. Oktober an."], code).sentences) for code in ("de", None)
     ]
     assert numbers == [1, 2]
+
+
+class OfSeveralLanguages(Upper):
+    """Knows the symbols of two languages: each is one token."""
+
+    def count_tokens(self, sentences):
+        return [1 if one in (">>fra<<", ">>ron<<") else len(one) for one in sentences]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (">>fra<< One. Two.\n\n- Three", [">>fra<< One.", ">>fra<< Two.", ">>fra<< Three"]),
+        ("  >>fra<< One.", [">>fra<< One."]),
+        (
+            "One.\n>>fra<<Two. Three.\n>>ron<< 4.",
+            ["One.", ">>fra<<Two.", ">>fra<< Three.", ">>ron<< 4."],
+        ),
+        (">>Neu<< One. Two.", [">>Neu<< One.", "Two."]),
+        ("One >>fra<< two. Three.", ["One >>fra<< two.", "Three."]),
+    ],
+)
+def test_each_sentence_begins_with_the_language_of_its_line(text, sentences):
+    translator = OfSeveralLanguages()
+    translate_paragraphs(translator, [text, "Four."])
+    assert translator.calls == [[*sentences, "Four."]]
+
+
+def test_all_languages_are_looked_up_in_one_call():
+    calls = []
+
+    def count_tokens(symbols):
+        calls.append(sorted(symbols))
+        return [1] * len(symbols)
+
+    Paragraphs([">>a<< One.\n>>b<< Two.\n>>a<< Three.", "Four."], None, count_tokens)
+    assert calls == [[">>a<<", ">>b<<"]]
+
+
+def test_the_split_of_a_text_is_as_it_was_without_the_language_before_each_sentence():
+    texts = [">>fra<< One. Two."]
+    paragraphs = Paragraphs(texts, None, OfSeveralLanguages().count_tokens)
+    assert paragraphs.split == [([">>fra<< One.", "Two."], ["", " ", ""])]
+    assert paragraphs.sentences == [">>fra<< One.", ">>fra<< Two."]
+    assert Paragraphs(texts).sentences == [">>fra<< One.", "Two."]

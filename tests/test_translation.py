@@ -26,6 +26,13 @@ def test_words_are_linked_if_their_subwords_are(source, target, links, expected)
     assert " ".join(f"{one}-{other}" for one, other in found.links) == expected
 
 
+def test_each_piece_may_be_a_word():
+    alignment = Alignment(["the", "dog"], ["der", "hund"], [(1, 1), (0, 0), (0, 0)], are_words=True)
+    words = alignment.of_words()
+    assert words == (["the", "dog"], ["der", "hund"], [(0, 0), (1, 1)], True)
+    assert words.of_words() == words
+
+
 def test_words_are_those_of_the_text():
     found = of_words("▁Zwei ▁Hun de , ▁ drei .", "▁ ja", [])
     assert found.source == ["Zwei", "Hunde,", "drei."]

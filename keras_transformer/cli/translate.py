@@ -266,7 +266,7 @@ def output(translator, sentences, given, number, cut_lines, repeated):
         yield from (f"{score:.6f}" for score in translator.score(sentences, given))
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
-    found = _found(_keeping(translator), sentences, given, number, cut_lines)
+    found = _found(translator, sentences, given, number, cut_lines)
     repeated.count(numbers, sentences, [best[0].text for best in found])
     rows = [
         (index, translation.text, translation.score)
@@ -291,11 +291,12 @@ def _keeping(translator):
 
 def _found(translator, sentences, given, number, cut_lines):
     """The translations of each line; with `--split=sentences`, of its sentences, joined."""
+    keeping = _keeping(translator)
     if FLAGS.split != "sentences":
-        return translator.translate_n(sentences, given)
-    paragraphs = Paragraphs(sentences, source_lang())
+        return keeping.translate_n(sentences, given)
+    paragraphs = Paragraphs(sentences, source_lang(), translator.count_tokens)
     cut_lines.numbers = [number + 1 + row for row in paragraphs.rows]
-    return paragraphs.join(translator.translate_n(paragraphs.sentences))
+    return paragraphs.join(keeping.translate_n(paragraphs.sentences))
 
 
 def source_lang():

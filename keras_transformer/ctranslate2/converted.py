@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -118,6 +119,11 @@ class ConvertedModel:
     def load_tokenizer(self) -> "Tokenizer":
         """The vocabulary as TensorFlow operations."""
         return self.model_dir.load_tokenizer()
+
+    @functools.cached_property
+    def are_words(self) -> bool:
+        """Whether each subword is a word, as `Tokenizer.are_words`."""
+        return not self.model_dir.load_vocabulary().sentencepiece_models
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -248,6 +254,11 @@ class ModelInMemory:
     def load_tokenizer(self) -> "Tokenizer":
         """The vocabulary as TensorFlow operations."""
         return self._tokenizer
+
+    @property
+    def are_words(self) -> bool:
+        """Whether each subword is a word, as `Tokenizer.are_words`."""
+        return self._tokenizer.are_words
 
 
 def _loaded(

@@ -53,6 +53,7 @@ class ParsingTokenizer(Tokenizer):
     """
 
     task = "parsing"
+    are_words = True
     pad_id, start_id, end_id, unknown_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
     file_name = "vocabulary.json"
     sentencepiece_models: dict[str, bytes] = {}  # noqa: RUF012 (there are none)

@@ -26,7 +26,7 @@ class WordAttention(NamedTuple):
         queries: words that attend, as written by `readable`.
         keys: words that are attended to.
         weights: float32 (layers, num_heads, queries, keys); each row sums to one.
-        pieces: subwords of the queries, as in the vocabulary; `▁` begins a word, a parser's too.
+        pieces: subwords of the queries, as in the vocabulary; `▁` begins each word.
         key_pieces: subwords of the keys.
     """
 
@@ -95,7 +95,7 @@ def pair_attention(
     if tokenizer.first_id is not None:
         target_ids = [tokenizer.first_id, *target_ids]
     maps = attention_maps(model, [source_ids + end], [start + target_ids])
-    before = "▁" if tokenizer.task == "parsing" else ""  # a parser's pieces are whole words
+    before = "▁" if tokenizer.are_words else ""
 
     def pieces(ids):
         return [before + tokenizer.pieces[id_] for id_ in ids]

@@ -330,7 +330,7 @@ async def _translations(server, request, languages, asked, source):
         texts = [sentence.text for sentence in read.sentences]
         found = await server.compute(request, task, read.sentences, texts)
     else:
-        read = await asyncio.to_thread(Paragraphs, asked.texts, source)
+        read = await asyncio.to_thread(Paragraphs, asked.texts, source, servable.count_tokens)
         found = await server.translate(request, servable, options, read.sentences)
     joined = await asyncio.to_thread(read.join, found)
     return [

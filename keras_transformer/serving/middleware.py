@@ -92,6 +92,25 @@ def host_names(allowed: Iterable[str], host: str, address: str) -> set[str]:
     return {"localhost", "127.0.0.1", "[::1]", *own, *allowed}
 
 
+def check_origins(origins: Iterable[str]) -> None:
+    """Raises `UserError` for an origin that no browser sends: it would allow no page.
+
+    Example:
+        >>> check_origins(["*", "https://a.org", "http://localhost:3000"])
+    """
+    for origin in origins:
+        scheme, _, rest = origin.lower().rpartition("://")
+        right = f"{scheme or 'https'}://{re.split('[/?#]', rest)[0]}"
+        right = re.sub(r"^(http://.*):80$|^(https://.*):443$", r"\1\2", right)
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d+)?", right):
+            right = "https://a.org"
+        if origin not in ("*", right):
+            raise UserError(
+                f"--cors_origin must be * or an origin as browsers send it, such as {right}: "
+                f"found {origin!r}"
+            )
+
+
 class RequireKey:
     """Refuses requests that do not send one of the keys, as `Authorization: Bearer KEY`."""
 

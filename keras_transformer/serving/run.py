@@ -7,7 +7,7 @@ from typing import NamedTuple
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import HttpServer, listen
-from keras_transformer.serving.middleware import host_names
+from keras_transformer.serving.middleware import check_origins, host_names
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model, Watcher
 
@@ -51,9 +51,10 @@ def serve(
         workers: number of batches computed in parallel.
 
     Raises:
-        UserError: the server cannot listen on the address, a name is not a host's, or no version of
-            a model can be loaded.
+        UserError: the server cannot listen on the address, a name is not a host's, an origin is
+            none, or no version of a model can be loaded.
     """
+    check_origins(access.cors_origins)
     socket = listen(host, port)
     address, port = socket.getsockname()[:2]
     hosts = host_names(access.allowed_hosts, host, address)

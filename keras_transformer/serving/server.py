@@ -258,7 +258,9 @@ class Server:
         self._check_count(texts)
         most = self.options.max_characters
         self._check_longest("text", "characters", [len(text) for text in texts], most)
-        return await asyncio.to_thread(Paragraphs, texts, servable.source_lang)
+        return await asyncio.to_thread(
+            Paragraphs, texts, servable.source_lang, servable.count_tokens
+        )
 
     async def translate(
         self,

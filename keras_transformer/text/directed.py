@@ -50,7 +50,7 @@ class DirectedTokenizer(Tokenizer):
             self.first_id = tokenizer.pieces.index(direction.target)
         for name in ("task", "vocab_size", "target_vocab_size", "file_name", "languages"):
             setattr(self, name, getattr(tokenizer, name))
-        for name in ("pad_id", "start_id", "end_id", "unknown_id"):
+        for name in ("are_words", "pad_id", "start_id", "end_id", "unknown_id"):
             setattr(self, name, getattr(tokenizer, name))
 
     @property

@@ -46,7 +46,7 @@ class OpenNMTTokenizer(Tokenizer):
     def __init__(self, source_model: bytes, target_model: bytes, pieces: Sequence[str]):
         super().__init__()
         self.unknown_id = check_opennmt(pieces)
-        self.pieces = list(pieces)
+        self.pieces, self.are_words = list(pieces), not source_model
         self.vocab_size = len(pieces)
         if self.vocab_size > self.unknown_id + 1:
             self.target_vocab_size = self.unknown_id + 1

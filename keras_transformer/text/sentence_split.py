@@ -8,9 +8,12 @@ import sentencex
 
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
 _LINE_START = re.compile(r"\s*(?:(?:[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\))\s+)*")
-# An initial, or a number alone: sentencex splits French `M. Dupont` after `M.`
-_UNFINISHED = re.compile(r"(?:^\W*\w|(?<!\w)[^\W\d_])\.\s*$")
+# sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
+_INITIAL = re.compile(r"(?<!\w)[^\W\d_]\.\s*$")
+_NUMBER = re.compile(r"\W*\w\.\s*")
 _WHITE_SPACE = re.compile(r"\s")
+# sentencex's time is quadratic in the length of what it splits, at most this many characters.
+_AT_ONCE = 2000
 
 
 def split_sentences(text: str, language: str | None = None) -> tuple[list[str], list[str]]:
@@ -33,20 +36,21 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
         (['Dr. Smith left.', 'He runs!'], ['- ', ' \t', '\n'])
     """
     code = (language or "en").replace("_", "-").split("-")[0]
-    sentences, gaps = [], [""]
+    sentences, gaps = [], []
+    gap: list[str] = []  # the parts of the current one
     for line in text.splitlines(keepends=True):
         start = _LINE_START.match(line).end()  # type: ignore[union-attr]
-        gaps[-1] += line[:start]
+        gap.append(line[:start])
         for piece in _pieces(line[start:], code):
             if not any(map(str.isalnum, piece)):
-                gaps[-1] += piece
+                gap.append(piece)
                 continue
             sentence = piece.strip()
             before, after = piece.split(sentence)
-            gaps[-1] += before
+            gaps.append("".join([*gap, before]))
             sentences.append(sentence)
-            gaps.append(after)
-    return sentences, gaps
+            gap = [after]
+    return sentences, [*gaps, "".join(gap)]
 
 
 def join_sentences(sentences: Sequence[str], gaps: Sequence[str]) -> str:
@@ -55,11 +59,43 @@ def join_sentences(sentences: Sequence[str], gaps: Sequence[str]) -> str:
 
 
 def _pieces(line: str, code: str) -> Iterator[str]:
-    """The sentences of a line, with the white space that follows each."""
+    """The sentences of a line, with the white space around each."""
+    start = begin = 0  # of the sentence, and of its last part
+    for end in itertools.accumulate(_lengths(line, code)):
+        if end == len(line) or not (
+            _is_within_word(line, end)
+            or _INITIAL.search(line, begin, end)
+            or (begin == start and _NUMBER.fullmatch(line, begin, end))
+        ):
+            yield line[start:end]
+            start = end
+        begin = end
+
+
+def _lengths(line: str, code: str) -> Iterator[int]:
+    """The length of each part that sentencex splits a line into."""
     # sentencex 1.0 fails at some white space beyond ASCII, and at half a surrogate pair.
     plain = _WHITE_SPACE.sub(" ", line).encode("utf-8", "replace").decode()
     start = 0
-    for end in itertools.accumulate(map(len, sentencex.segment(code, plain))):
-        if end == len(line) or not _UNFINISHED.search(line[start:end]):
-            yield line[start:end]
-            start = end
+    while start < len(plain):
+        end = start + _AT_ONCE
+        if end < len(plain):
+            end = plain.rfind(" ", start + _AT_ONCE // 2, end) + 1 or end
+        lengths = list(map(len, sentencex.segment(code, plain[start:end])))
+        if end < len(plain) and lengths[-1] < _AT_ONCE // 2:
+            lengths.pop()  # its sentence goes on
+        yield from lengths
+        start += sum(lengths)
+
+
+def _is_within_word(line: str, end: int) -> bool:
+    """Whether no space is where one would be after a sentence, such as in `x.org/?B=c`.
+
+    Scripts without spaces, and whose full stops are not of ASCII, need none.
+    """
+    before, after = line[end - 1], line[end]
+    return (
+        before.isascii()
+        and (after.isascii() or after.isupper())
+        and not (before.isspace() or after.isspace())
+    )

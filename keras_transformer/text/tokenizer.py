@@ -29,6 +29,7 @@ class Tokenizer(tf.Module, abc.ABC):
         target_vocab_size: number of ids that targets have, the first ones; None for all.
         pad_id, start_id, end_id, unknown_id: special ids of a model with this vocabulary.
         pieces: subword of each id.
+        are_words: whether each piece is a word, because text is split at spaces.
         sentencepiece_models: serialised SentencePiece models that split text, by file name.
         languages: the languages of a multilingual vocabulary; None for any other.
         first_id: the symbol that every target begins with; None for none.
@@ -43,6 +44,7 @@ class Tokenizer(tf.Module, abc.ABC):
     end_id: int
     unknown_id: int
     pieces: list[str]
+    are_words = False
     sentencepiece_models: dict[str, bytes]
     languages: Languages | None = None
     first_id: int | None = None

@@ -90,6 +90,8 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):
     )
     message = refused("serve", model_dir=en_de, port=0, allowed_hosts="https://a.org")
     assert message.startswith("--allowed_hosts must be names such as translate.example")
+    message = refused("serve", model_dir=en_de, port=0, cors_origin="https://b.org,https://A.org/")
+    assert message.endswith("such as https://a.org: found 'https://A.org/'")
     assert "No such file" in refused("serve", model_dir=en_de, api_key_file=tmp_path / "none")
     for flag in ({"beam_size": 2}, {"weights": "best"}, {"engine": "ctranslate2"}):
         message = refused("serve", model_dir=export, **flag)

@@ -27,6 +27,7 @@ from keras_transformer.data import Batches, Corpus, TextPairs
 from keras_transformer.errors import UserError
 from keras_transformer.importers.marian import import_marian
 from keras_transformer.importers.safetensors import read_safetensors
+from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions, search
 from keras_transformer.text.marian import MarianTokenizer
 from keras_transformer.training import ModelDir
@@ -231,6 +232,15 @@ def test_a_language_at_the_start_is_one_symbol(tokenizer, folder, language):
 @pytest.mark.parametrize("text", [">>xyz<< A horse.", "A >>fra<< horse.", ">> fra <<", ">><<"])
 def test_other_brackets_are_text(tokenizer, folder, text):
     assert tokenizer.tokenize([text])[0].numpy().tolist() == ids_by_hand(folder, "source", text)
+
+
+def test_a_language_holds_for_all_sentences_of_a_paragraph(tokenizer):
+    def count_tokens(texts):
+        return tokenizer.tokenize(texts).row_lengths().numpy().tolist()
+
+    for language, others in (">>fra<<", ">>fra<< "), (">>xyz<<", ""):
+        paragraphs = Paragraphs([f"{language} A man. Birds."], None, count_tokens)
+        assert paragraphs.sentences == [f"{language} A man.", f"{others}Birds."]
 
 
 # White space of ASCII ends a symbol, other white space does not; `\v` becomes a space before.

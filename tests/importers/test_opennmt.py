@@ -16,6 +16,8 @@ from keras_transformer.ctranslate2.converted import ModelInMemory
 from keras_transformer.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.errors import UserError
 from keras_transformer.importers.opennmt import import_opennmt
+from keras_transformer.report.word_attention import pair_attention, word_numbers
+from keras_transformer.term_spelling import TermSpelling
 from keras_transformer.text.opennmt import OpenNMTTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.translator import Translator
@@ -209,6 +211,20 @@ def test_without_tokenization_text_is_split_at_spaces(words):
     row = [sources.index(token) if token in sources else len(sources) for token in text.split()]
     found = logits_of(model, [*tokenizer.tokenize([text])[0].numpy(), 2], [1, *ids])
     np.testing.assert_allclose(found, reference.logits(row, [1, *ids]), atol=1e-4)
+
+
+def test_each_piece_of_text_split_at_spaces_is_a_word(words):
+    model, tokenizer = import_opennmt(words[0], words[0] / "data.yml")
+    text = " ".join(tokenizer.pieces[5:9])
+    for translator in (
+        Translator(model, tokenizer),
+        CTranslate2Translator(ModelInMemory(model, tokenizer)),
+    ):
+        [alignment] = translator.align([text], [text])
+        assert alignment.of_words().source == alignment.of_words().target == text.split()
+    maps = pair_attention(model, tokenizer, text, text)
+    assert word_numbers(maps["memory"].key_pieces[:-1]) == [0, 1, 2, 3]
+    assert not TermSpelling(tokenizer).continues.any()
 
 
 # Translation

@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import gzip
 import json
+import re
 import threading
 import tracemalloc
 import weakref
@@ -24,7 +25,7 @@ from keras_transformer.serving import app
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.body import Body
 from keras_transformer.serving.keys import read_keys
-from keras_transformer.serving.middleware import host_names
+from keras_transformer.serving.middleware import check_origins, host_names
 from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Predict, Server
 from keras_transformer.serving.tensor_json import parse_predict
@@ -389,6 +390,8 @@ def test_predictions_of_paragraphs_are_those_of_their_sentences():
     assert translations == [".bA  !dC\n- fE", "", ".hG"]
     found = ask(client, inputs={"text": ["Ab. Cd."]}, split="sentences").json()
     assert found == {"outputs": {"translation": [".bA .dC"], "score": [0.0]}}
+    [one] = ask(client, instances=[">>x<< Ab. Cd."], split="sentences").json()["predictions"]
+    assert one["translation"] == ".bA <<x>> .dC <<x>>"
     whole = ask(client, instances=["Ab. Cd."], split="none").json()
     assert whole["predictions"][0]["translation"] == ".dC .bA"
     server.batcher.close()
@@ -629,6 +632,28 @@ def test_the_names_of_a_server_may_be_chosen():
     for name in ("https://a.example", "a.example:80", "a b", "", "a/b", "::1"):
         with pytest.raises(UserError, match="--allowed_hosts must be names such as"):
             host_names([name], "localhost", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("origin", "right"),
+    [
+        ("https://b.org/", "https://b.org"),
+        ("http://b.org:8080/page?x#y", "http://b.org:8080"),
+        ("b.org", "https://b.org"),
+        ("HTTPS://B.org", "https://b.org"),
+        ("https://b.org:443", "https://b.org"),
+        ("http://b.org:80", "http://b.org"),
+        *((one, "https://a.org") for one in ("", "https://", "*.b.org", "https://ü.org", "a b")),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(origin, right):
+    message = f"such as {right}: found {origin!r}"
+    with pytest.raises(UserError, match=f"^--cors_origin must be .*{re.escape(message)}$"):
+        check_origins(["https://a.org", origin])
+
+
+def test_origins_of_browsers_are_taken():
+    check_origins(["*", "https://a.org", "http://a.org:8080", "http://[::1]:80443", "app://x"])
 
 
 def test_a_page_of_another_site_makes_the_server_compute_nothing():

@@ -34,6 +34,8 @@ class Spelling(Doing):
     The n-th alternative ends with n exclamation marks; the search finds at most three translations.
     """
 
+    max_tokens = 500
+
     def __init__(self, name, options=DEFAULTS):
         super().__init__()
         self.name, self.options = name, options
@@ -112,6 +114,8 @@ def test_sentences_are_translated_each_and_keep_what_stands_between_them(client)
     answer = post(client, q="\n  One.  Two\n\n- three \r\nfour\n").json()
     expected = "\n  en-de ONE.  en-de TWO\n\n- en-de THREE \r\nen-de FOUR\n"
     assert answer == {"translatedText": expected}
+    answer = post(client, q=">>x<< One. Two.").json()
+    assert answer == {"translatedText": "en-de >>X<< ONE. en-de >>X<< TWO."}
 
 
 def test_sentences_end_by_the_rules_of_the_source_language(client):
@@ -382,7 +386,7 @@ ERRORS = {
     },
     "xml format is not supported": {"q": "a", "format": "xml"},
     "a request must have at most 256 sentences: found 300": {"q": "a\n" * 300},
-    "a sentence must have at most 1000 tokens: found 1001 at index 1": {"q": ["a", "b " * 1001]},
+    "a sentence must have at most 500 tokens: found 501 at index 1": {"q": ["a", "b " * 501]},
 }
 
 

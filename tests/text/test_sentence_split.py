@@ -1,5 +1,7 @@
 """Texts are split into sentences, and nothing of them is lost."""
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -50,6 +52,56 @@ def test_sentences_need_no_space_between_them():
         ["你好。", "他说:“是的。”"],
         ["", "", ""],
     )
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ru", "zh", "ja"])
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "See https://x.org/a?B=c and go.",
+        "Open index.php?Page=3&id=4, or https://x.org/?Id=2!",
+        "Ask twitter.com/#!/user, www.Example.Com or Foo.Bar@x.org.",
+        "ASP.NET has Console.WriteLine, e.g.Beep, as of v2.0!Alpha.",
+        "Die Seite ist ru.wikipedia.org/wiki/Кто?Что, nicht de.wikipedia.org/wiki/Wer?Über.",
+    ],
+)
+def test_a_sentence_never_ends_within_a_word(sentence, language):
+    assert split_sentences(f"{sentence} Is it 3?", language)[0] == [sentence, "Is it 3?"]
+
+
+def test_sentences_without_a_space_between_them_stay_one_where_words_have_spaces():
+    for text in ("He left.She stayed.", "Он ушёл.Она осталась.", "Wait...What?", '"Go!"He went.'):
+        assert split_sentences(text) == ([text], ["", ""])
+    assert split_sentences("“Go!”He went.")[0] == ["“Go!”", "He went."]
+    assert split_sentences("Hello!你好!안녕?그래.", "zh")[0] == [
+        "Hello!",
+        "你好!",
+        "안녕?",
+        "그래.",
+    ]
+    assert split_sentences("He left.[1] She stayed.")[0] == ["He left.[1]", "She stayed."]
+
+
+def test_a_long_line_is_split_like_a_short_one():
+    sentences = ["Mr. Jones left at 5 p.m. on Monday.", "“Really?” she asked.", "Yes."] * 500
+    assert split_sentences(" ".join(sentences))[0] == sentences
+    assert split_sentences("你好。" * 2000, "zh")[0] == ["你好。"] * 2000
+
+
+def test_what_has_no_end_for_long_is_cut_between_words():
+    words = ["dog"] * 900
+    sentences, gaps = split_sentences(" ".join(words))
+    assert len(sentences) == 2
+    assert gaps == ["", " ", ""]
+    word = "https://x.org/" + "a" * 5000
+    assert split_sentences(f"See {word} now.")[0] == [f"See {word} now."]
+
+
+@pytest.mark.parametrize("text", ["é. " * 30_000, "“" * 100_000, "\n" * 300_000])
+def test_the_time_is_linear_in_the_length(text):
+    start = time.process_time()
+    split_sentences(text)
+    assert time.process_time() - start < 15  # less than 1 on a machine at rest; a minute if not
 
 
 def test_lists_blank_lines_and_indentation_stand_between_sentences():
