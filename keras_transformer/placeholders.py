@@ -141,6 +141,10 @@ class PlaceholderTranslator:
             warnings.warn(PlaceholderWarning(uncertain), stacklevel=2)
         return translations
 
+    def count_tokens(self, sentences: Iterable[str | bytes]) -> list[int]:
+        """The number of tokens of each sentence."""
+        return self.translator.count_tokens(sentences)
+
 
 def translate_keeping(
     translator: Translator,

@@ -104,7 +104,7 @@ def check_origins(origins: Iterable[str]) -> None:
         right = re.sub(r"^(http://.*):80$|^(https://.*):443$", r"\1\2", right)
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d+)?", right):
             right = "https://a.org"
-        if origin not in ("*", right):
+        if origin not in ("*", "null", right):  # null is that of a page opened as a file
             raise UserError(
                 f"--cors_origin must be * or an origin as browsers send it, such as {right}: "
                 f"found {origin!r}"

@@ -653,7 +653,9 @@ def test_an_origin_that_no_browser_sends_is_refused(origin, right):
 
 
 def test_origins_of_browsers_are_taken():
-    check_origins(["*", "https://a.org", "http://a.org:8080", "http://[::1]:80443", "app://x"])
+    check_origins(
+        ["*", "null", "https://a.org", "http://a.org:8080", "http://[::1]:80443", "app://x"]
+    )
 
 
 def test_a_page_of_another_site_makes_the_server_compute_nothing():
