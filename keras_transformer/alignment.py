@@ -50,7 +50,10 @@ def align(
             links[row] = [(index, number) for number, index in enumerate(best.tolist())]
     return [
         Alignment(
-            [pieces[id_] for id_ in of_source[added:]], [pieces[id_] for id_ in of_target], both
+            [pieces[id_] for id_ in of_source[added:]],
+            [pieces[id_] for id_ in of_target],
+            both,
+            tokenizer.are_words,
         )
         for of_source, of_target, both in zip(source, target, links, strict=True)
     ]

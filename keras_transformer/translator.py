@@ -386,8 +386,7 @@ class Translator:
             [(..., 0), (..., 1), ...]
         """
         source, target = self._token_pairs(sentences, translations)
-        found = align(self.models[0], self.tokenizer, source, target)
-        return [one._replace(are_words=self.tokenizer.are_words) for one in found]
+        return align(self.models[0], self.tokenizer, source, target)
 
     def export(self, output: str | os.PathLike) -> Path:
         """Writes the next version for TensorFlow Serving, starting with `output/1`.
