@@ -107,7 +107,9 @@ def prepare(
             if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
                 print(part, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
-        record = _record(job, model_dir, data, _vocab_type(job, tokenizer))
+        # A parser's vocabulary and Marian's have no type.
+        vocab_type = job.vocab_type or getattr(tokenizer, "model_type", None)
+        record = _record(job, model_dir, data, vocab_type)
     _expect_same_run(job, record, valid_corpus, strategy)
     batches = _batches(job.options, corpus, strategy)
     return Preparation(job, model_dir, strategy, tokenizer, corpus, valid_corpus, batches, record)
@@ -160,11 +162,6 @@ def _check_task(options, task):
         value = getattr(options, name)
         if value and task != its_task:
             raise UserError(f"{name} is for {its_task}: set it to 0 for {task} (now {value})")
-
-
-def _vocab_type(job, tokenizer):
-    """The type of the run's subwords; None for a parser and for Marian's vocabularies."""
-    return job.vocab_type or getattr(tokenizer, "model_type", None)
 
 
 def _corpora(job, tokenizer, strategy):
