@@ -30,9 +30,10 @@ test: install ## run the quick tests
 
 # In two halves, since a process keeps what TensorFlow has compiled: up to 10 GB for all tests.
 SLOW_FIRST := tests/docs tests/machine tests/project tests/training
+SLOW := slow
 test-slow: install ## run the other tests: trainings, kills, replicas, workers, the wheel, the tutorial
-	$(BIN)/python -m pytest -m slow -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST)
-	$(BIN)/python -m pytest -m slow -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST:%=--ignore=%)
+	$(BIN)/python -m pytest -m "$(SLOW)" -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST)
+	$(BIN)/python -m pytest -m "$(SLOW)" -n 2 $(ONE_WORKER_A_FILE) $(SLOW_FIRST:%=--ignore=%)
 
 # Not part of CI: it installs TensorFlow twice.
 test-versions: ## run tests with the oldest and with the newest libraries that pyproject.toml allows

@@ -192,9 +192,10 @@ print(max(used[2:third]), min(used[-third:]))
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_stays_as_it_is_over_many_options_and_versions(tmp_path):
-    """The variable MEMORY_ROUNDS makes it longer than in CI."""
+    """The variable MEMORY_ROUNDS makes it longer."""
     rounds = int(os.environ.get("MEMORY_ROUNDS", "1"))
     path = export_saved_model(tiny_translator(), tmp_path)
     for line in run_python(MEMORY, path, 120 * rounds, 12 * rounds).splitlines():

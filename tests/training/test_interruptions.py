@@ -310,6 +310,7 @@ def test_disturbed_a_few_times_at_random(toy, tmp_path, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(16, 16 + ROUNDS))
 def test_disturbed_many_times_at_random(toy, tmp_path, seed):
     check_case(toy, tmp_path, *random_case(random.Random(seed)))

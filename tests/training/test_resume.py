@@ -455,11 +455,12 @@ main(["train", *sys.argv[1:]])
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.long
 def test_killed_and_stopped_at_random_it_ends_as_if_it_had_not_been(tmp_path):
     """SIGKILL and SIGTERM of `train`: before its first step, in steps, validations, saving.
 
-    Once at each moment; the variable KILL_ROUNDS sets how often, for a longer test than CI's.
+    Once at each moment; the variable KILL_ROUNDS sets how often.
     """
     options = dict(vocab_size=340, num_encoder_layers=1, num_decoder_layers=1, d_model=16)
     options |= dict(d_ff=16, num_heads=2, tokens_per_batch=256, max_length=60, jit_compile=False)
