@@ -383,7 +383,7 @@ class CTranslate2Translator:
             # The limit of the batch may be larger; what was drawn beyond its own is cut.
             most = options.longest(lengths[row])
             found[row] = [
-                (pieces if len(pieces) <= most else pieces[: most - 1], score)
+                (pieces if self._is_finished(pieces[:most]) else pieces[: most - 1], score)
                 for pieces, score in samples
             ]
         ended = self._ended(sources, found, options.beam_size)

@@ -363,6 +363,16 @@ def test_the_first_symbols_are_those_of_top_k_and_top_p_at_the_temperature(path)
         assert len({text for text, _ in found}) == count
 
 
+def test_no_sample_is_longer_than_the_limit_of_its_own_sentence(path):
+    drawn = sampler(path, beam_size=8, n_best=8, extra_length=0, temperature=100.0)
+    long, short = "horse " * 3, "horse " * 2 + "hors"
+    sources = drawn._subwords.split_source([long, short])
+    assert len(sources[1]) == len(sources[0]) - 1
+    for row, samples in drawn._samples(sources).items():
+        limit = len(sources[row]) + 1
+        assert max(len(pieces) for pieces, _ in samples) == limit
+
+
 def test_a_top_k_beyond_the_vocabulary_is_all_of_it(path):
     assert sampler(path, top_k=10_000)(SENTENCES) == sampler(path)(SENTENCES)
 
