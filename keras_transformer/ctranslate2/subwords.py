@@ -13,7 +13,7 @@ from sentencepiece import SentencePieceProcessor
 from keras_transformer.text.language_code import LANGUAGE_SYMBOL
 from keras_transformer.text.languages import Direction, Languages, not_multilingual
 from keras_transformer.text.sentences import utf_8
-from keras_transformer.text.vocabulary import LANGUAGES
+from keras_transformer.text.vocabulary import LANGUAGES, PAD, PAD_ID
 
 _LANGUAGE = re.compile(LANGUAGE_SYMBOL.encode())
 
@@ -60,11 +60,11 @@ class Subwords:
         if not processors:  # an imported OpenNMT-tf model whose text another program splits
             processors = [_Spaces({config["bos_token"], self.end})]
         self._source, self._target = processors[0], processors[-1]
-        # A file for each side if the source has more pieces than the target, which come first.
-        shared = folder / "shared_vocabulary.json"
-        path = shared if shared.exists() else folder / "source_vocabulary.json"
-        pieces = json.loads(path.read_text("utf-8"))
-        self._pieces = {piece.encode() for piece in pieces} - {self._unknown.encode()}
+        pieces = _pieces(folder, "source")
+        pad = PAD if self._is_marian else pieces[PAD_ID]
+        self._special = {pad, config["bos_token"], self.end}
+        self._known_source = {*pieces} - self._special
+        self._known_target = {*_pieces(folder, "target")} - self._special
 
     def with_languages(self, target_lang: str | None, source_lang: str | None = None) -> Self:
         """Returns the same subwords for one pair of languages of a multilingual model.
@@ -103,16 +103,26 @@ class Subwords:
         rest = [s[len(language) :] for s, language in zip(sentences, languages, strict=True)]
         return [
             [language.decode(), *pieces] if language else pieces
-            for language, pieces in zip(languages, _split(self._source, rest), strict=True)
+            for language, pieces in zip(languages, self._split(self._source, rest), strict=True)
         ]
 
     def split_target(self, sentences: Sequence[bytes]) -> list[list[str]]:
         """The subwords of target sentences in UTF-8, without an end symbol."""
-        return _split(self._target, sentences)
+        return self._split(self._target, sentences)
 
-    def known(self, pieces: Sequence[str]) -> list[str]:
-        """The subwords as the model reads them: those outside its vocabulary are unknown."""
-        return [piece if piece.encode() in self._pieces else self._unknown for piece in pieces]
+    def _split(self, processor, sentences):
+        is_lowercase = processor.normalize("A").endswith("a")
+        texts = [utf_8(sentence, is_lowercase) for sentence in sentences]
+        # Text that spells a special symbol is unknown.
+        return [
+            [self._unknown if piece in self._special else piece for piece in pieces]
+            for pieces in processor.encode(texts, out_type=str, num_threads=1)
+        ]
+
+    def known(self, pieces: Sequence[str], is_target: bool = False) -> list[str]:
+        """The subwords as the model reads them: those that its side lacks are unknown."""
+        known = self._known_target if is_target else self._known_source
+        return [piece if piece in known else self._unknown for piece in pieces]
 
     def join(self, translations: Iterable[Sequence[str]]) -> list[str]:
         """Joins target subwords to texts without special symbols; white space may surround them."""
@@ -129,7 +139,8 @@ class Subwords:
     def _language(self, sentence):
         """The language symbol at the beginning of the sentence, or an empty one."""
         found = _LANGUAGE.match(sentence) if self._is_marian else None
-        return found[0] if found and found[0] in self._pieces else b""
+        symbol = found[0].decode("utf-8", "surrogateescape") if found else None
+        return found[0] if symbol in self._known_source else b""
 
 
 class _Spaces:
@@ -139,7 +150,8 @@ class _Spaces:
         self._special = special
 
     def encode(self, texts, out_type=str, num_threads=1):
-        return [[token for token in text.decode().split(" ") if token] for text in texts]
+        decoded = (text.decode("utf-8", "replace") for text in texts)
+        return [[token for token in text.split(" ") if token] for text in decoded]
 
     def decode(self, translations):
         return [" ".join(p for p in pieces if p not in self._special) for pieces in translations]
@@ -148,7 +160,8 @@ class _Spaces:
         return text
 
 
-def _split(processor, sentences):
-    is_lowercase = processor.normalize("A").endswith("a")
-    texts = [utf_8(sentence, is_lowercase) for sentence in sentences]
-    return processor.encode(texts, out_type=str, num_threads=1)
+def _pieces(folder, side):
+    """The subwords of a side by id: all of them, or in targets fewer, the first ones."""
+    shared = folder / "shared_vocabulary.json"
+    path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
+    return json.loads(path.read_text("utf-8"))

@@ -303,7 +303,7 @@ class CTranslate2Translator:
                 ]
         known = self._subwords.known
         return [
-            Alignment(known(source[added:]), known(target), both, self.model.are_words)
+            Alignment(known(source[added:]), known(target, True), both, self.model.are_words)
             for source, target, both in zip(sources, targets, links, strict=True)
         ]
 

@@ -54,11 +54,8 @@ class MarianTokenizer(Tokenizer):
         self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         self._source = SentencePieceModel(source_model, tf.string)
         self._target = SentencePieceModel(target_model, tf.string)
-        entries = tf.lookup.KeyValueTensorInitializer(
-            self.pieces, list(range(self.vocab_size)), tf.string, tf.int32
-        )
         self._pieces = tf.constant(self.pieces)
-        self._ids = tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+        self._ids = self._ids_of_pieces()
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]

@@ -51,11 +51,8 @@ class OpenNMTTokenizer(Tokenizer):
         if self.vocab_size > self.unknown_id + 1:
             self.target_vocab_size = self.unknown_id + 1
         self._source, self._target = _splitter(source_model), _splitter(target_model)
-        entries = tf.lookup.KeyValueTensorInitializer(
-            self.pieces, list(range(self.vocab_size)), tf.string, tf.int32
-        )
         self._pieces = tf.constant(self.pieces)
-        self._ids = tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+        self._ids = self._ids_of_pieces()
 
     @property
     def sentencepiece_models(self) -> dict[str, bytes]:  # type: ignore[override]

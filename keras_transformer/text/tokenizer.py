@@ -157,6 +157,15 @@ class Tokenizer(tf.Module, abc.ABC):
         """Pickles and copies the file's content: TensorFlow's tables cannot be pickled."""
         return type(self).from_bytes, (self.to_bytes(),)
 
+    def _ids_of_pieces(self) -> tf.lookup.StaticHashTable:
+        """The id of each piece, for text: none spells a special symbol, which is unknown there."""
+        special = (self.pad_id, self.start_id, self.end_id)
+        ids = {piece: id_ for id_, piece in enumerate(self.pieces) if id_ not in special}
+        entries = tf.lookup.KeyValueTensorInitializer(
+            list(ids), list(ids.values()), tf.string, tf.int32
+        )
+        return tf.lookup.StaticHashTable(entries, default_value=self.unknown_id)
+
     def check_fits(self, config: TransformerConfig) -> None:
         """Raises `UserError` unless a model of this configuration has these ids."""
         expect_fits(self, config)

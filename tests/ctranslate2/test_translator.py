@@ -15,10 +15,11 @@ import pytest
 from command_lines import refused, run
 from helpers import lively_model, run_python
 from marian_folder import write_folder
+from sentencepiece import SentencePieceTrainer
 
 import keras_transformer as kt
 from keras_transformer.ctranslate2 import export_ctranslate2
-from keras_transformer.ctranslate2.converted import ConvertedModel
+from keras_transformer.ctranslate2.converted import ConvertedModel, ModelInMemory
 from keras_transformer.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.ctranslate2.weights import model_weights, weight_shapes
 from keras_transformer.data import BuiltinPairs
@@ -124,6 +125,29 @@ def test_translations_and_scores_are_those_of_our_search(options, translator, ou
     options = SearchOptions(**{**LIMITED, **options})
     expected = ours.with_options(options).translate_n(SENTENCES)
     assert_same(translator.with_options(options).translate_n(SENTENCES), expected)
+
+
+def test_text_that_spells_a_special_symbol_is_unknown_to_both_engines():
+    # Without byte pieces, characters outside of the vocabulary are one unknown subword together.
+    content = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["你好世界", "世界你好吗"] * 9),
+        model_writer=content,
+        vocab_size=16,
+        hard_vocab_limit=False,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    tokenizer = SubwordTokenizer(content.getvalue())
+    model = lively_model(1, tokenizer.vocab_size)
+    texts = ["</s>", "你好<s>世界", "好<pad>", "好?"]
+    other = CTranslate2Translator(ModelInMemory(model, tokenizer))
+    for split in other._subwords.split_source, other._subwords.split_target:
+        assert all("<unk>" in pieces for pieces in map(other._subwords.known, split(texts)))
+    assert other.align(texts, texts) == Translator(model, tokenizer).align(texts, texts)
 
 
 def test_some_searches_end_by_themselves_and_some_at_their_limit(translator):

@@ -256,7 +256,8 @@ def test_text_begins_with_the_same_symbol_with_and_without_tensorflow(folder, tm
     tokenizer = MarianTokenizer(*models, {piece: id_ for id_, piece in enumerate(pieces)})
     for name, model in tokenizer.sentencepiece_models.items():
         (tmp_path / name).write_bytes(model)
-    (tmp_path / "config.json").write_text('{"eos_token": "</s>", "unk_token": "<unk>"}')
+    special = {"bos_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "config.json").write_text(json.dumps(special))
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces))
 
     [ids] = tokenizer.tokenize([text]).to_list()

@@ -227,6 +227,13 @@ def test_each_piece_of_text_split_at_spaces_is_a_word(words):
     assert not TermSpelling(tokenizer).continues.any()
 
 
+def test_text_that_spells_a_special_symbol_is_unknown(words):
+    _, tokenizer = import_opennmt(words[0], words[0] / "data.yml")
+    texts, unknown = ["<blank> </s> A￭ <s>"], tokenizer.unknown_id
+    for ids in tokenizer.tokenize(texts), tokenizer.tokenize_target(texts):
+        assert ids[0].numpy().tolist() == [unknown, unknown, 4, unknown]
+
+
 # Translation
 
 
@@ -238,6 +245,7 @@ def test_both_engines_translate_alike(imported, words, is_split):
     if is_split:
         model, tokenizer = import_opennmt(words[0], words[0] / "data.yml")
         texts = [" ".join(tokenizer.pieces[5 + i : 12 + i]) for i in range(5)] + ["not known", ""]
+        texts += ["<blank> A￭ </s> <s>", b"not UTF-8: \xff"]
     options = {"beam_size": 3, "alpha": 0.6, "n_best": 2}
     ours = Translator(model, tokenizer, **options)
     other = CTranslate2Translator(ModelInMemory(model, tokenizer), **options)
@@ -247,7 +255,8 @@ def test_both_engines_translate_alike(imported, words, is_split):
         assert [each.score for each in found] == pytest.approx(
             [each.score for each in both], abs=1e-4
         )
-    targets = [both[0].text for both in expected]
+    targets = [both[0].text for both in expected[:-2]]
+    targets += [f"{tokenizer.pieces[-1]} {tokenizer.pieces[5]} </s>", b"\xff"]
     assert other.score(texts, targets) == pytest.approx(ours.score(texts, targets), abs=1e-4)
     for found, both in zip(other.align(texts, targets), ours.align(texts, targets), strict=True):
         assert (found.source, found.target) == (both.source, both.target)
