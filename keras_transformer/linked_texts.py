@@ -44,6 +44,42 @@ def links_of(alignment: Alignment, source: str, target: str) -> Iterator[Link]:
             yield Link(source_span, target_span)
 
 
+def word_links(alignment: Alignment, source: str, target: str) -> list[tuple[int, int]]:
+    """The links of an alignment, between the words of two texts, which white space separates.
+
+    The vocabulary may see other words than the texts have: in sources, it reads U+00A8 and U+00B4
+    as a space with an accent; in translations, U+00A0 is no space to it.
+
+    Example:
+        >>> subwords = Alignment(["▁a", "▁", "\u0308", "b", "▁so"], ["▁so"], [(4, 0)])
+        >>> word_links(subwords, "a¨b so", "so"), subwords.of_words().links
+        ([(1, 0)], [(2, 0)])
+    """
+    words = alignment.of_words()
+    sizes = len(source.split()), len(target.split())
+    if alignment.are_words or (len(words.source), len(words.target)) == sizes:
+        return words.links
+    sources = _word_numbers(alignment.source, source)
+    targets = _word_numbers(alignment.target, target)
+    return sorted({(sources[one], targets[other]) for one, other in alignment.links})
+
+
+def _word_numbers(pieces, text):
+    """The number of the word of the text that each subword belongs to."""
+    starts = [word.start() for word in re.finditer(r"\S+", text)]
+    numbers = []
+    number, num_marks = 0, 0  # that of the last subword; marks after it
+    for piece, span in zip(pieces, _spans(pieces, text), strict=True):
+        if span is None and piece.startswith(_MARK):  # it begins the next word
+            num_marks += 1
+            continue
+        if span is not None:  # else a byte, which goes on with a character
+            number = bisect.bisect_right(starts, span[0]) - 1
+        numbers += [number] * (num_marks + 1)
+        num_marks = 0
+    return numbers + [number] * num_marks
+
+
 def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Where each subword stands in the text; None for one of white space alone.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.linked_texts import links_of
+from keras_transformer.linked_texts import links_of, word_links
 from keras_transformer.translation import Alignment
 
 
@@ -37,3 +37,27 @@ def parts(pieces, text):
 )
 def test_subwords_stand_where_their_characters_are(pieces, text, expected):
     assert parts(pieces.split(), text) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "numbers"),
+    [
+        ("▁Two ▁dog s", "Two dogs", [0, 1, 1]),
+        ("▁it ▁ <0xCC> <0x81> s ▁a ▁dog", "it\N{ACUTE ACCENT}s a dog", [0, 0, 0, 0, 0, 1, 2]),
+        ("▁a ▁ ü ▁b", "a¨ ü b", [0, 1, 1, 2]),
+        ("▁« \xa0 O ui \xa0 » .", "«\xa0Oui\xa0».", [0, 0, 1, 1, 1, 2, 2]),
+        ("▁5 <0xC2> <0xA0> km ▁ <unk>", "5\xa0km 車", [0, 0, 0, 1, 2, 2]),
+        ("▁The ▁dog", "The dog sleeps", [0, 1]),  # it was cut
+        (">>fra<< ▁A ▁man", ">>fra<<A man", [0, 0, 1]),
+        ("▁ ▁", "¨", [0, 0]),
+    ],
+)
+def test_words_are_those_of_the_text_whatever_the_vocabulary_sees(pieces, text, numbers):
+    pieces = pieces.split(" ")
+    links = [(n, n) for n in range(len(pieces))]
+    one_word = Alignment(pieces, ["▁x"], [(n, 0) for n, _ in links])
+    assert word_links(one_word, text, "x") == [(n, 0) for n in sorted({*numbers})]
+    alone = [word_links(one_word._replace(links=[(n, 0)]), text, "x") for n, _ in links]
+    assert alone == [[(n, 0)] for n in numbers]
+    other_way = Alignment(["▁x"], pieces, [(0, n) for n, _ in links])
+    assert word_links(other_way, "x", text) == [(0, n) for n in sorted({*numbers})]

@@ -68,11 +68,13 @@ from keras_transformer.cli.translator_flags import (
     with_mbr,
 )
 from keras_transformer.errors import UserError, expect_named
+from keras_transformer.linked_texts import word_links
 from keras_transformer.options import SearchOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.text.language_code import check_language_code, short_code
 from keras_transformer.text.placeholders import placeholder_patterns
+from keras_transformer.text.sentences import as_text
 from keras_transformer.text.text_files import read_lines
 
 # The flags that --format=html refuses.
@@ -278,8 +280,8 @@ def output(translator, sentences, given, number, cut_lines, repeated):
         cut_lines.numbers = [number + 1 + index for index, *_ in rows]
         sources, texts = [sentences[index] for index, *_ in rows], [text for _, text, _ in rows]
         found = translator.align(sources, texts)
-        found = found if FLAGS.subwords else [one.of_words() for one in found]
-        links = [alignment(one.links) for one in found]
+        of_words = map(word_links, found, as_text(sources), texts)
+        links = [*map(alignment, [one.links for one in found] if FLAGS.subwords else of_words)]
     for (index, text, score), aligned in zip(rows, links, strict=True):
         scored = f"{number + index} ||| {text} ||| {score:.6f}" if with_scores else text
         yield scored + aligned

@@ -561,5 +561,12 @@ def test_alignment_is_of_words_unless_subwords_are_asked_for(translate, translat
         assert [line.rpartition(" ||| ")[2] for line in translate(**flags)] == pairs
 
 
+def test_words_that_are_aligned_are_those_of_the_line(translate):
+    line = "The girl¨s horse¨s asleep."  # to the vocabulary, U+00A8 is a space with an accent
+    [aligned] = translate(stdin=f"{line}\n".encode(), alignment=True)
+    links = [link.split("-") for link in aligned.rpartition(" ||| ")[2].split()]
+    assert {int(source) for source, _ in links} <= {*range(len(line.split()))}
+
+
 def test_subwords_need_an_alignment(refusal):
     assert refusal(subwords=True) == "--subwords has no effect without --alignment: leave it out"
