@@ -135,15 +135,18 @@ def language_symbol(code: str) -> str:
 def with_languages(model: bytes, codes: Sequence[str]) -> bytes:
     """Adds the symbols of target languages to a SentencePiece model, as its last pieces.
 
-    They are control symbols, which no text is split into, whatever is in it.
+    They are control symbols, which no text is split into, whatever is in it. Those that the model
+    has already stay as they are.
 
     Args:
         model: a serialised SentencePiece model.
         codes: codes of languages.
     """
     proto = ModelProto.FromString(model)
-    for code in codes:
-        proto.pieces.add(piece=language_symbol(code), score=0.0, type=_CONTROL)
+    known = {each.piece for each in proto.pieces if each.type == _CONTROL}
+    for symbol in dict.fromkeys(map(language_symbol, codes)):
+        if symbol not in known:
+            proto.pieces.add(piece=symbol, score=0.0, type=_CONTROL)
     return proto.SerializeToString()
 
 

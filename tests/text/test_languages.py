@@ -97,6 +97,11 @@ def test_a_symbol_needs_the_code_of_a_language(learned):
         learned.with_languages(["German"])
 
 
+def test_a_language_has_one_symbol_however_often_it_is_added(learned, tokenizer):
+    again = tokenizer.with_languages([*tokenizer.languages.symbols, "nl", "nl"])
+    assert again.pieces == [*tokenizer.pieces, "<2nl>"]
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     {
