@@ -155,6 +155,12 @@ def terms_for_each(
             f"there must be {len(sentences)} lists of terms, one for each sentence: found "
             f"{len(listed)}"
         )
+    for index, of_sentence in enumerate(listed):
+        if isinstance(of_sentence, str | bytes) or not isinstance(of_sentence, Iterable):
+            raise UserError(
+                "the terms of a sentence must be a list, empty for none: found "
+                f"{of_sentence!r} at index {index}"
+            )
     return [
         [_forms(forms, index) for forms in of_sentence] for index, of_sentence in enumerate(listed)
     ]
@@ -162,7 +168,8 @@ def terms_for_each(
 
 def _forms(forms, index):
     """The forms of a term of the sentence at an index, as plain text."""
-    are_strings = not isinstance(forms, str) and all(isinstance(form, str) for form in forms)
+    is_list = isinstance(forms, Iterable) and not isinstance(forms, str)
+    are_strings = is_list and all(isinstance(form, str) for form in forms)
     plain = [plain_text(form) for form in forms] if are_strings else []
     if not plain or not all(plain):
         raise UserError(

@@ -468,6 +468,8 @@ def test_terms_and_prefixes_go_together(translator):
         ([[("Hund", "")]], "none of them empty"),
         ([[()]], "none of them empty"),
         ([[(1,)]], r"each term must be a list of its forms, .*: found \(1,\)"),
+        ([[5]], "each term must be a list of its forms, .*: found 5 at index 0"),
+        ([None], "the terms of a sentence must be a list, empty for none: found None at index 0"),
     ],
 )
 def test_malformed_terms_are_refused(translator, terms, message):

@@ -44,12 +44,12 @@ class Glossary:
             kind = type(entries).__name__
             raise UserError(f"entries must map each term to its translations: found {kind}")
         self._begin()
-        for source, given in entries.items():
-            forms = as_text([given] if isinstance(given, str) else given, f"forms of {source!r}")
-            place = f"the term {source!r}"
-            if not plain_text(source) or not forms or not all(forms):
+        for (term, given), source in zip(entries.items(), as_text(entries, "terms"), strict=True):
+            forms = as_text([given] if isinstance(given, str) else given, f"forms of {term!r}")
+            place = f"the term {term!r}"
+            if not source or not forms or not all(forms):
                 raise UserError(f"{place} must not be empty, nor may a form of its translation")
-            self._add(plain_text(source), forms, place)
+            self._add(source, forms, place)
 
     def _begin(self):
         self._exact: dict[tuple[str, ...], _Entry] = {}

@@ -93,6 +93,7 @@ def test_a_malformed_line_is_named(content, message, tmp_path):
         ({"": "Hund"}, "the term '' must not be empty"),
         ({"dog": []}, "the term 'dog' must not be empty, nor may a form"),
         ({"dog": [1]}, "forms of 'dog' must be strings: found int"),
+        ({5: "Hund"}, "terms must be strings: found int at index 0"),
         (
             {"dog": "Hund", "dog ": "Köter"},
             "the term 'dog ': 'dog' has another entry, the term 'dog'",
