@@ -86,17 +86,21 @@ class _Automaton:
     def _explored(self):
         """Lists for each state the next one at each of `symbols`, and adds states as found."""
         index = {state: number for number, state in enumerate(self.states)}
+        columns = {symbol: column for column, symbol in enumerate(self.symbols)}
         rows = []
         for nodes, is_open in self.states:  # which grows
+            symbols, row = self.symbols, [0] * len(self.symbols)
+            if nodes:  # most symbols lead where they lead from the first states, without a node
+                symbols = sorted({symbol for node in nodes for symbol in self.children[node]})
+                row = rows[is_open].copy()
             starts = [*nodes, _ANYWHERE, *[_OPEN] * is_open]
-            row = []
-            for symbol in self.symbols:
+            for symbol in symbols:
                 found = {self.children[node].get(symbol) for node in starts} - {None}
                 state = frozenset(found), bool(self.opens[symbol])
                 if state not in index:
                     index[state] = len(self.states)
                     self.states.append(state)
-                row.append(index[state])
+                row[columns[symbol]] = index[state]
             rows.append(row)
         return rows
 

@@ -169,6 +169,29 @@ def test_a_form_counts_only_as_whole_words():
     assert not words.are_met([5, 7, END], term)  # no space is before 7
 
 
+def test_a_state_is_explored_only_at_the_symbols_that_its_spellings_go_on_with():
+    class Opens(list):
+        count = 0
+
+        def __getitem__(self, index):
+            self.count += 1
+            return super().__getitem__(index)
+
+    rng, opens = np.random.default_rng(1), Opens([False] * 300)
+    forms = [tuple(rng.integers(3, 300, 3).tolist()) for _ in range(50)]
+    term = RequiredTerm(tuple(map(Spelling, forms)))
+    tables = term_tables([[term]], np.zeros(300, bool), opens, END)
+    assert opens.count < tables.next_state.size / 10  # else many forms take seconds
+    columns = {symbol: column for column, symbol in enumerate(tables.symbols[0].tolist())}
+    for form in forms:
+        for before in rng.choice([*columns], (20, 2)).tolist():
+            state, ended = 1, []
+            for symbol in [*before, *form]:
+                state = tables.next_state[0, state, columns[symbol]]
+                ended.append(tables.ends[0, state, 0])
+            assert ended == [0, 0, *[(*before, *form)[n : n + 3] in forms for n in range(3)]]
+
+
 def test_sampling_refuses_terms():
     targets = Targets(ops.array([START]), [9], terms=Words(8).terms([[]]))
     with pytest.raises(UserError, match="sampling does not support terms: leave them out"):
