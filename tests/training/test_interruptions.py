@@ -231,14 +231,15 @@ def test_validations_that_were_interrupted_twice_each_are_done(toy, tmp_path, ch
     assert contents_of(ModelDir(tmp_path / "run")) == expected
 
 
-def test_a_folder_that_takes_the_place_of_the_runs_own_in_a_validation_is_left_alone(toy, tmp_path):
+@pytest.mark.parametrize("moment", ["in_step", "in_validation"])
+def test_a_folder_that_takes_the_place_of_the_runs_own_is_left_alone(toy, tmp_path, moment):
     def replace():
         shutil.rmtree(tmp_path / "run")
         another.enter_context(ModelDir(tmp_path / "run").locked())
 
     with contextlib.ExitStack() as another:
         with pytest.raises(UserError, match="was removed or moved away during"):
-            start(toy, tmp_path / "run", options(), in_validation=(2, replace))
+            start(toy, tmp_path / "run", options(), **{moment: (2, replace)})
         assert os.listdir(tmp_path / "run") == [".lock"]
 
 

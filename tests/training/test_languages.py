@@ -152,11 +152,8 @@ def test_a_run_validates_each_language_and_resumes_with_the_same_ones(tmp_path):
     assert validation["BLEU"] == pytest.approx(mean)
     assert list(ModelDir(model_dir).load_languages().symbols) == ["de", "fr"]
     sentences = ["The girls sleep."]
-    found = [
-        load(model_dir, target_lang=code, engine="tensorflow")(sentences)
-        for code in FILES["target_langs"].split(",")
-    ]
-    assert len(found) == 2
+    for code in FILES["target_langs"].split(","):
+        assert len(load(model_dir, target_lang=code)(sentences)) == 1
     message = refused("train", **{**flags, "target_langs": "fr,de"})
     assert "other training pairs" in message and "other validation pairs" in message
     message = refused("train", **{**flags, "target_langs": "de,it"})
@@ -169,11 +166,11 @@ def test_a_run_validates_each_language_and_resumes_with_the_same_ones(tmp_path):
     assert json.loads((tmp_path / "scores.json").read_text())["perplexity"] > 1
 
 
-@pytest.mark.slow
 def test_a_model_of_one_pair_refuses_languages(tmp_path):
     model_dir = tmp_path / "run"
-    given = {"train_source": "a.en", "train_target": "a.de", "model_dir": model_dir}
-    run("train", **{**MODEL, **given, "vocab_size": 340})
+    tokenizer = SubwordTokenizer.train_from_sentences(pairs_of().sentences(), 340)
+    model = lively_model(1, tokenizer.vocab_size)
+    ModelDir(model_dir).create_trained(model, tokenizer, None, "fit")
     with pytest.raises(UserError, match="between two languages: leave out target_lang=de"):
         load(model_dir, target_lang="de")
     message = refused("translate", model_dir=model_dir, target_lang="de")

@@ -7,7 +7,6 @@ import pty
 import random
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,16 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import quick_run
-from command_lines import FEW_STEPS, TINY_MODEL, arguments
+from command_lines import FEW_STEPS, TINY_MODEL, arguments, begin
 from file_faults import Killed
 from helpers import ROOT, run_python
-from model_dirs import checkpoints_in, contents_of
+from model_dirs import contents_of
 
 from keras_transformer.data import Block, BuiltinPairs, WeightedPairs
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingOptions, TreebankPairs
-from keras_transformer.training import ModelDir, TrainingJob, parallel_parts, train
-from keras_transformer.training.callbacks import Progress
+from keras_transformer.training import (
+    ModelDir,
+    TrainingJob,
+    make_strategy,
+    parallel_parts,
+    train,
+)
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.stopping import Interrupted, StopSignals
 
@@ -244,15 +248,22 @@ with StopSignals() as signals:
     assert run_python(script) == "None\n"
 
 
+@pytest.fixture
+def endless(tmp_path):
+    """The command of a run in `tmp_path / "run"` that takes so many steps that it is stopped."""
+    options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}
+    for side, column in zip(("source", "target"), zip(*TRAIN, strict=True), strict=True):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in column))
+        options[f"train_{side}"] = tmp_path / side
+    options["model_dir"] = tmp_path / "run"
+    return [sys.executable, ROOT / "train.py", *arguments(options)]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangup_is_heeded")
-def test_a_run_whose_terminal_is_closed_saves_and_goes_on(tmp_path):
+def test_a_run_whose_terminal_is_closed_saves_and_goes_on(endless, tmp_path):
     terminal, its_end = pty.openpty()
-    options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "train.py", *arguments({**options, "model_dir": tmp_path / "run"})],
-        preexec_fn=lambda: os.login_tty(its_end),
-    )
+    process = subprocess.Popen(endless, preexec_fn=lambda: os.login_tty(its_end))
     os.close(its_end)
     said = b""
     while b"tokens/s" not in said:  # the progress, which is shown again and again
@@ -265,12 +276,8 @@ def test_a_run_whose_terminal_is_closed_saves_and_goes_on(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, None])  # Ctrl-C ends the reader too
-def test_a_run_whose_output_nobody_reads_saves_and_goes_on(number, tmp_path):
-    options = {**FEW_STEPS, **TINY_MODEL, "steps": 10_000, "checkpoint_steps": 10_000}
-    options |= {"report_steps": 1, "model_dir": tmp_path / "run"}
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "train.py", *arguments(options)], stdout=subprocess.PIPE
-    )
+def test_a_run_whose_output_nobody_reads_saves_and_goes_on(number, endless, tmp_path):
+    process = subprocess.Popen([*endless, "--report_steps=1"], stdout=subprocess.PIPE)
     for said in process.stdout:
         if b"tokens/s" in said:
             break
@@ -292,24 +299,6 @@ def test_two_runs_do_not_write_to_one_folder(undisturbed):
         pytest.raises(UserError, match=rf"{undisturbed.path}: another training writes to it"),
     ):
         run(undisturbed.path)
-
-
-@pytest.mark.slow
-def test_a_run_leaves_the_folder_alone_that_took_the_place_of_its_own(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    count_step = Progress.on_train_batch_end
-
-    def count_step_and_replace(progress, *arguments):
-        count_step(progress, *arguments)
-        if progress.state.step == 4:
-            shutil.rmtree(path)
-            another.enter_context(ModelDir(path).locked())
-
-    monkeypatch.setattr(Progress, "on_train_batch_end", count_step_and_replace)
-    with contextlib.ExitStack() as another:
-        with pytest.raises(UserError, match=f"model_dir {path} was removed or moved away"):
-            run(path, validation_steps=5)
-        assert [file.name for file in path.iterdir()] == [".lock"]
 
 
 def test_a_lock_leaves_no_folder_where_nothing_was_made(tmp_path):
@@ -366,18 +355,18 @@ def test_a_new_parser_is_not_trained_with_options_of_translation(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.slow
 def test_a_run_on_weighted_corpora_resumes_with_the_same_weights_only(tmp_path):
+    """That batches go on as if the run had not been stopped is shown in `test_batches.py`."""
     corpora = [BuiltinPairs("train", 150), BuiltinPairs("train", 30, seed=1)]
     weighted = WeightedPairs(corpora, [1, 2])
-    for path, stops in (("whole", [12]), ("resumed", [8, 12])):
-        for steps in stops:
-            run_on(weighted, tmp_path / path, steps=steps)
-    whole, resumed = (ModelDir(tmp_path / path) for path in ("whole", "resumed"))
-    assert checkpoints_in(resumed.checkpoints)[12] == checkpoints_in(whole.checkpoints)[12]
-    assert whole.load_training()["data"]["train_weights"] == [1.0, 2.0]
+    job = TrainingJob(model_dir=tmp_path / "run", train=weighted, config=CONFIG, options=OPTIONS)
+    for _ in range(2):
+        begin(job, make_strategy("one_device"))
+    record = ModelDir(tmp_path / "run").load_training()
+    assert len(record["starts"]) == 2
+    assert record["data"]["train_weights"] == [1.0, 2.0]
     with pytest.raises(UserError, match=r"train_weights=\[1\.0, 2\.0\] \(now \[2\.0, 1\.0\]\)"):
-        run_on(WeightedPairs(corpora, [2, 1]), whole.path)
+        run_on(WeightedPairs(corpora, [2, 1]), tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -47,11 +47,12 @@ def adam():
     return keras.optimizers.Adam(0.01, beta_2=0.98, epsilon=1e-9)
 
 
-def new_model(optimizer=None, jit_compile=False, config=CONFIG, **options):
+def new_model(optimizer=None, jit_compile=False, run_eagerly=False, config=CONFIG, **options):
+    """A new model; tracing its step takes longer than a few steps that are run eagerly."""
     keras.utils.set_random_seed(1)
     model = TrainableTransformer(config, name="transformer", **options)
     model.build()
-    model.compile(optimizer or adam(), jit_compile=jit_compile)
+    model.compile(optimizer or adam(), jit_compile=jit_compile, run_eagerly=run_eagerly)
     return model
 
 
@@ -111,12 +112,7 @@ def test_a_weight_that_the_loss_does_not_use_stays():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_microbatches", "parallel_parts", "jit_compile"),
-    [
-        pytest.param(3, 1, False, marks=pytest.mark.slow),
-        (3, 1, True),
-        pytest.param(1, 2, False, marks=pytest.mark.slow),
-        (2, 3, False),
-    ],
+    [(3, 1, True), (1, 2, False), (2, 3, False)],
 )
 def test_parts_of_any_number_of_tokens_make_the_update_of_their_batch(
     plain, num_microbatches, parallel_parts, jit_compile
@@ -167,7 +163,7 @@ def test_what_two_passes_differ_by_is_part_of_the_loss():
     config = dataclasses.replace(CONFIG, dropout=0.5)
     losses = {}
     for weight in (1e-9, 2.0, 4.0):
-        (logs,) = fit(new_model(config=config, r_drop=weight), [batch])
+        (logs,) = fit(new_model(config=config, r_drop=weight, run_eagerly=True), [batch])
         losses[weight] = logs["loss"]
     divergence = (losses[2.0] - losses[1e-9]) / 2
     assert divergence > 0.01
@@ -177,7 +173,10 @@ def test_what_two_passes_differ_by_is_part_of_the_loss():
 @pytest.mark.slow
 def test_a_gradient_is_clipped_as_a_whole():
     batches = ragged_batches(1)
-    free, clipped = (new_model(keras.optimizers.SGD(1.0), clip_norm=c) for c in (0.0, 0.25))
+    free, clipped, rarely = (
+        new_model(keras.optimizers.SGD(1.0), clip_norm=norm, run_eagerly=True)
+        for norm in (0.0, 0.25, 100.0)
+    )
     before = free.get_weights()
     (logs,) = fit(free, batches)
     (clipped_logs,) = fit(clipped, batches)
@@ -186,14 +185,13 @@ def test_a_gradient_is_clipped_as_a_whole():
     share = 0.25 / logs["gradient_norm"]
     expected = [b + share * (w - b) for b, w in zip(before, free.get_weights(), strict=True)]
     assert_same(clipped.get_weights(), expected, atol=1e-6)
-    rarely = new_model(keras.optimizers.SGD(1.0), clip_norm=100.0)
     fit(rarely, batches)
     assert_same(rarely.get_weights(), free.get_weights(), atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_average_follows_the_weights():
-    model = new_model(ema_decay=0.3)
+    model = new_model(ema_decay=0.3, run_eagerly=True)
     expected = model.get_weights()
     for n, batch in enumerate(ragged_batches(5), start=1):
         fit(model, [batch])
@@ -257,14 +255,14 @@ def test_an_update_that_is_not_finite_changes_nothing_but_the_step(jit_compile):
 @pytest.mark.slow
 def test_what_updates_leave_behind_is_in_checkpoints(tmp_path):
     batches = ragged_batches(4)
-    options = dict(ema_decay=0.9, dtype="mixed_float16")
-    whole = new_model(**options)
-    fit(whole, batches)
-    stopped, resumed = new_model(**options), new_model(**options)
-    fit(stopped, batches[:2])
+    options = dict(ema_decay=0.9, dtype="mixed_float16", run_eagerly=True)
+    whole, resumed = new_model(**options), new_model(**options)
+    fit(whole, batches[:2])
     checkpoints = Checkpoints(tmp_path)
-    stopped.update_state.skipped_updates.assign(5)
-    checkpoints.save(stopped, step=2)
+    whole.update_state.skipped_updates.assign(5)
+    checkpoints.save(whole, step=2)
+    saved_average = [average.numpy() for average in whole.update_state.average]
+    fit(whole, batches[2:])
     checkpoints.restore(resumed, step=2)
     (*_, logs) = fit(resumed, batches[2:])
     assert logs["skipped_updates"] == 5
@@ -277,8 +275,7 @@ def test_what_updates_leave_behind_is_in_checkpoints(tmp_path):
     averaged = Transformer(CONFIG, name="transformer")
     averaged.build()
     checkpoints.restore_average(averaged, step=2)
-    for found, expected in zip(averaged.weights, stopped.update_state.average, strict=True):
-        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    assert_same(averaged.get_weights(), saved_average, atol=0)
 
 
 @pytest.mark.slow
@@ -295,11 +292,10 @@ def test_mixed_precision_keeps_float32_weights_and_trains_as_float32_does(plain,
     assert logs[-1]["skipped_updates"] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_reports_the_loss_of_a_real_vocabulary(policy):
     config = dataclasses.replace(CONFIG, vocab_size=37_000, output_bias=True)
-    model = new_model(config=config, dtype=policy)
+    model = new_model(config=config, dtype=policy, run_eagerly=True)
     bias = model.source_embedding.bias
     bias.assign(np.random.default_rng(0).normal(3.0, 1.0, size=bias.shape))
     ((inputs, labels),) = batches = ragged_batches(1)
@@ -366,7 +362,8 @@ def test_weights_make_the_updates_of_plain_keras(shape):
     plain = Transformer(CONFIG)
     plain.build()
     plain.set_weights(model.get_weights())
-    plain.compile(adam(), loss=LabelSmoothedCrossEntropy(CONFIG.label_smoothing))
+    loss = LabelSmoothedCrossEntropy(CONFIG.label_smoothing)
+    plain.compile(adam(), loss=loss, run_eagerly=True)
     for each in (model, plain):
         each.fit(inputs, labels, sample_weight=weights, batch_size=7, epochs=3, verbose=0)
     assert_same(model.get_weights(), plain.get_weights())
@@ -383,7 +380,7 @@ def test_a_model_goes_on_from_its_file_as_it_would_have(tmp_path):
     first, second = ragged_batches(2)
     keras.utils.set_random_seed(1)
     model = TrainableTransformer(CONFIG, ema_decay=0.9)
-    model.compile(adam())  # builds it
+    model.compile(adam(), run_eagerly=True)  # builds it
     fit(model, [first])
     model.update_state.skipped_updates.assign(5)
     model.save(tmp_path / "model.keras")
@@ -482,10 +479,10 @@ def test_two_replicas_compiled_by_xla_make_the_updates_of_one(one_replica, on_tw
 
 
 @pytest.mark.slow
-def test_four_replicas_make_the_updates_of_one(one_replica, tmp_path):
-    """In two micro-batches: of seven rows, each replica gets one in each, or one of padding."""
+def test_three_replicas_make_the_updates_of_one(one_replica, tmp_path):
+    """In two micro-batches: of seven rows, the last replica gets one, and a part of padding."""
     path = tmp_path / "arrays.npz"
-    run_python(ON_REPLICAS, 4, path, 2, 0, 0)
+    run_python(ON_REPLICAS, 3, path, 2, 0, 0)
     assert_same_training(np.load(path).values(), one_replica)
 
 

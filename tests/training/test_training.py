@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from command_lines import begin
 from helpers import run_python, small_model
 from quick_run import CONFIG, OPTIONS
 from tensorflow.core.util import event_pb2
@@ -42,8 +43,13 @@ from keras_transformer.training import (
     train,
 )
 from keras_transformer.training.model_dir import digest_of
-from keras_transformer.training.preparation import _target_lang, chosen_precision, prepare
-from keras_transformer.training.trainer import record_start
+from keras_transformer.training.preparation import (
+    _target_lang,
+    chosen_precision,
+    prepare,
+    with_precision,
+)
+from keras_transformer.training.trainer import record_start, restore
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
 
@@ -356,39 +362,32 @@ def test_workers_compare_the_validation_sets_that_they_were_given(valid, trained
 
 
 @pytest.mark.slow
-def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(trained, tmp_path):
-    model_dir, _, _ = trained
-    others = BuiltinPairs("train", 200)
-    unmoved = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30)
-    config = dataclasses.replace(CONFIG, dropout=0.3)
-    run(tmp_path / "tuned", unmoved, config=config, train=others, start_from=model_dir.path)
-    tuned = ModelDir(tmp_path / "tuned")
-    for ours, theirs in zip(
-        tuned.load_model().weights, model_dir.load_model().weights, strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs)
-    assert tuned.load_tokenizer().to_bytes() == model_dir.load_tokenizer().to_bytes()
-
-    # It resumes only with the same command, and from its own weights.
-    options = dataclasses.replace(unmoved, steps=2)
-    with pytest.raises(UserError, match=r"start_from=.*trained \(now None\)"):
-        run(tuned.path, options, config=config, train=others)
-    run(tuned.path, options, config=config, train=others, start_from=model_dir.path)
-    assert tuned.checkpoints.steps() == [1, 2]
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_without_the_folder_that_it_started_from(trained, tmp_path, monkeypatch):
+def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(
+    trained, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained[0].path, "own")
-    options = dataclasses.replace(OPTIONS, steps=1)
-    run("tuned", options, start_from="own")
-    with pytest.raises(UserError, match=r"start_from=own \(now other\)"):
-        run("tuned", options, start_from="other")
+    options = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30)
+    others = {
+        "config": dataclasses.replace(CONFIG, dropout=0.3),
+        "train": BuiltinPairs("train", 200),
+    }
+    run("tuned", options, start_from="own", **others)
+    tuned = ModelDir("tuned")
+    for ours, theirs in zip(
+        tuned.load_model().weights, trained[0].load_model().weights, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert tuned.load_tokenizer().to_bytes() == trained[0].load_tokenizer().to_bytes()
+
+    # It resumes only with the same command, and from its own weights, without the other folder.
+    for start_from in (None, "other"):
+        with pytest.raises(UserError, match=rf"start_from=own \(now {start_from}\)"):
+            run("tuned", options, start_from=start_from, **others)
     shutil.rmtree("own")
-    run("tuned", dataclasses.replace(options, steps=2), start_from="./own")
-    assert ModelDir("tuned").checkpoints.steps() == [1, 2]
-    assert ModelDir("tuned").load_training()["data"]["start_from"] == "own"
+    run("tuned", dataclasses.replace(options, steps=2), start_from="./own", **others)
+    assert tuned.checkpoints.steps() == [1, 2]
+    assert tuned.load_training()["data"]["start_from"] == "own"
 
 
 @pytest.fixture(scope="module")
@@ -399,11 +398,10 @@ def vocabulary(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
-    options = dataclasses.replace(OPTIONS, steps=1)
     copy = shutil.copy(vocabulary, tmp_path / "copy.model")
-    run(tmp_path / "runs", options, vocabulary=copy)
+    job, strategy = job_in(tmp_path / "runs", vocabulary=copy), make_strategy("one_device")
+    begin(job, strategy)
     model_dir = ModelDir(tmp_path / "runs")
     assert model_dir.load_tokenizer().to_bytes() == vocabulary.read_bytes()
     assert model_dir.load_training()["vocab_type"] == "unigram"
@@ -411,10 +409,10 @@ def test_a_vocabulary_of_the_users_own_is_used_and_kept(vocabulary, tmp_path):
     other = SubwordTokenizer.train_from_sentences(VALID.sentences(), 340)
     other.save(copy)
     with pytest.raises(UserError, match=r"runs has another vocabulary than .*copy\.model: to"):
-        run(tmp_path / "runs", options, vocabulary=copy)
+        begin(job, strategy)
     copy.unlink()  # the model_dir has a copy
-    run(tmp_path / "runs", dataclasses.replace(options, steps=2), vocabulary=copy)
-    assert model_dir.checkpoints.steps() == [1, 2]
+    begin(job, strategy)
+    assert len(model_dir.load_training()["starts"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -481,7 +479,11 @@ def test_an_imported_model_is_started_from_and_not_trained_in_place(trained, tmp
         **before,
         imported.path / ".lock": b"",
     }
-    run(tmp_path / "tuned", dataclasses.replace(OPTIONS, steps=1), start_from=imported.path)
+    with contextlib.ExitStack() as until_trained:
+        job = job_in(tmp_path / "tuned", start_from=imported.path)
+        tuned = restore(prepare(job, make_strategy("one_device"), until_trained)).model
+    for ours, theirs in zip(tuned.weights, trained[2].weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.slow
@@ -647,16 +649,15 @@ def test_the_automatic_precision_is_the_fastest_for_the_model(policy, monkeypatc
     assert chosen_precision(job_in(tmp_path / "new", options)) == (policy, "measured")
 
 
-@pytest.mark.slow
 def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         "keras_transformer.training.preparation.slowdown", lambda dtype, width, units: 1.6
     )
-    options = dataclasses.replace(OPTIONS, dtype_policy="auto", steps=2)
+    options = dataclasses.replace(OPTIONS, dtype_policy="auto")
     for policy in ("mixed_bfloat16", "float32"):
         monkeypatch.setattr(FASTEST, lambda *_, policy=policy: Precision(policy, "measured"))
-        run(tmp_path / "run", options)
-        options = dataclasses.replace(options, steps=options.steps + 2)
+        strategy = make_strategy("one_device")
+        begin(with_precision(job_in(tmp_path / "run", options), strategy), strategy)
         recorded = ModelDir(tmp_path / "run").load_training()["options"]
         assert recorded["dtype_policy"] == "mixed_bfloat16"
     printed = capsys.readouterr().out.splitlines()
