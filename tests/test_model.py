@@ -256,7 +256,6 @@ ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 LABELS = padded([[6, 3, 2], [11, 8, 8, 10, 2]])
 
 
-@pytest.mark.slow
 def test_a_step_of_training_moves_every_weight():
     apart = {"share_embeddings": False, "tie_output": False, "pre_norm": True}
     model = compiled(small_model(**ONE_LAYER, **apart))
