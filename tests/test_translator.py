@@ -57,6 +57,8 @@ def with_limits(translator, **limits):
     """The translator with another `tokens_per_batch`, `max_source_length` or `workers`."""
     other = copy.copy(translator)
     vars(other).update(limits)
+    sizes = {name: limits[name] for name in limits.keys() & {"tokens_per_batch", "workers"}}
+    other._batches = dataclasses.replace(other._batches, **sizes)
     return other
 
 
@@ -394,7 +396,7 @@ def test_any_sentences_together_are_translated_as_each_alone(
 @pytest.fixture(scope="module")
 def compiled(model, tokenizer):
     """A translator compiled for one source length and a few batch sizes."""
-    return Translator(model, tokenizer, jit_compile=True, tokens_per_batch=32, **LIMITS)
+    return Translator(model, tokenizer, jit_compile=True, tokens_per_batch=16, **LIMITS)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import re
@@ -43,6 +44,17 @@ SENTENCES = [
     "\t \u3000",
 ]
 NOT_UTF_8 = [b"\xff\xfe", b"caf\xe9 au lait", b"\xf0\x9f\x90", b"a\x00b"]
+
+
+load_anew = tf.saved_model.load
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """Loading takes seconds, so each folder is loaded once, unless by `load_anew`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.saved_model, "load", functools.cache(load_anew))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -312,11 +324,12 @@ def exported_sampling(sampling, tmp_path_factory):
 
 @pytest.mark.slow
 def test_without_a_seed_each_load_and_each_call_draws_anew(exported_sampling):
-    loads = [tf.saved_model.load(str(exported_sampling)).signatures for _ in range(2)]
+    loads = [load(str(exported_sampling)) for load in (tf.saved_model.load, load_anew)]
     draws = []
-    for signatures in loads:
+    for loaded in loads:
         tf.random.set_seed(1)
-        draws += [[one["text"] for one in translate(signatures, SENTENCES)] for _ in range(2)]
+        for _ in range(2):
+            draws.append([one["text"] for one in translate(loaded.signatures, SENTENCES)])
     assert len({tuple(texts) for texts in draws}) == 4
 
 
@@ -335,15 +348,6 @@ def test_a_seed_for_each_text_draws_as_the_translator_of_that_seed(exported_samp
         tf.errors.InvalidArgumentError, match="seed must have one value for each text"
     ):
         sample(text=tf.constant(texts), seed=tf.constant([1]))
-
-
-@pytest.mark.slow
-def test_an_exported_seed_draws_as_the_translator_does_at_each_call(sampling, tmp_path):
-    exported = sampling(seed=5).export(tmp_path / "export")
-    signatures = tf.saved_model.load(str(exported)).signatures
-    expected = sampling(seed=5)(SENTENCES)
-    for _ in range(2):
-        assert [one["text"] for one in translate(signatures, SENTENCES)] == expected
 
 
 @pytest.mark.slow
@@ -459,18 +463,20 @@ def model_dir(translator, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_command_line_exports_with_the_options_of_the_search(model_dir, translator, tmp_path):
-    options = {"beam_size": 2, "alpha": 1.5, "extra_length": 3}
+def test_the_command_line_exports_with_the_options_and_draws_by_their_seed_at_each_call(
+    model_dir, translator, tmp_path
+):
+    options = {"sample": True, "seed": 5, "beam_size": 2, "alpha": 1.5, "extra_length": 3}
     output = tmp_path / "export"
     flags = {"model_dir": model_dir.path, "format": "saved_model", "output": output, **options}
     process = run_process("export", **flags)
     assert (process.returncode, process.stdout.decode()) == (0, f"{output}/1\n")
     assert process.stderr == b""
     exported = tf.saved_model.load(str(output / "1")).signatures
-    expected = Translator(translator.models[0], translator.tokenizer, **options).translate(
-        SENTENCES
-    )
-    assert translate(exported, SENTENCES) == [one._asdict() for one in expected]
+    texts = 6 * SENTENCES  # more than a batch
+    expected = Translator(translator.models[0], translator.tokenizer, **options).translate(texts)
+    for _ in range(2):
+        assert translate(exported, texts) == [one._asdict() for one in expected]
 
 
 def test_the_command_line_refuses_in_one_line(model_dir, tmp_path, monkeypatch):

@@ -394,26 +394,18 @@ def masked_by_a_band(self, x, attention_mask=None, mask=None, x_mask=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("attention", marks=pytest.mark.slow),
-        "restricted",
-        "rotary",
-        pytest.param("restricted, rotary", marks=pytest.mark.slow),
-        "sinusoids and rotary",
-        "recurrent",
-        "convolutional",
-        "separable",
-    ],
-)
-def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch):
+@pytest.mark.parametrize("name", LAYER_TYPES)
+def test_a_search_of_any_shape_finds_what_a_search_with_whole_passes_finds(name, monkeypatch):
     model = small_model(3, **LAYER_TYPES[name], tie_output=False)
     options = SearchOptions(beam_size=4, n_best=4, extra_length=5, no_repeat_ngram=2)
-    found = search(model, SOURCES, options)
-    monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
-    in_turn = search(model, SOURCES, options, num_slots=2)
+    graph = tf.function(
+        lambda ids, num_slots: search(model, ids, options, num_slots=num_slots),
+        [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((), tf.int32)],
+        autograph=False,
+    )
+    found, in_turn = graph(SOURCES, 3), graph(SOURCES, 2)
     np.testing.assert_array_equal(in_turn.ids, found.ids)
+    monkeypatch.setattr(RestrictedSelfAttention, "call", masked_by_a_band)
     targets = Targets(
         np.ones(3, "int32"), max_lengths=options.longest(np.array([7, 2, 4])), buffer_length=12
     )
@@ -424,18 +416,6 @@ def test_a_search_finds_what_a_search_with_whole_passes_finds(name, monkeypatch)
     np.testing.assert_allclose(
         score(model, SOURCES, found.ids[:, 0]), found.scores[:, 0], atol=1e-5
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["restricted", pytest.param("recurrent", marks=pytest.mark.slow), "convolutional"]
-)
-def test_a_search_runs_in_a_graph_with_batch_and_length_unknown(name):
-    model = small_model(3, **LAYER_TYPES[name], **ONE_LAYER)
-    options = SearchOptions(extra_length=5)
-    signature = [tf.TensorSpec((None, None), tf.int32)]
-    graph = tf.function(lambda ids: search(model, ids, options), signature, autograph=False)
-    np.testing.assert_array_equal(graph(SOURCES).ids, search(model, SOURCES, options).ids)
 
 
 TARGETS = np.array([[1, 6, 3, 7, 7], [1, 5, 0, 0, 0], [1, 9, 9, 4, 0]], "int32")

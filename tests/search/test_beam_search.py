@@ -584,7 +584,8 @@ def test_exports_with_unknown_batch_size_and_lengths(tmp_path):
         )
 
     module = tf.Module()
-    module.search = tf.function(search, input_signature=[tf.TensorSpec([None], tf.int32)] * 2)
+    signature = [tf.TensorSpec([None], tf.int32)] * 2
+    module.search = tf.function(search, signature, autograph=False)
     tf.saved_model.save(module, str(tmp_path))
     exported = tf.saved_model.load(str(tmp_path)).search
 
@@ -599,7 +600,7 @@ def test_compiles_with_xla_when_the_buffer_length_is_given():
     model = ToyModel(seed=7, vocab_size=6)
     options = {"beam_size": 4, "alpha": 0.6}
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def search(sources, limits):
         return model.search(sources, max_lengths=limits, buffer_length=12, **options)
 
@@ -636,7 +637,8 @@ def test_the_result_is_the_same_whatever_the_number_of_batch_slots(all_at_once, 
     elif how == "xla":
         search = tf.function(compiled, jit_compile=True, autograph=False)
 
-    for num_slots in (1, 2, 5, 20):
+    # XLA compiles each of them; of 4 or more, it closes all but a quarter on the way.
+    for num_slots in (1, 5) if how == "xla" else (1, 2, 5, 20):
         assert_same(search(SOURCES, LIMITS, num_slots), expected)
 
 

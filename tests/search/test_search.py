@@ -135,7 +135,7 @@ def test_the_score_is_that_of_the_ids_under_full_passes(model, alpha):
 
 @pytest.mark.slow
 def test_without_an_end_a_translation_is_as_long_as_its_own_source_allows():
-    model = small_model(tie_output=False)
+    model = small_model(tie_output=False, num_encoder_layers=1, num_decoder_layers=1)
     last = model.decoder.layers[-1].feed_forward_norm
     last.set_weights([np.zeros(16), np.ones(16)])  # its output is always ones
     # So at each step all symbols are equally likely, except the end, which only the limit forces.
@@ -300,7 +300,7 @@ def test_impossible_options_are_refused(options):
 
 @pytest.mark.slow
 def test_xla_finds_the_likeliest_symbols_without_sorting_all_candidates():
-    model = small_model(1, vocab_size=400)
+    model = small_model(1, vocab_size=400, num_encoder_layers=1, num_decoder_layers=1)
     options = SearchOptions(beam_size=4, max_length=3)
     compiled = tf.function(lambda ids: search(model, ids, options), jit_compile=True)
     inspect = compiled.experimental_get_compiler_ir(tf.constant([[5, 9, 7, 2]]))
