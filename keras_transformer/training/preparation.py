@@ -170,6 +170,7 @@ def _corpora(job, tokenizer, strategy):
     if job.valid is None:
         return corpus, None
     valid_corpus = usable_corpus(job.valid, tokenizer, max_length)
+    valid_corpus = dataclasses.replace(valid_corpus, parts=())  # each pair once, without weights
     if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
         print(
             f"Warning: {job.valid.description}: the training pairs are also the validation set, so "
