@@ -147,8 +147,8 @@ class PairRules:
         ours, theirs = _digits(source), _digits(target)
         if ours == theirs:
             return False
-        if not (ours and theirs):  # numbers of one digit may be words on the other side
-            return bool(re.search(r"\d\d", source + " " + target))
+        if not (ours and theirs) and not re.search(r"\d\d", source + " " + target):
+            return False  # numbers of one digit may be words on the other side
         common = sum(min(ours.count(digit), theirs.count(digit)) for digit in {*ours})
         return 2 * common / (len(ours) + len(theirs)) < self.options.min_digits
 

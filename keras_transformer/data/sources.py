@@ -62,12 +62,14 @@ class SentencePairs(abc.ABC):
         description: name of the pairs for messages, such as "train.en, train.de".
         weights: None; of `WeightedPairs` the weight of each corpus.
         target_langs: codes of the target languages, for a model of several; empty for others.
+        linearization: how the trees of a treebank are written; None for translation.
     """
 
     task = "translation"
     description: str
     weights: tuple[float, ...] | None = None
     target_langs: tuple[str, ...] = ()
+    linearization: str | None = None
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -203,13 +205,14 @@ class WeightedPairs(SentencePairs):
     The weights matter to `Batches` alone: everything else takes the pairs in turn.
 
     Args:
-        corpora: the corpora, all for the same task.
+        corpora: the corpora, all for the same task; treebanks all write trees alike. None of them
+            is a `WeightedPairs`, whose own weights would be lost.
         weights: a weight for each corpus. Those of 1 and 3 make a quarter and three quarters of the
             pairs in batches, whatever the sizes of the corpora. A corpus of weight 0 is in no
             batch, but a vocabulary is learned from it too.
 
     Raises:
-        UserError: the weights are not such numbers, or the corpora are for different tasks.
+        UserError: the weights are not such numbers, or the corpora do not go together.
 
     Example:
         >>> real, synthetic = TextPairs("train.en", "train.de"), BuiltinPairs("train", 1000)
@@ -219,17 +222,29 @@ class WeightedPairs(SentencePairs):
 
     def __init__(self, corpora: Sequence[SentencePairs], weights: Sequence[float]):
         self.corpora, self.weights = list(corpora), tuple(map(float, weights))
-        are_usable = all(weight >= 0 and math.isfinite(weight) for weight in self.weights)
-        if len(self.weights) != len(self.corpora) or not are_usable or not any(self.weights):
+        are_usable = (
+            all(weight >= 0 for weight in self.weights) and 0 < sum(self.weights) < math.inf
+        )
+        if len(self.weights) != len(self.corpora) or not are_usable:
             found = ", ".join(f"{weight:g}" for weight in self.weights) or "none"
             raise UserError(
                 f"weights must be {len(self.corpora)} numbers, one for each corpus, none of them "
-                f"negative and at least one positive: found {found}"
+                f"negative, with a positive and finite sum: found {found}"
             )
         tasks = {pairs.task for pairs in self.corpora}
         if len(tasks) > 1:
             raise UserError(f"corpora must be for one task: found {' and '.join(sorted(tasks))}")
         [self.task] = tasks
+        linearizations = {pairs.linearization for pairs in self.corpora}
+        if len(linearizations) > 1:
+            found = ", ".join(sorted(map(str, linearizations)))
+            raise UserError(f"corpora must have one linearization: found {found}")
+        [self.linearization] = linearizations
+        if any(pairs.weights for pairs in self.corpora):
+            raise UserError(
+                "corpora must not be WeightedPairs, whose weights would be lost: give all corpora "
+                "and their weights to one"
+            )
         codes = itertools.chain.from_iterable(pairs.target_langs for pairs in self.corpora)
         self.target_langs = tuple(dict.fromkeys(codes))
         if self.target_langs and not all(pairs.target_langs for pairs in self.corpora):

@@ -57,7 +57,7 @@ class TreebankPairs(SentencePairs):
         extra_files: str | os.PathLike | Sequence[str | os.PathLike] = (),
     ):
         self.files, self.extra_files = matching_files(files), matching_files(extra_files)
-        self.options = options
+        self.options, self.linearization = options, options.linearization
         refuse_pipes(self.extra_files)
         self.description = ", ".join([*as_paths(files), *as_paths(extra_files)])
 
@@ -68,7 +68,7 @@ class TreebankPairs(SentencePairs):
 
     def as_pair(self, tree: Tree) -> tuple[str, str]:
         """The sentence of a tree, with words separated by spaces, and the tree's symbols."""
-        in_words = self.options.linearization == "words"
+        in_words = self.linearization == "words"
         return " ".join(words(tree)), word_symbols(tree) if in_words else linearize(tree)
 
     def pairs(self) -> Iterator[tuple[str, str]]:

@@ -88,6 +88,11 @@ class TrainingJob(Record):
                     f"{self.train.task}"
                 )
 
+            if pairs is not None and pairs.linearization != self.train.linearization:
+                raise UserError(
+                    f"{name}: {pairs.description} has linearization={pairs.linearization}: set it "
+                    f"to {self.train.linearization}, as the training set has it"
+                )
             if pairs is not None and bool(pairs.target_langs) != bool(self.train.target_langs):
                 raise UserError(
                     f"{name}: {pairs.description} and the training set must both have "

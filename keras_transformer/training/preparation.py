@@ -28,7 +28,6 @@ from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
 from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
-    linearization_of,
     vocabulary_of_chief,
 )
 
@@ -171,6 +170,7 @@ def _corpora(job, tokenizer, strategy):
     if job.valid is None:
         return corpus, None
     valid_corpus = usable_corpus(job.valid, tokenizer, max_length)
+    valid_corpus = dataclasses.replace(valid_corpus, parts=())  # each pair once, without weights
     if valid_corpus.fingerprint == corpus.fingerprint and is_chief(strategy):
         print(
             f"Warning: {job.valid.description}: the training pairs are also the validation set, so "
@@ -322,7 +322,7 @@ def _data(job, tokenizer, corpus, valid_corpus, strategy):
 def _record(job, model_dir, data, vocab_type):
     """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
     before = {"preset": None, "source_lang": None, "commands": [], "starts": []}
-    options, linearization = dataclasses.asdict(job.options), linearization_of(job.train)
+    options, linearization = dataclasses.asdict(job.options), job.train.linearization
     if model_dir.exists():
         before = model_dir.load_training()
         theirs = before["data"]

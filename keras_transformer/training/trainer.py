@@ -140,6 +140,7 @@ def restore(prepared: Preparation) -> Run:
         model = compiled_model(job.config, job.options)
         if job.start_from and not model_dir.checkpoints.steps():
             model.set_weights(ModelDir(job.start_from).load_model().get_weights())
+            model.update_state.begin_average()
         state = restored_state(model, model_dir.checkpoints)
     expect_same(strategy, {"checkpoint": state.step, "weights": _weights_digest(model)})
     if prepared.writes:

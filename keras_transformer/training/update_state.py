@@ -51,6 +51,11 @@ class UpdateState:
             **{f"ema/{name}": variable for name, variable in averages},
         }
 
+    def begin_average(self) -> None:
+        """Sets the moving average, if there is one, to weights that were set after `build`."""
+        for average, weight in zip(self.average, self.weights, strict=False):
+            average.assign(weight)
+
     def adapt_loss_scale(self, is_finite) -> None:
         """Halves the scale after a gradient that is not finite; doubles it after many that are."""
         if not self.scales_loss:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from keras_transformer.data import SentencePairs
 from keras_transformer.errors import UserError
-from keras_transformer.parsing import ParsingTokenizer, TreebankPairs
+from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.text import SubwordTokenizer, Tokenizer
 from keras_transformer.text.subword import VocabularySizeError
 from keras_transformer.training.job import TrainingJob
@@ -46,12 +45,12 @@ def learn_vocabulary(job: TrainingJob) -> Tokenizer:
             `target_vocab_size` for translation.
     """
     pairs, config = job.train, job.config
-    if isinstance(pairs, TreebankPairs):
+    if pairs.task == "parsing":
         if job.options.lowercase:
             raise UserError("lowercase must be False for a parser: found True")
-        two_a_word = pairs.options.linearization == "words"
+        two_a_word = pairs.linearization == "words"
         return ParsingTokenizer.learn(
-            pairs.pairs(), config.vocab_size, two_a_word, config.target_vocab_size
+            pairs, config.vocab_size, two_a_word, config.target_vocab_size
         )
     if config.target_vocab_size is not None:
         raise UserError(
@@ -143,7 +142,7 @@ def _vocabulary_of_start(job):
 def _fitting(tokenizer, job, where):
     """Returns the tokenizer; raises `UserError` unless it fits the job's pairs and options."""
     _check_task(tokenizer, job.train, where)
-    wanted = linearization_of(job.train)
+    wanted = job.train.linearization
     if wanted and tokenizer.linearization != wanted:
         raise UserError(
             f"{where} was made with linearization={tokenizer.linearization}: set linearization to "
@@ -201,11 +200,6 @@ def _check_task(tokenizer, pairs, where):
         raise UserError(
             f"{where} has a model for {tokenizer.task}, but the data are for {pairs.task}"
         )
-
-
-def linearization_of(pairs: SentencePairs) -> str | None:
-    """The linearization of a treebank's trees; None for translation."""
-    return pairs.options.linearization if isinstance(pairs, TreebankPairs) else None
 
 
 def vocabulary_of_chief(tokenizer: Tokenizer | None, strategy: tf.distribute.Strategy) -> Tokenizer:

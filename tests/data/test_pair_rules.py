@@ -87,6 +87,7 @@ def test_a_sound_pair_breaks_none(source, target):
         ("long", "x" * 1001, "y" * 900, {"max_characters": 1001}),
         ("ratio", "Yes, I think so, and you should too.", "Ja", {"max_ratio": 5}),
         ("number", "Page 12 of 34", "Seite 12 von 35", {"min_digits": 0.5}),
+        ("number", "since the year 1984", "seit dem Jahr", {"min_digits": 0}),
         ("script", "Save the file", "Сохранить файл", {"min_script": 0}),
     ],
 )

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import sys
 
 import pytest
@@ -299,9 +300,20 @@ def test_a_checksum_tells_where_one_corpus_ends_and_the_next_begins(two_corpora,
         ([0, 0], "0, 0"),
         ([1, float("nan")], "1, nan"),
         ([1, float("inf")], "1, inf"),
+        ([1e308, 1e308], "1e+308, 1e+308"),
         ([], "none"),
     ],
 )
 def test_weights_are_one_number_for_each_corpus(two_corpora, weights, found):
-    with pytest.raises(UserError, match=rf"^weights must be 2 numbers, one for .*: found {found}$"):
+    with pytest.raises(
+        UserError, match=rf"^weights must be 2 numbers, one for .*: found {re.escape(found)}$"
+    ):
         WeightedPairs(two_corpora, weights)
+
+
+def test_corpora_with_weights_of_their_own_are_refused(two_corpora):
+    inner = WeightedPairs(two_corpora, [1, 3])
+    with pytest.raises(
+        UserError, match="corpora must not be WeightedPairs, whose weights would be lost"
+    ):
+        WeightedPairs([inner, BuiltinPairs("train", 10)], [1, 1])

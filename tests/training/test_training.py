@@ -852,3 +852,22 @@ def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, m
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):
         run(tmp_path / "run", valid=VALID, target_lang="ja")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_moving_average_of_a_run_begins_with_the_weights_that_it_starts_from(trained, tmp_path):
+    unmoved = dataclasses.replace(OPTIONS, steps=1, learning_rate=1e-30, ema_decay=0.9)
+    run(tmp_path / "tuned", unmoved, start_from=trained[0].path)
+    tuned = ModelDir(tmp_path / "tuned")
+    both = (tuned.load_model(weights=weights).weights for weights in ("ema", "last"))
+    for average, weight in zip(*both, strict=True):
+        np.testing.assert_allclose(average, weight, rtol=1e-6, atol=1e-8)
+
+
+def test_a_validation_takes_each_pair_once_whatever_its_weight(tmp_path):
+    valid = WeightedPairs([VALID, BuiltinPairs("test", 30)], [0, 1])
+    with contextlib.ExitStack() as until_trained:
+        prepared = prepare(job_in(tmp_path / "runs", valid=valid), make_strategy(), until_trained)
+    batches = Batches(prepared.valid_corpus, 256, shuffle=False)
+    counts = [batches.count(step).pairs for step in range(batches.batches_per_epoch)]
+    assert sum(counts) == prepared.valid_corpus.counts.kept

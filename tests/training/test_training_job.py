@@ -6,7 +6,7 @@ import re
 import pytest
 from quick_run import CONFIG, OPTIONS
 
-from keras_transformer.data import BuiltinPairs
+from keras_transformer.data import BuiltinPairs, WeightedPairs
 from keras_transformer.errors import UserError
 from keras_transformer.options import ParsingOptions, TrainingOptions
 from keras_transformer.parsing import TreebankPairs
@@ -98,3 +98,14 @@ def test_the_size_of_a_corpus_chooses_a_preset():
     *limits, _ = PAIRS_BELOW.values()
     assert [preset_for(int(limit) - 1) for limit in limits] == ["tiny", "small"]
     assert [preset_for(int(limit)) for limit in limits] == ["small", "base"]
+
+
+def test_all_treebanks_write_trees_alike(trees):
+    in_words = TreebankPairs(trees.files, ParsingOptions(linearization="words"))
+    message = f"valid: {in_words.description} has linearization=words: set it to brackets"
+    assert refused(train=trees, valid=in_words).startswith(message)
+    with pytest.raises(
+        UserError, match="corpora must have one linearization: found brackets, words"
+    ):
+        WeightedPairs([trees, in_words], [1, 1])
+    job(train=WeightedPairs([trees, trees], [1, 1]), valid=trees)

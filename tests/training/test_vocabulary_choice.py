@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 from quick_run import CONFIG
 
-from keras_transformer.data import BuiltinPairs, TextPairs
+from keras_transformer.data import BuiltinPairs, TextPairs, WeightedPairs
 from keras_transformer.errors import UserError
+from keras_transformer.options import ParsingOptions
+from keras_transformer.parsing import ParsingTokenizer, TreebankPairs
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingJob
 from keras_transformer.training.vocabulary_choice import chosen_vocabulary, learn_vocabulary
@@ -71,3 +73,16 @@ def test_a_vocabulary_without_the_target_languages_is_refused(files, tmp_path):
         f"vocabulary={tmp_path}/ours.model: target_langs=de is not in the vocabulary: leave out "
         "target_langs, or leave out vocabulary"
     )
+
+
+@pytest.mark.parametrize("linearization", ["brackets", "words"])
+def test_treebanks_with_weights_are_learned_as_one(tmp_path, linearization):
+    options = ParsingOptions(linearization=linearization)
+    trees = ["(S (NP (NNS Dogs)) (VP (VBP bark)) (. .))\n", "(S (VP (VB Go)) (. !))\n"]
+    for name, tree in zip("ab", trees, strict=True):
+        (tmp_path / name).write_text(2 * tree)
+    both = TreebankPairs([tmp_path / "a", tmp_path / "b"], options)
+    corpora = [TreebankPairs(tmp_path / name, options) for name in "ab"]
+    learned = learn_vocabulary(job(WeightedPairs(corpora, [3, 1])))
+    assert isinstance(learned, ParsingTokenizer)
+    assert learned.to_bytes() == learn_vocabulary(job(both)).to_bytes()
