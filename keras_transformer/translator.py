@@ -109,10 +109,7 @@ class Translator:
             if model.config.positions == "learned":
                 max_source_length = min(max_source_length, model.config.max_positions)
         self.tokenizer = tokenizer
-        self.tokens_per_batch = tokens_per_batch
         self.max_source_length = max_source_length
-        self.jit_compile = jit_compile
-        self.workers = workers
         self._pad_id = self.models[0].config.pad_id
         self._batches = SlotBatches(tokens_per_batch, workers, jit_compile, self._pad_id)
         has_first = tokenizer.languages is not None and tokenizer.languages.in_target
@@ -126,8 +123,27 @@ class Translator:
         self._lock = threading.Lock()
         self._use(dataclasses.replace(options, **search_options))
 
+    # What graphs and batches are made for cannot be set later.
+
+    @property
+    def options(self) -> SearchOptions:
+        """Options of the search; `with_options` returns a translator with others."""
+        return self._options
+
+    @property
+    def tokens_per_batch(self) -> int:
+        return self._batches.tokens_per_batch
+
+    @property
+    def jit_compile(self) -> bool:
+        return self._batches.jit_compile
+
+    @property
+    def workers(self) -> int:
+        return self._batches.workers
+
     def _use(self, options):
-        self.options = options
+        self._options = options
         self._search = self._searches.of(options)
         self._seed = options.seed
         if options.sample and self._seed is None:

@@ -55,11 +55,17 @@ def translator(model, tokenizer):
 
 def with_limits(translator, **limits):
     """The translator with another `tokens_per_batch`, `max_source_length` or `workers`."""
-    other = copy.copy(translator)
-    vars(other).update(limits)
-    sizes = {name: limits[name] for name in limits.keys() & {"tokens_per_batch", "workers"}}
-    other._batches = dataclasses.replace(other._batches, **sizes)
+    other, sizes = copy.copy(translator), dict(limits)
+    other.max_source_length = sizes.pop("max_source_length", translator.max_source_length)
+    other._batches = dataclasses.replace(translator._batches, **sizes)
     return other
+
+
+@pytest.mark.parametrize("name", ["options", "tokens_per_batch", "jit_compile", "workers"])
+def test_what_its_graphs_and_batches_are_made_for_cannot_be_set_later(name, model, tokenizer):
+    translator = Translator(model, tokenizer)
+    with pytest.raises(AttributeError, match=f"'{name}'.* has no setter"):
+        setattr(translator, name, getattr(translator, name))
 
 
 def test_the_model_of_these_tests_has_no_ties(model):
@@ -403,9 +409,8 @@ def compiled(model, tokenizer):
 @TOGETHER
 @given(pairs=st.lists(st.tuples(ANY_TEXT, PREFIXES), max_size=6), workers=st.integers(1, 3))
 def test_any_sentences_compiled_are_translated_as_each_alone(compiled, alone, pairs, workers):
-    compiled.workers = workers
     sentences, prefixes = map(list, zip(*pairs, strict=True)) if pairs else ([], [])
-    found = compiled.translate_n(sentences, prefixes)
+    found = with_limits(compiled, workers=workers).translate_n(sentences, prefixes)
     assert_each_as_alone(found, sentences, prefixes, alone)
 
 

@@ -142,7 +142,7 @@ class CTranslate2Translator:
     ):
         expect_at_least(1, "tokens_per_batch", tokens_per_batch)
         expect_at_least(2, "max_source_length", max_source_length)  # a token and the end symbol
-        self.workers = number_of_cores() if workers is None else workers
+        self._workers = number_of_cores() if workers is None else workers
         expect_at_least(1, "workers", self.workers)
         self.model = ConvertedModel(model) if isinstance(model, str | os.PathLike) else model
         config = self.model.config
@@ -156,8 +156,19 @@ class CTranslate2Translator:
         self._languages: tuple[str | None, str | None] | None = None
         self._use(options)
 
+    # What the engine was loaded for cannot be set later.
+
+    @property
+    def options(self) -> SearchOptions:
+        """Options of the search; `with_options` returns a translator with others."""
+        return self._options
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
     def _use(self, options):
-        self.options = options
+        self._options = options
         self._sampler = seeded_engine(self.model, options.seed) if options.sample else None
 
     def with_options(self, options: SearchOptions) -> Self:
