@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 from absl import flags
-from command_lines import FEW_STEPS, refused, run, run_process
+from command_lines import FEW_STEPS, arguments, refused, run
 from helpers import ROOT
 
 from keras_transformer import PRESETS
@@ -119,21 +119,22 @@ def options(corpus, tmp_path):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_row_is_trained_once(options, capsys):
-    process = run_process(SCRIPT, **options, rows="C-N2")
-    printed = process.stdout.decode()
-    assert process.returncode == 0, process.stderr
+def test_a_row_is_trained_once(options, capfd, monkeypatch):
+    row = {**options, "rows": "C-N2"}
+    monkeypatch.setattr("sys.argv", [str(ROOT / SCRIPT), *arguments(row)])  # of its own process
+    run(SCRIPT, **row)
+    printed = capfd.readouterr().out
     assert "2 steps of 256 tokens" in printed
     results = options["output"] / "results.jsonl"
     [result] = map(json.loads, results.read_text().splitlines())
     config = ModelDir(options["output"] / "C-N2-1").load_config()
     assert (config.d_model, config.d_ff, config.d_k, config.d_v) == (32, 128, 4, 4)
     assert (config.num_heads, config.num_encoder_layers) == (8, 2)
-    [row] = [line for line in printed.splitlines() if line.startswith("C-N2  ")]
-    assert row.split()[1:5] == ["6.11", "23.7", "36", f"{result['perplexity']:.2f}"]
+    [line] = [line for line in printed.splitlines() if line.startswith("C-N2  ")]
+    assert line.split()[1:5] == ["6.11", "23.7", "36", f"{result['perplexity']:.2f}"]
     before = results.read_bytes()
-    run(SCRIPT, **options, rows="C-N2")
-    again = capsys.readouterr().out
+    run(SCRIPT, **row)
+    again = capfd.readouterr().out
     assert again.strip() in printed  # only the table
     assert (options["output"] / "table3.png").read_bytes().startswith(b"\x89PNG")
     assert results.read_bytes() == before

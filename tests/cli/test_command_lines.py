@@ -991,8 +991,9 @@ def test_an_empty_output_is_refused(script, options, trained, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_perplexity_is_computed_in_batches_of_the_given_size(corpus, tmp_path, monkeypatch):
-    files = {"source": corpus / "train.en", "reference": corpus / "train.de"}
-    tokenizer = SubwordTokenizer.train([*files.values()], 340)
+    tokenizer = SubwordTokenizer.train([corpus / "train.en", corpus / "train.de"], 340)
+    write_pairs(tmp_path, ("few.en", "few.de"), "train", 20)
+    files = {"source": tmp_path / "few.en", "reference": tmp_path / "few.de"}
     model_dir = ModelDir(tmp_path / "run")
     model_dir.create_trained(lively_model(1, tokenizer.vocab_size), tokenizer, "de", "a test")
     rows, perplexities, set_up = [], [], ReferenceLoss.__init__

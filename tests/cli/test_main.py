@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -239,6 +240,20 @@ run(Command(export, None, needs_tensorflow=bool), "keras-transformer export", []
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module")
+def out_of_memory():
+    """TensorFlow's error, for which it waits ten seconds."""
+    import tensorflow as tf
+
+    @tf.function
+    def ones(size):
+        return tf.reduce_sum(tf.fill([size], 1.0))
+
+    with pytest.raises(tf.errors.ResourceExhaustedError) as error:
+        ones(2**45 * tf.ones((), tf.int64))
+    return error.value
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "advice"),
@@ -251,16 +266,14 @@ run(Command(export, None, needs_tensorflow=bool), "keras-transformer export", []
         ),
     ],
 )
-def test_too_little_memory_is_one_line_that_says_for_what(capsys, monkeypatch, names, advice):
-    import tensorflow as tf
+def test_too_little_memory_is_one_line_that_says_for_what(
+    capsys, monkeypatch, out_of_memory, names, advice
+):
+    def main():
+        raise out_of_memory
 
     monkeypatch.setattr(flags, "FLAGS", names)
-
-    @tf.function
-    def ones(size):
-        return tf.reduce_sum(tf.fill([size], 1.0))
-
-    command = Command(lambda: ones(2**45 * tf.ones((), tf.int64)), None)
+    command = Command(main, None)
     with pytest.raises(SystemExit) as ended:
         _run(command, "keras-transformer train", [])
     assert ended.value.code == 2
@@ -284,53 +297,65 @@ def test_a_command_refuses_another_backend_of_keras():
     )
 
 
-@pytest.mark.slow
-def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(tmp_path):
-    configured = {"floatx": "float16", "image_data_format": "channels_first", "backend": "torch"}
-    (tmp_path / "keras.json").write_text(json.dumps(configured))
-    script = (
-        "from keras_transformer.cli import quiet\n"
-        "quiet.import_tensorflow()\n"
-        "from keras import config\n"
-        "print(config.floatx(), config.image_data_format(), config.backend())"
-    )
-    env = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "", "TF_USE_LEGACY_KERAS": "1"}
-    command = [sys.executable, "-c", script]
-    found = subprocess.check_output(command, cwd=ROOT, env={**os.environ, **env}, text=True)
-    assert found == "float32 channels_last tensorflow\n"
+IMPORT_TENSORFLOW = """
+import gc, json, os, sys
+from keras_transformer.cli import quiet
+from keras_transformer.machine import gpu
 
+quiet.import_tensorflow()
+collected = {"enabled": gc.isenabled(), "frozen": gc.get_freeze_count()}
+from keras import config
+settings = [config.floatx(), config.image_data_format(), config.backend()]
+print(json.dumps({"collected": collected, "settings": settings}))
 
-@pytest.mark.slow
-def test_garbage_is_collected_once_tensorflow_is_imported():
-    run_python(
-        "import gc\n"
-        "from keras_transformer.cli import quiet\n"
-        "quiet.import_tensorflow()\n"
-        "assert gc.isenabled()\n"
-        "assert gc.get_freeze_count() > 100_000"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("visible", [None, "0", "", "-1"])
-def test_a_gpu_without_its_libraries_is_named_once(visible, tmp_path):
-    (tmp_path / "nvidia0").touch()
-    script = (
-        "from keras_transformer.cli import quiet\n"
-        "from keras_transformer.machine import gpu\n"
-        f"gpu._GPU_FILES = {str(tmp_path)!r} + '/nvidia[0-9]*'\n"
-        "import tensorflow as tf\n"
-        "tf.config.list_physical_devices = lambda kind=None: []\n"
-        "quiet.import_tensorflow()"
-    )
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    env.pop("CUDA_VISIBLE_DEVICES", None)
+gpu._GPU_FILES = sys.argv[1] + "/nvidia[0-9]*"
+import tensorflow as tf
+tf.config.list_physical_devices = lambda kind=None: []
+for visible in (None, "0", "", "-1"):
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
-        env["CUDA_VISIBLE_DEVICES"] = visible
-    command = [sys.executable, "-c", script]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    print("visible:", visible, file=sys.stderr)
+    quiet.import_tensorflow()
+"""
+
+
+@pytest.fixture(scope="module")
+def importing(tmp_path_factory):
+    """What a process says that imports TensorFlow as commands do, under a user's keras.json."""
+    folder = tmp_path_factory.mktemp("home")
+    configured = {"floatx": "float16", "image_data_format": "channels_first", "backend": "torch"}
+    (folder / "keras.json").write_text(json.dumps(configured))
+    (folder / "nvidia0").touch()
+    users = {"KERAS_HOME": str(folder), "KERAS_BACKEND": "", "TF_USE_LEGACY_KERAS": "1"}
+    env = {**os.environ, **users, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", IMPORT_TENSORFLOW, folder]
     process = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    return json.loads(process.stdout), process.stderr
+
+
+@pytest.mark.slow
+def test_a_command_has_the_defaults_of_keras_whatever_the_user_has_configured(importing):
+    found, _ = importing
+    assert found["settings"] == ["float32", "channels_last", "tensorflow"]
+
+
+@pytest.mark.slow
+def test_garbage_is_collected_once_tensorflow_is_imported(importing):
+    found, _ = importing
+    assert found["collected"]["enabled"]
+    assert found["collected"]["frozen"] > 100_000
+
+
+@pytest.mark.slow
+def test_a_gpu_without_its_libraries_is_named_once_unless_it_is_hidden(importing):
+    _, said = importing
     expected = "pip install 'tensorflow[and-cuda]==2."
-    assert process.stderr.count(expected) == (visible in (None, "0"))
+    counts = {
+        visible: text.count(expected)
+        for visible, text in re.findall(r"visible: (.*)\n((?:(?!visible:).*\n)*)", said)
+    }
+    assert counts == {"None": 1, "0": 1, "": 0, "-1": 0}
 
 
 def test_the_version_stands_in_one_place():

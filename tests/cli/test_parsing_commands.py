@@ -31,6 +31,7 @@ TINY_PARSER = {
     "d_model": 16,
     "d_ff": 16,
     "num_heads": 2,
+    "dtype_policy": "float32",  # the same on every machine
     "steps": 2,
     "checkpoint_steps": 1,
     "average_checkpoints": 2,

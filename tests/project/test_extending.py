@@ -126,7 +126,7 @@ for choice in ({"positions": "ramp"}, {"activation": "tanh"}, {"layer_type": "me
     for n in range(2):
         whole = score(model, sources, found.ids[:, n], SearchOptions())
         np.testing.assert_allclose(found.scores[:, n], whole, rtol=1e-4)
-    model.compile("adam", kt.LabelSmoothedCrossEntropy(0.1))
+    model.compile("adam", kt.LabelSmoothedCrossEntropy(0.1), run_eagerly=True)
     model.fit(inputs, sources, verbose=0)
     model.save(folder + "/model.keras")
     np.testing.assert_array_equal(

@@ -19,9 +19,24 @@ from keras_transformer.report.run_figures import run_figures
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir
 from keras_transformer.training.run_state import RunState, TrainingTotals
+from keras_transformer.translator import Translator
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 HOSTILE = "<script>alert(1)</script> {{OPTIONS}} & <b>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_translator():
+    """Reports translate in one graph, as all models here are equal: tracing it takes seconds."""
+    made = []
+
+    def translator(*arguments, **options):
+        made[:] = made or [Translator(*arguments, **options)]
+        return made[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("keras_transformer.report.run_page.Translator", translator)
+        yield
 
 
 def model_dir_of(path, entries, starts=(1000.0,), **options):

@@ -85,7 +85,9 @@ def parser():
     tree = parse_tree(TREE)
     pairs = [(" ".join(words(tree)), linearize(tree))]
     tokenizer = ParsingTokenizer.learn(pairs, vocab_size=60)
-    return Translator(small_model(vocab_size=tokenizer.vocab_size), tokenizer, beam_size=2)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = small_model(vocab_size=tokenizer.vocab_size, **layers)
+    return Translator(model, tokenizer, beam_size=2)
 
 
 @pytest.fixture(scope="module")
