@@ -78,11 +78,8 @@ class OneBatch:
         return self.batch
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "dtype"),
-    # Adam updates float32 weights in either precision.
-    [("adam", "float32"), ("muon", "float32"), ("muon", "mixed_bfloat16")],
-)
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_a_training_step(optimizer, dtype):
     model = TrainableTransformer(CONFIG, dtype=dtype)
     model.compile(new_optimizer(TrainingOptions(optimizer=optimizer), CONFIG.d_model))
