@@ -102,7 +102,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         # Keras's own `__call__` would copy the logits to float32, and apply an unwanted mask.
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
-            losses = losses * per_token(sample_weight, losses)
+            real = ops.reshape(ops.not_equal(y_true, self.pad_id), ops.shape(losses))
+            # Padding may have an infinite weight, such as 1 / frequency.
+            losses = losses * ops.where(real, per_token(sample_weight, losses), 0.0)
         if self.reduction in ("none", None):
             return losses
         total = ops.sum(losses)
@@ -187,8 +189,11 @@ def in_vocabulary(labels, pad_id):
 
 def token_weights(labels, pad_id, sample_weight=None):
     """The weight of each token, float32: its sample weight, or 0 for padding."""
-    real = ops.cast(ops.not_equal(labels, pad_id), "float32")
-    return real if sample_weight is None else real * per_token(sample_weight, real)
+    is_real = ops.not_equal(labels, pad_id)
+    real = ops.cast(is_real, "float32")
+    if sample_weight is None:
+        return real
+    return ops.where(is_real, per_token(sample_weight, real), 0.0)
 
 
 def per_token(sample_weight, like):

@@ -25,7 +25,13 @@ from keras_transformer.layers import (
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.composite import expect_quantized, quantized_parts, set_policies
+from keras_transformer.layers.composite import (
+    expect_quantized,
+    freeze,
+    frozen_parts,
+    quantized_parts,
+    set_policies,
+)
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.shapes import flat
 from keras_transformer.losses import LabelSmoothedCrossEntropy
@@ -392,17 +398,20 @@ class Transformer(keras.Model):
 
     def get_config(self):
         config = super().get_config()
-        return {**config, **quantized_parts(self), "config": self.config.to_dict()}
+        parts = {**quantized_parts(self), **frozen_parts(self)}
+        return {**config, **parts, "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
         fields = TransformerConfig.from_dict(config.pop("config"))
+        frozen = config.pop("frozen", [])
         model = cls(fields, **config)
         policies = config.get("quantized", {})
         set_policies(model, policies)  # of layers that a subclass has added
         expect_quantized(model, policies)
         model._build_additions()
+        freeze(model, frozen)
         return model
 
     def _build_additions(self):

@@ -12,12 +12,14 @@ class Muon(keras.optimizers.Muon):
     """Muon (Jordan et al., 2024), whose updates of matrices are close to orthogonal.
 
     The momentum of a matrix is replaced by a matrix with the same singular vectors, and singular
-    values near 1, which a few products of matrices compute. Embeddings, vectors and the projection
-    to logits are updated as by Adam.
+    values near 1, which a few products of matrices compute. Embeddings and vectors are updated as
+    by Adam, and so are weights whose path matches one of `exclude_layers`: name the projection to
+    logits there, as `new_optimizer` does.
 
     It is Keras's, with a choice of the precision of these products.
 
     Args:
+        *args: arguments of `keras.optimizers.Muon`, the learning rate first.
         product_dtype: dtype of the products, such as "bfloat16".
         **kwargs: arguments of `keras.optimizers.Muon`.
 
@@ -29,8 +31,8 @@ class Muon(keras.optimizers.Muon):
         True
     """
 
-    def __init__(self, product_dtype: str = "float32", **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, *args, product_dtype: str = "float32", **kwargs):
+        super().__init__(*args, **kwargs)
         self.product_dtype = product_dtype
 
     def zeropower_via_newtonschulz5(self, x, steps):

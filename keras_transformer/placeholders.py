@@ -36,8 +36,10 @@ _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“",
 class Translator(Protocol):
     """The methods of `kt.Translator` and `kt.CTranslate2Translator` that this module calls."""
 
-    options: SearchOptions
     max_source_length: int
+
+    @property
+    def options(self) -> SearchOptions: ...
 
     def translate_n(
         self, sentences: Iterable[str], prefixes: Iterable[str] | None = None

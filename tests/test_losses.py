@@ -270,6 +270,21 @@ def test_reductions_are_those_of_keras_with_padding_masked(reduction):
         np.testing.assert_allclose(ours(LABELS, LOGITS, sample_weight), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "mean_with_sample_weight", "none"])
+@pytest.mark.parametrize("weight", [np.inf, np.nan])
+def test_padding_counts_nothing_whatever_its_weight(weight, reduction):
+    loss = LabelSmoothedCrossEntropy(0.1, reduction=reduction)
+    odd = np.where(LABELS == 0, weight, 2.0).astype("float32")
+    found = value_and_gradient(lambda logits: ops.sum(loss(LABELS, logits, odd)), LOGITS)
+    plain = np.full(LABELS.shape, 2.0, "float32")
+    expected = value_and_gradient(lambda logits: ops.sum(loss(LABELS, logits, plain)), LOGITS)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert np.isfinite(found[0])
+    wider = LABELS[..., None], LOGITS  # Keras's other form of labels
+    np.testing.assert_array_equal(loss(*wider, odd), loss(LABELS, LOGITS, plain))
+
+
 @pytest.mark.parametrize("logits, dtype", [("float64", None), ("float32", "float64")])
 def test_sums_are_float64_if_logits_or_loss_are(logits, dtype):
     value = LabelSmoothedCrossEntropy(0.1, dtype=dtype)(LABELS, ops.cast(LOGITS, logits))

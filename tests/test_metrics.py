@@ -53,6 +53,13 @@ def test_a_row_of_weight_zero_does_not_count(metric_class):
 
 
 @each_metric
+def test_padding_does_not_count_whatever_its_weight(metric_class):
+    metric = metric_class()
+    metric.update_state(LABELS, LOGITS, sample_weight=np.where(REAL, 1.0, np.inf))
+    assert float(metric.result()) == pytest.approx(EXPECTED[metric_class], rel=1e-5)
+
+
+@each_metric
 def test_weights_may_be_given_by_token(metric_class):
     metric, other = metric_class(), metric_class()
     metric.update_state(LABELS, LOGITS, sample_weight=np.arange(5) < 2 * np.ones((6, 1)))

@@ -335,6 +335,19 @@ def test_a_model_may_be_saved_before_it_is_called(base, tmp_path):
     np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
 
 
+def test_frozen_layers_stay_frozen_in_a_saved_model(tmp_path):
+    model = kt.Transformer(small_model(**ONE_LAYER).config)
+    model.encoder.trainable = False
+    model.source_embedding.trainable = False
+    model.quantize("int8", filters="decoder")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (loaded, keras.models.clone_model(model)):
+        assert not each.encoder.trainable
+        assert not each.source_embedding.trainable
+        assert len(each.trainable_weights) == len(model.trainable_weights) > 0
+
+
 def without_build_config(path):
     """Removes from a `.keras` file what Keras builds a model by."""
     with zipfile.ZipFile(path) as archive:

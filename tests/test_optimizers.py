@@ -13,7 +13,7 @@ from model_dirs import contents_of
 from keras_transformer import LabelSmoothedCrossEntropy, Transformer
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
-from keras_transformer.optimizers import new_optimizer
+from keras_transformer.optimizers import Muon, new_optimizer
 from keras_transformer.training import ModelDir, TrainableTransformer, TrainingJob, train
 
 # Weights of every kind: two embeddings, a table of positions, biases, and a matrix to logits.
@@ -103,6 +103,11 @@ def test_a_model_that_muon_trains_is_loaded_with_it(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
+
+
+def test_the_first_argument_of_muon_is_the_learning_rate_as_in_keras():
+    optimizer = Muon(0.5, product_dtype="bfloat16")
+    assert (float(optimizer.learning_rate), optimizer.product_dtype) == (0.5, "bfloat16")
 
 
 def test_workers_are_refused_whose_matrices_could_drift_apart(monkeypatch):

@@ -2,7 +2,7 @@
 
 import inspect
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,9 +16,9 @@ _OF_LEAVES = ("_initializer", "_regularizer", "_constraint", "seed")  # ends of 
 class CompositeLayer(ConfiguredLayer):
     """A layer made of others; the innermost ones are its leaves.
 
-    `leaves` sets arguments of the leaves that it creates. Its configuration records which leaves
-    are quantised, and how, because `keras.Model.quantize` changes them without telling the layers
-    around them.
+    `leaves` sets arguments of the leaves that it creates. Its configuration records which parts
+    are frozen, and which leaves are quantised, and how, because `trainable` and
+    `keras.Model.quantize` change them without telling the layers around them.
 
     Args:
         leaves: initializers, regularizers, constraints and seeds of the leaves that the layer
@@ -64,18 +64,21 @@ class CompositeLayer(ConfiguredLayer):
             # A copy of each initializer: one instance would give all leaves the same weights.
             options = keras.saving.serialize_keras_object(leaves.get(layer_class.__name__, {}))
             kwargs.update(keras.saving.deserialize_keras_object(options))
-        return layer_class(*args, **kwargs, dtype=self.dtype_policy, name=name)
+        return layer_class(
+            *args, **kwargs, dtype=self.dtype_policy, name=name, trainable=self.trainable
+        )
 
     def get_config(self):
-        return {**super().get_config(), **quantized_parts(self)}
+        return {**super().get_config(), **quantized_parts(self), **frozen_parts(self)}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        policies = config.pop("quantized", {})
+        policies, frozen = config.pop("quantized", {}), config.pop("frozen", [])
         layer = super().from_config(config)
         set_policies(layer, policies)
         expect_quantized(layer, policies)
+        freeze(layer, frozen)
         return layer
 
 
@@ -136,6 +139,19 @@ def expect_quantized(layer: keras.layers.Layer, policies: Mapping[str, str]) -> 
             f"constructed ({', '.join(missing)} are missing): make them in __init__, or save the "
             "model before you quantize it"
         )
+
+
+def frozen_parts(layer: keras.layers.Layer) -> dict[str, list[str]]:
+    """Returns the entry `frozen` of a layer's configuration; nothing if all parts are trainable."""
+    paths = [path for path, part in _parts(layer) if not part.trainable]
+    return {"frozen": paths} if paths else {}
+
+
+def freeze(layer: keras.layers.Layer, paths: Sequence[str]) -> None:
+    """Freezes the parts of `frozen_parts`."""
+    for path, part in _parts(layer):
+        if path in paths:
+            part.trainable = False
 
 
 def _parts(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:

@@ -101,6 +101,7 @@ class DecoderLayer(ResidualLayer):
         self.build_parts(
             self.self_attention,
             self.self_attention_norm,
+            self.memory_attention,
             self.memory_attention_norm,
             self.feed_forward,
             self.feed_forward_norm,

@@ -12,13 +12,13 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
         name: the name of the argument, for the error.
         x: the argument.
         width: size of the last axis.
-        batch: number of rows of the layer's other input; a size of 1 broadcasts.
+        batch: number of rows of the layer's other input; this one may have 1, for all of them.
 
     Raises:
         ValueError: it has another shape, or none.
     """
     shape = getattr(x, "shape", None)
-    rows = batch if isinstance(batch, int) and batch != 1 else "batch"
+    rows = batch if isinstance(batch, int) else "batch"
     if (
         shape is not None
         and len(shape) == 3

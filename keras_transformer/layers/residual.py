@@ -47,6 +47,8 @@ class ResidualLayer(CompositeLayer):
     def build_parts(self, *parts):
         """Builds the parts that are not built, for inputs of width `d_model`."""
         for part in parts:
+            if not self.trainable:
+                part.trainable = False  # also if it was handed in
             build(part, (None, None, self.d_model))
 
     def input_of_part(self, x, norm):

@@ -41,6 +41,8 @@ class Stack(CompositeLayer):
     def build_layers(self, *shapes):
         """Builds the layers that are not built, for inputs of these shapes."""
         for layer in self.layers:
+            if not self.trainable:
+                layer.trainable = False
             build(layer, *shapes)
         if self.norm is not None:
             build(self.norm, *shapes)

@@ -10,7 +10,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import expect_tensorflow
 from keras_transformer.fast.dispatch import op_by_op
 from keras_transformer.fast.losses import fused_smoothed_cross_entropy, symmetric_divergence
-from keras_transformer.losses import per_token
+from keras_transformer.losses import token_weights
 from keras_transformer.machine.replicas import sum_over_replicas
 from keras_transformer.metrics import Perplexity, TokenCount
 from keras_transformer.model import Transformer
@@ -248,8 +248,7 @@ class TrainableTransformer(Transformer):
 
     def _part_gradients(self, batch, weight):
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        real = self._real_tokens(labels)
-        counted = real if sample_weight is None else real * per_token(sample_weight, real)
+        counted = token_weights(labels, self.config.pad_id, sample_weight)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
             loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted)
@@ -267,9 +266,8 @@ class TrainableTransformer(Transformer):
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(inputs, training=False)
         losses = fused_smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
-        real = self._real_tokens(labels)
-        tokens = tf.reduce_sum(real)
-        counted = real if weights is None else real * per_token(weights, real)
+        tokens = tf.reduce_sum(self._real_tokens(labels))
+        counted = token_weights(labels, self.config.pad_id, weights)
         loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted) / tf.maximum(tokens, 1.0)
         self.loss_metric.update_state(loss, sample_weight=tokens)
         for metric in self.token_metrics:

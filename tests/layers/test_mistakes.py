@@ -71,6 +71,15 @@ def test_a_second_input_of_another_shape_is_named(name, wrong, expected):
     assert expected in message
 
 
+@pytest.mark.parametrize("name", OF_TWO)
+def test_a_second_input_of_more_rows_than_the_first_is_named(name):
+    argument, make = OF_TWO[name]
+    layer = make()
+    assert layer(X, X[:1]).shape == X.shape  # the other way round, the row is repeated
+    message = message_of(lambda: layer(X[:1], X))
+    assert f"{argument} must be a tensor (1, length, 16): found shape (2, 7, 16)" in message
+
+
 SIZES_AND_RATES = [
     ({"d_model": 32.0}, "d_model must be an integer of at least 1: found 32.0"),
     ({"d_ff": -1}, "d_ff must be an integer of at least 1: found -1"),

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import (
+    Convolution,
     Decoder,
     DecoderLayer,
     Encoder,
@@ -13,6 +14,7 @@ from keras_transformer.layers import (
     FeedForward,
     LayerNormalization,
     MultiHeadAttention,
+    Recurrence,
     SelfAttention,
 )
 
@@ -135,6 +137,57 @@ def test_the_configuration_of_a_subclass_has_its_arguments_and_its_dtype():
     layer = Scaled(16, 32, dtype="mixed_bfloat16", factor=2.0)
     copy = Scaled.from_config(layer.get_config())
     assert (copy.factor, copy.dtype_policy.name) == (2.0, "mixed_bfloat16")
+
+
+def num_trained(*models):
+    return [len(model.trainable_variables) for model in models]
+
+
+@pytest.mark.parametrize(
+    ("part_of", "expected"),
+    [
+        (lambda encoder: encoder, 0),
+        (lambda encoder: encoder.layers[0], 12),
+        (lambda encoder: encoder.layers[0].self_attention, 20),
+        (lambda encoder: encoder.layers[1].feed_forward.hidden, 22),
+    ],
+    ids=["encoder", "layer", "part", "leaf"],
+)
+def test_what_is_frozen_stays_so_in_a_saved_model_and_in_a_clone(part_of, expected, tmp_path):
+    x = keras.Input((7, 16))
+    encoder = Encoder([EncoderLayer(16, 4, 32) for _ in range(2)])
+    model = keras.Model(x, encoder(x))
+    part_of(encoder).trainable = False
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert num_trained(model, loaded, keras.models.clone_model(model)) == [expected] * 3
+    for value in (False, True):
+        loaded.trainable = value
+    assert num_trained(loaded) == [24]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Encoder([EncoderLayer(16, 4, 32, pre_norm=True)], trainable=False),
+        lambda: EncoderLayer(16, d_ff=32, self_attention=Convolution(16, 3), trainable=False),
+        lambda: Convolution(16, 3, trainable=False),
+        lambda: Recurrence(16, trainable=False),
+        lambda: FeedForward(16, 32, trainable=False),
+    ],
+)
+def test_a_layer_may_be_frozen_by_its_argument(make):
+    x, layer = keras.Input((7, 16)), make()
+    model = keras.Model(x, layer(x))
+    assert num_trained(layer, model) == [0, 0]
+    layer.trainable = True
+    assert num_trained(model) == [len(model.weights)]
+
+
+def test_a_decoder_layer_may_be_frozen_by_its_argument():
+    layer = DecoderLayer(16, 4, 32, memory_attention=MultiHeadAttention(16, 4), trainable=False)
+    x = keras.Input((7, 16))
+    assert num_trained(keras.Model(x, layer(x, x))) == [0]
 
 
 def test_float8_records_its_scales_in_training():

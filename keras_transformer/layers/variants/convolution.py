@@ -72,6 +72,7 @@ class Convolution(ConfiguredLayer):
             dilation_rate=dilation_rate,
             data_format="channels_last",  # also where a user's keras.json has images otherwise
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name="convolution",
         )
         self.reach = dilation_rate * (kernel_size - 1)

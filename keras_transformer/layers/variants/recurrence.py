@@ -61,6 +61,7 @@ class Recurrence(ConfiguredLayer):
             # Not Keras's default, orthogonal, which TensorFlow cannot compute in bfloat16.
             recurrent_initializer="glorot_uniform",
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name=name,
         )
 
