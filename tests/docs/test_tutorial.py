@@ -47,10 +47,9 @@ def test_the_notebook_was_run_from_its_first_cell_to_its_last(notebook):
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_tutorial_runs_and_its_model_translates_most_sentences_right():
-    script = (
-        "import os, runpy; os.environ['MPLBACKEND'] = 'Agg';"
-        f"variables = runpy.run_path({str(SCRIPT)!r});"
-        "print(variables['bleu'])"
-    )
-    printed = run_python(script, env=users_environment())
-    assert float(printed.splitlines()[-1]) > 70  # 94 and 95 with two seeds
+    all_epochs, fewer = "EPOCHS, BATCH = 8, 128", "EPOCHS, BATCH = 5, 128"
+    tutorial = SCRIPT.read_text("utf-8")
+    assert all_epochs in tutorial
+    script = tutorial.replace(all_epochs, fewer) + "\nprint(bleu)"
+    printed = run_python(script, env={**users_environment(), "MPLBACKEND": "Agg"})
+    assert float(printed.splitlines()[-1]) > 70  # 80 with two seeds; 94 and 95 after all epochs
