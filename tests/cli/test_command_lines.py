@@ -301,8 +301,8 @@ def test_missing_file(training, tmp_path):
     ("weights", "found"),
     [
         ("1", "must be 2 numbers, one for each corpus, .*: found 1"),
-        ("1,-3", "must be 2 numbers, one for each corpus, none of them negative .*: found 1, -3"),
-        ("0,0", "must be .* at least one positive: found 0, 0"),
+        ("1,-3", "must be 2 numbers, one for each corpus, none of them negative, .*: found 1, -3"),
+        ("0,0", "must be .* with a positive and finite sum: found 0, 0"),
         ("1,many", "must be numbers: found 1,many"),
         ("", "is missing or empty: give it a value"),
     ],

@@ -71,7 +71,7 @@ def with_new_field(record: type[Record], **values) -> Record:
 def translator_with(world, options):
     """A translator whose options have changed since it checked them."""
     translator = world.translator.with_options(world.translator.options)
-    translator.options = options
+    translator._options = options
     return translator
 
 

@@ -111,7 +111,8 @@ def test_python_and_the_graph_agree_on_all_text(lower, text):
 
 
 def test_ctranslate2_splits_alike(lower, tmp_path):
-    (tmp_path / "config.json").write_text('{"eos_token": "</s>", "unk_token": "<unk>"}')
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "config.json").write_text(json.dumps(special))
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(lower.pieces))
     (tmp_path / "sentencepiece.model").write_bytes(lower.model)
     for text in TEXTS:

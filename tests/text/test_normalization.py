@@ -117,7 +117,8 @@ def test_every_character_survives_on_the_target_and_is_read_as_before_on_the_sou
 
 
 def test_every_reader_splits_alike(any_tokenizer, tmp_path):
-    (tmp_path / "config.json").write_text('{"eos_token": "</s>", "unk_token": "<unk>"}')
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "config.json").write_text(json.dumps(special))
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(any_tokenizer.pieces))
     for name, content in any_tokenizer.sentencepiece_models.items():
         (tmp_path / name).write_bytes(content)
