@@ -146,11 +146,28 @@ def turns(log_probs: Tensor, needs: Tensor) -> Tensor:
         >>> order.argsort()[::-1].tolist()
         [3, 0, 1, 2]
     """
-    # (batch, n, n): is the second candidate a likelier one of the same bank?
-    is_likelier = ops.greater(log_probs[:, None], log_probs[:, :, None])
-    is_before = is_likelier & ops.equal(needs[:, None], needs[:, :, None])
-    turn = ops.sum(ops.cast(is_before, "float32"), axis=2)  # (batch, n), from 0
+    turn = ops.cast(_rank_in_bank(log_probs, needs), "float32")
     needs = ops.where(log_probs > IMPOSSIBLE, needs, _NEVER)
     is_closest = ops.equal(needs, ops.min(needs, axis=1, keepdims=True)) & ops.equal(turn, 0)
     is_first = is_closest & (log_probs > IMPOSSIBLE)
     return ops.where(is_first, 0.0, log_probs - _A_TURN * turn)
+
+
+def _rank_in_bank(log_probs, needs):
+    """How many candidates of its bank come before each one: int32 (batch, n), from 0.
+
+    Sorting takes a thousandth of the memory of comparing all pairs of a thousand candidates.
+    """
+    batch, n = ops.shape(log_probs)
+    rank = _ranks(ops.negative(log_probs))
+    place = _ranks(needs * n + rank)  # bank after bank, the likeliest first
+    # The place where the bank begins: all rows are searched as one, one after the other.
+    rows = ops.arange(batch, dtype="int32")[:, None]
+    banks = rows * (ops.max(needs) + 1) + needs
+    begin = ops.searchsorted(ops.ravel(ops.sort(banks, axis=1)), ops.ravel(banks))
+    return place - (reshape(begin, (batch, n)) - rows * n)
+
+
+def _ranks(x):
+    """The place of each value among those of its row, in ascending order: int32 (batch, n)."""
+    return ops.argsort(ops.argsort(x, axis=1), axis=1)

@@ -11,7 +11,7 @@ from toy_decoder import END, PAD, ROWS, START, Toy, penalty
 from keras_transformer.errors import UserError
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions, Targets, beam_search, sample
 from keras_transformer.search.term_tables import RequiredTerm, Spelling, term_tables
-from keras_transformer.search.terms import Terms
+from keras_transformer.search.terms import Terms, turns
 
 
 class Words:
@@ -190,6 +190,31 @@ def test_a_state_is_explored_only_at_the_symbols_that_its_spellings_go_on_with()
                 state = tables.next_state[0, state, columns[symbol]]
                 ended.append(tables.ends[0, state, 0])
             assert ended == [0, 0, *[(*before, *form)[n : n + 3] in forms for n in range(3)]]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_banks_take_turns_as_a_comparison_of_all_pairs_finds(jit_compile):
+    rng = np.random.default_rng(0)
+    log_probs = rng.normal(-5.0, 3.0, (7, 60)).astype("float32")
+    log_probs[rng.random((7, 60)) < 0.2] = -np.inf
+    log_probs[0] = -np.inf
+    needs = rng.integers(0, rng.integers(1, 9, (7, 1)), (7, 60)).astype("int32")
+    is_before = log_probs[:, None] > log_probs[:, :, None]
+    turn = np.sum(is_before & (needs[:, None] == needs[:, :, None]), axis=2)
+    expected = log_probs - 1e5 * turn
+    for row in range(1, 7):
+        closest = min(needs[row, log_probs[row] > -np.inf])
+        expected[row, (needs[row] == closest) & (turn[row] == 0)] = 0.0
+    found = tf.function(turns, jit_compile=jit_compile, autograph=False)(log_probs, needs)
+    np.testing.assert_array_equal(found, expected.astype("float32"))
+
+
+def test_no_tensor_has_all_pairs_of_candidates():
+    """A sentence with ten terms of eight forms has a thousand candidates."""
+    of = (tf.TensorSpec((64, 1000), dtype) for dtype in (tf.float32, tf.int32))
+    graph = tf.function(turns, autograph=False).get_concrete_function(*of).graph
+    sizes = [x.shape.num_elements() for op in graph.get_operations() for x in op.outputs]
+    assert len(sizes) > 20 and max(sizes) <= 64 * 1000
 
 
 def test_sampling_refuses_terms():
