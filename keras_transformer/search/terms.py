@@ -165,7 +165,7 @@ def _rank_in_bank(log_probs, needs):
     rows = ops.arange(batch, dtype="int32")[:, None]
     banks = rows * (ops.max(needs) + 1) + needs
     begin = ops.searchsorted(ops.ravel(ops.sort(banks, axis=1)), ops.ravel(banks))
-    return place - (reshape(begin, (batch, n)) - rows * n)
+    return place + rows * n - ops.cast(reshape(begin, (batch, n)), "int32")
 
 
 def _ranks(x):

@@ -205,8 +205,9 @@ def test_banks_take_turns_as_a_comparison_of_all_pairs_finds(jit_compile):
     for row in range(1, 7):
         closest = min(needs[row, log_probs[row] > -np.inf])
         expected[row, (needs[row] == closest) & (turn[row] == 0)] = 0.0
-    found = tf.function(turns, jit_compile=jit_compile, autograph=False)(log_probs, needs)
-    np.testing.assert_array_equal(found, expected.astype("float32"))
+    of_any_shape = [tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None, None], tf.int32)]
+    found = tf.function(turns, of_any_shape, autograph=False, jit_compile=jit_compile)
+    np.testing.assert_array_equal(found(log_probs, needs), expected.astype("float32"))
 
 
 def test_no_tensor_has_all_pairs_of_candidates():
