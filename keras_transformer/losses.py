@@ -102,9 +102,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         # Keras's own `__call__` would copy the logits to float32, and apply an unwanted mask.
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
-            real = ops.reshape(ops.not_equal(y_true, self.pad_id), ops.shape(losses))
-            # Padding may have an infinite weight, such as 1 / frequency.
-            losses = losses * ops.where(real, per_token(sample_weight, losses), 0.0)
+            labels = ops.reshape(y_true, ops.shape(losses))
+            losses = losses * token_weights(labels, self.pad_id, sample_weight, losses.dtype)
         if self.reduction in ("none", None):
             return losses
         total = ops.sum(losses)
@@ -187,10 +186,13 @@ def in_vocabulary(labels, pad_id):
     return ops.where(ops.not_equal(labels, pad_id), labels, 0)
 
 
-def token_weights(labels, pad_id, sample_weight=None):
-    """The weight of each token, float32: its sample weight, or 0 for padding."""
+def token_weights(labels, pad_id, sample_weight=None, dtype="float32"):
+    """The weight of each token: its sample weight, or 0 for padding.
+
+    Padding may have an infinite sample weight, such as 1 / frequency.
+    """
     is_real = ops.not_equal(labels, pad_id)
-    real = ops.cast(is_real, "float32")
+    real = ops.cast(is_real, dtype)
     if sample_weight is None:
         return real
     return ops.where(is_real, per_token(sample_weight, real), 0.0)

@@ -322,7 +322,7 @@ for visible in (None, "0", "", "-1"):
 
 @pytest.fixture(scope="module")
 def importing(tmp_path_factory):
-    """What a process says that imports TensorFlow as commands do, under a user's keras.json."""
+    """The output of a process that imports TensorFlow as commands do, under a user's keras.json."""
     folder = tmp_path_factory.mktemp("home")
     configured = {"floatx": "float16", "image_data_format": "channels_first", "backend": "torch"}
     (folder / "keras.json").write_text(json.dumps(configured))

@@ -65,7 +65,7 @@ def test_one_graph_searches_with_any_numbers(traces):
 
 @pytest.fixture(scope="module")
 def searched_eagerly():
-    """What searches of some of these numbers find, without a graph: texts and scores."""
+    """Texts and scores that searches without a graph find, for some of these numbers."""
     translator = tiny_translator(n_best=2)
     tokens = translator.tokenizer.tokenize(TEXTS[:1])[:, :7]
     source_ids = tf.concat([tokens.to_tensor(), [[2]]], axis=1)

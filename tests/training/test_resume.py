@@ -356,7 +356,7 @@ def test_a_new_parser_is_not_trained_with_options_of_translation(
 
 
 def test_a_run_on_weighted_corpora_resumes_with_the_same_weights_only(tmp_path):
-    """That batches go on as if the run had not been stopped is shown in `test_batches.py`."""
+    """`test_batches.py` shows that the batches go on as if the run had not been stopped."""
     corpora = [BuiltinPairs("train", 150), BuiltinPairs("train", 30, seed=1)]
     weighted = WeightedPairs(corpora, [1, 2])
     job = TrainingJob(model_dir=tmp_path / "run", train=weighted, config=CONFIG, options=OPTIONS)

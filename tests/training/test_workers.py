@@ -141,7 +141,7 @@ def test_workers_train_the_same_or_end_alike(tmp_path):
     assert [worker.returncode for worker in workers] == [0, 0], texts
 
     def after(prefix):
-        """What each worker printed after a prefix."""
+        """The lines of each worker that begin with a prefix, without it."""
         lines = [text.splitlines() for text in texts]
         return [
             [line.removeprefix(prefix) for line in said if line.startswith(prefix)]
