@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 import pytest
-import sentencepiece
 from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
@@ -23,7 +22,7 @@ from command_lines import (
     run,
     run_process,
 )
-from helpers import ROOT, lively_model, randomise
+from helpers import ROOT, lively_model, randomise, sentencepiece_model
 
 from keras_transformer.data.builtin.corpus import builtin_pairs
 from keras_transformer.errors import UserError
@@ -612,19 +611,7 @@ def test_training_takes_a_vocabulary_and_then_needs_its_file_no_more(training, c
 def test_a_run_resumes_with_a_vocabulary_of_any_type(kind, training, corpus, tmp_path):
     path = tmp_path / "ours.model"
     lines = (corpus / "train.en").read_text().splitlines()
-    with open(path, "wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=file,
-            model_type=kind,
-            vocab_size=60,
-            hard_vocab_limit=False,
-            pad_id=0,
-            bos_id=1,
-            eos_id=2,
-            unk_id=3,
-            minloglevel=2,
-        )
+    path.write_bytes(sentencepiece_model(lines, model_type=kind, vocab_size=60))
     del training["vocab_size"]
     run("train", **training, vocabulary=path)
     run("train", **{**training, "steps": 3})

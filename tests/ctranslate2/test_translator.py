@@ -13,9 +13,8 @@ import ctranslate2
 import numpy as np
 import pytest
 from command_lines import refused, run
-from helpers import lively_model, run_python
+from helpers import lively_model, run_python, sentencepiece_model
 from marian_folder import write_folder
-from sentencepiece import SentencePieceTrainer
 
 import keras_transformer as kt
 from keras_transformer.ctranslate2 import export_ctranslate2
@@ -129,19 +128,8 @@ def test_translations_and_scores_are_those_of_our_search(options, translator, ou
 
 def test_text_that_spells_a_special_symbol_is_unknown_to_both_engines():
     # Without byte pieces, characters outside of the vocabulary are one unknown subword together.
-    content = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["你好世界", "世界你好吗"] * 9),
-        model_writer=content,
-        vocab_size=16,
-        hard_vocab_limit=False,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        minloglevel=2,
-    )
-    tokenizer = SubwordTokenizer(content.getvalue())
+    content = sentencepiece_model(["你好世界", "世界你好吗"] * 9, vocab_size=16)
+    tokenizer = SubwordTokenizer(content)
     model = lively_model(1, tokenizer.vocab_size)
     texts = ["</s>", "你好<s>世界", "好<pad>", "好?"]
     other = CTranslate2Translator(ModelInMemory(model, tokenizer))

@@ -1,5 +1,6 @@
 """Small models with uneven weights, and Python in a fresh process."""
 
+import io
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from sentencepiece import SentencePieceTrainer
 
 from keras_transformer import Transformer, TransformerConfig
 
@@ -42,6 +44,23 @@ def lively_model(seed: int, vocab_size: int) -> Transformer:
     kernel[0, 2] = -2.0
     model.output_projection.kernel.assign(kernel)
     return model
+
+
+def sentencepiece_model(sentences, **options) -> bytes:
+    """A SentencePiece model as users make it, without byte pieces, with our ids of symbols."""
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        hard_vocab_limit=False,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
 
 
 def randomise(layer, seed: int = 0):
