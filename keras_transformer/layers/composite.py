@@ -68,6 +68,28 @@ class CompositeLayer(ConfiguredLayer):
             *args, **kwargs, dtype=self.dtype_policy, name=name, trainable=self.trainable
         )
 
+    def build_part(self, part: keras.layers.Layer, *shapes: tuple) -> None:
+        """Builds a layer within this one, unless it is built, and freezes it if this one is frozen.
+
+        Args:
+            part: the layer, which may have been handed in.
+            *shapes: shapes of the inputs, of which it gets as many as its `build` takes.
+
+        Raises:
+            ValueError: the part has layers that are not built, and no `build` that builds them.
+        """
+        if not self.trainable:
+            part.trainable = False
+        if part.built:
+            return
+        part.build(*shapes[: len(inspect.signature(part.build).parameters)])
+        waiting = [inner.name for inner in layers_within(part) if not inner.built]
+        if waiting and type(part).build is keras.layers.Layer.build:
+            raise ValueError(
+                f"{type(part).__name__} needs a method `build` that builds {', '.join(waiting)}, "
+                "or a model with it could not be loaded"
+            )
+
     def get_config(self):
         return {**super().get_config(), **quantized_parts(self), **frozen_parts(self)}
 
@@ -80,27 +102,6 @@ class CompositeLayer(ConfiguredLayer):
         expect_quantized(layer, policies)
         freeze(layer, frozen)
         return layer
-
-
-def build(layer: keras.layers.Layer, *shapes: tuple) -> None:
-    """Builds a layer within another, unless it is built.
-
-    Args:
-        layer: the layer.
-        *shapes: shapes of the inputs, of which it gets as many as its `build` takes.
-
-    Raises:
-        ValueError: the layer has layers that are not built, and no `build` that builds them.
-    """
-    if layer.built:
-        return
-    layer.build(*shapes[: len(inspect.signature(layer.build).parameters)])
-    waiting = [part.name for part in layers_within(layer) if not part.built]
-    if waiting and type(layer).build is keras.layers.Layer.build:
-        raise ValueError(
-            f"{type(layer).__name__} needs a method `build` that builds {', '.join(waiting)}, or a "
-            "model with it could not be loaded"
-        )
 
 
 def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict[str, str]]:

@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.composite import build
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, first_given
@@ -97,7 +96,7 @@ class DecoderLayer(ResidualLayer):
         self.feed_forward_norm = self.new_norm("feed_forward_norm")
 
     def build(self, x_shape, memory_shape=None):
-        build(self.memory_attention, (None, None, self.d_model), memory_shape)
+        self.build_part(self.memory_attention, (None, None, self.d_model), memory_shape)
         self.build_parts(
             self.self_attention,
             self.self_attention_norm,

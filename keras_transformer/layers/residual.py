@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import expect_at_least, expect_rate
-from keras_transformer.layers.composite import CompositeLayer, build
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.normalization import LayerNormalization
 
@@ -47,9 +47,7 @@ class ResidualLayer(CompositeLayer):
     def build_parts(self, *parts):
         """Builds the parts that are not built, for inputs of width `d_model`."""
         for part in parts:
-            if not self.trainable:
-                part.trainable = False  # also if it was handed in
-            build(part, (None, None, self.d_model))
+            self.build_part(part, (None, None, self.d_model))
 
     def input_of_part(self, x, norm):
         """Computes what a part is applied to: `norm(x)` with `pre_norm`, else `x`."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.layers.composite import CompositeLayer, build
+from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.normalization import LayerNormalization
 
 
@@ -41,11 +41,9 @@ class Stack(CompositeLayer):
     def build_layers(self, *shapes):
         """Builds the layers that are not built, for inputs of these shapes."""
         for layer in self.layers:
-            if not self.trainable:
-                layer.trainable = False
-            build(layer, *shapes)
+            self.build_part(layer, *shapes)
         if self.norm is not None:
-            build(self.norm, *shapes)
+            self.build_part(self.norm, *shapes)
 
     def normalized(self, x):
         """Applies the normalisation that follows layers with `pre_norm`."""
