@@ -32,7 +32,7 @@ _IN_PROGRAMS = r"""
     | %\d{1,2}\$[-+\#0']*\d*(?:\.\d+)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
     | %L\d{1,2}                                    # Qt, with separators: %L1
     | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
-    | (?<![\d%])%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
+    | (?<!\d)%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
     | %\d{1,2}                                     # Qt: %1
     | %%
 """
@@ -44,8 +44,8 @@ _ON_THE_WEB = rf"""
 """
 _PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB, re.VERBOSE)
 _STANDS_FOR_ONE = "\N{OBJECT REPLACEMENT CHARACTER}"  # in no term and in no placeholder
-# Those that are filled in order: `%s` and `{}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
-_IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{\}")
+# Those that are filled in order: `%s`, `{}` and `{:.2f}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
+_IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{(?:![a-z])?(?::.*)?\}")
 
 
 def placeholder_patterns(keep: Sequence[str] = ()) -> list[re.Pattern[str]]:
@@ -107,8 +107,8 @@ def filled_in_order(placeholders: Iterable[str]) -> list[str]:
     """Those placeholders that a program fills in their order, so that the order must stay.
 
     Example:
-        >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{x}"])
-        ['%s', '%.2f', '{}']
+        >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{:d}", "{x}"])
+        ['%s', '%.2f', '{}', '{:d}']
     """
     return [one for one in placeholders if _IN_ORDER.fullmatch(one)]
 
