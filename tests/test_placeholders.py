@@ -38,6 +38,7 @@ from keras_transformer.translation import Alignment, Translation
         ),
         ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
         ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
+        ("https://a.org/दिल्ली, #हिन्दी @राहुल", "https://a.org/दिल्ली #हिन्दी @राहुल"),
         # What is none.
         ("100% of 50% discount, 100%ige, 5 % der", ""),
         ("{a sentence in braces} a < b C# a@b x#y", ""),

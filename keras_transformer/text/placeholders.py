@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from keras_transformer.errors import UserError
+from keras_transformer.text.words import MARKS
 
 Span = tuple[int, int]  # start and end in a text, in characters
 
@@ -16,7 +17,7 @@ _UNSPACED = (
 _LETTER = rf"[^\W{_UNSPACED}]"  # a letter, a digit or `_` that would belong to the same word
 _OF_URL = rf"""[^\s()<>"'`«»\u2010-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
 # The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
-_REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w/=&\#~+$)-])"
+_REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w{MARKS}/=&\#~+$)-])"
 _DOMAIN = rf"[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{{2,24}}(?!{_LETTER})"
 
 # Each repetition is short, or begins at the start of a word: so a long line takes linear time.
@@ -39,7 +40,7 @@ _IN_PROGRAMS = r"""
 _ON_THE_WEB = rf"""
     | (?<!{_LETTER})(?:https?|ftps?|file|ssh|git|mailto)://{_REST_OF_URL}
     | (?<![.+/-])(?<!{_LETTER})(?:{_LETTER}|[.+-])+@{_DOMAIN}   # name@example.org
-    | (?<![\w.&/])[@\#][^\W\d]\w*(?:@{_DOMAIN})?              # @name, #topic
+    | (?<![\w.&/])[@\#][^\W\d][\w{MARKS}]*(?:@{_DOMAIN})?       # @name, #topic
     | (?<!\.)(?<!{_LETTER})www\.[\w-]+\.{_REST_OF_URL}
 """
 _PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB, re.VERBOSE)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import sentencex
 
+from keras_transformer.text.words import MARKS
+
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
 _LINE_START = re.compile(r"\s*(?:(?:[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\))\s+)*")
 # sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
-_INITIAL = re.compile(r"(?<!\w)[^\W\d_]\.\s*$")
+_INITIAL = re.compile(rf"(?<![\w{MARKS}])[^\W\d_]\.\s*$")
 _NUMBER = re.compile(r"\W*\w\.\s*")
 _WHITE_SPACE = re.compile(r"\s")
 # sentencex's time is quadratic in the length of what it splits, at most this many characters.

@@ -38,6 +38,10 @@ def test_sentences_and_gaps_are_the_text(text, language):
         ("fr", ["M. Dupont est arrivé avec M. Martin.", "Il a dit « Bonjour ! »"]),
         ("pt-br", ["O Sr. Silva veio.", "Ele saiu."]),
         ("hi", ["यह है।", "वह है।"]),
+        # A letter after a vowel sign is no initial.
+        ("ta", ["இது நல்லது அல்ல.", "அது வேறு."]),
+        ("gu", ["મારું નામ રામ.", "હું ઘરે જાઉં છું."]),
+        ("he", ["זֶה טוֹב.", "אַתָּה פֹּה."]),
         (None, ["Mr. Jones left.", "He did."]),
         ("xx", ["Mr. Jones left.", "He did."]),
     ],
