@@ -161,8 +161,9 @@ def test_a_sentence_without_words_is_its_own_translation_and_needs_no_look(sente
         assert translator([sentence]) == [sentence]
 
 
-def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in():
-    translator = Fixed({"a %s b": ["x"], "a b": ["A %d B {y}"]})
+@pytest.mark.parametrize("invented", ["A %d B {y}", "A %dhttps://a.b/c B"])
+def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in(invented):
+    translator = Fixed({"a %s b": ["x"], "a b": [invented]})
     with pytest.warns(PlaceholderWarning, match="check those at index 0"):
         assert PlaceholderTranslator(translator)(["a %s b"]) == ["A %s B"]
 
