@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import sentencex
 
+from keras_transformer.text.plain_text import INVISIBLE
 from keras_transformer.text.words import MARKS
 
+_UNSEEN = rf"(?:\s|{INVISIBLE})*"
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
-_LINE_START = re.compile(r"\s*(?:(?:[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\))\s+)*")
+_MARKER = r"[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\)"
+_LINE_START = re.compile(rf"{_UNSEEN}(?:(?:{_MARKER})\s{_UNSEEN})*")
 # sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
 _INITIAL = re.compile(rf"(?<![\w{MARKS}])[^\W\d_]\.\s*$")
 _NUMBER = re.compile(r"\W*\w\.\s*")

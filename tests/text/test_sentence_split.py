@@ -116,6 +116,11 @@ def test_lists_blank_lines_and_indentation_stand_between_sentences():
     assert gaps == ["", *between]
 
 
+@pytest.mark.parametrize("start", ["\ufeff- ", "\u200f1. ", "\ufeff> \u200e"])
+def test_marks_that_nobody_sees_are_no_part_of_a_sentence_that_follows_a_marker(start):
+    assert split_sentences(f"{start}One. Two.") == (["One.", "Two."], [start, " ", ""])
+
+
 @pytest.mark.parametrize("text", ["", "\n", " \t\r\n", "---", "- \n- \n", "?!"])
 def test_a_text_without_letters_or_digits_has_no_sentence(text):
     assert split_sentences(text) == ([], [text])
