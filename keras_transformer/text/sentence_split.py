@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import sentencex
 
 from keras_transformer.text.plain_text import INVISIBLE
-from keras_transformer.text.words import MARKS
+from keras_transformer.text.words import MARKS, is_part_of_word
 
 _UNSEEN = rf"(?:\s|{INVISIBLE})*"
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
@@ -101,6 +101,6 @@ def _is_within_word(line: str, end: int) -> bool:
     before, after = line[end - 1], line[end]
     return (
         before.isascii()
-        and (after.isascii() or after.isupper())
+        and (after.isascii() or is_part_of_word(after))
         and not (before.isspace() or after.isspace())
     )

@@ -67,6 +67,7 @@ def test_sentences_need_no_space_between_them():
         "Ask twitter.com/#!/user, www.Example.Com or Foo.Bar@x.org.",
         "ASP.NET has Console.WriteLine, e.g.Beep, as of v2.0!Alpha.",
         "Die Seite ist ru.wikipedia.org/wiki/Кто?Что, nicht de.wikipedia.org/wiki/Wer?Über.",
+        "See https://x.gr/?αβ=δ, https://x.org/राम?क=ख and https://x.org/w?ص=محمد.",
     ],
 )
 def test_a_sentence_never_ends_within_a_word(sentence, language):
