@@ -405,9 +405,11 @@ class _Sentence:
 
     def without_invented(self, translation: Translation) -> Translation:
         """The translation without what looks like a placeholder."""
-        text = translation.text
-        for start, end in reversed(find_placeholders(text, self._placeholders)):
-            text = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+        text, before = translation.text, ""
+        while text != before:  # of `%shttps://a.b`, the URL is a placeholder once `%s` is out
+            before = text
+            for start, end in reversed(find_placeholders(text, self._placeholders)):
+                text = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
         return translation._replace(text=text)
 
     def _find(self, text: str) -> dict[Span, str]:

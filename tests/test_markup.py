@@ -53,6 +53,7 @@ def test_tags_move_with_the_words_that_are_in_them(text, expected):
         '<!DOCTYPE html>\n<html lang="en">\n <HEAD><TITLE>HI</TITLE>\n<META charset=x></HEAD>\n',
         "<p>\n\tONE\n</p>\n\n<!-- <p>a comment</p> -->\n",
         "<A HREF='x>y' title=\"a > b\" disabled>ONE</A>",
+        "<p title=it's>IT'S <a href=x title=O'NEIL>ONE</a></p><font face=\"Arial>TWO</font>",
         "<script>if (a < b) { x('<b>') }</script><style>p > b { }</style>",
         "<pre>a\n  <b>b</b></pre><textarea>a <b> b</textarea>",
         "<table><tr><td>ONE<td>TWO</table><ul><li>ONE<li>TWO</ul>",

@@ -84,6 +84,7 @@ class OfSeveralLanguages(Upper):
     [
         (">>fra<< One. Two.\n\n- Three", [">>fra<< One.", ">>fra<< Two.", ">>fra<< Three"]),
         ("  >>fra<< One.", [">>fra<< One."]),
+        ("\ufeff>>fra<< One. Two.", [">>fra<< One.", ">>fra<< Two."]),
         (
             "One.\n>>fra<<Two. Three.\n>>ron<< 4.",
             ["One.", ">>fra<<Two.", ">>fra<< Three.", ">>ron<< 4."],

@@ -18,7 +18,7 @@ from keras_transformer.translation import Alignment, Translation
         ("%s %d %5.2f %-10s %lu %zu %'d %c", "%s %d %5.2f %-10s %lu %zu %'d %c"),
         ("%1$s and %2$lu, %*d", "%1$s %2$lu %*d"),
         ("%(name)s, %(count)03d of %1 or %L2", "%(name)s %(count)03d %1 %L2"),
-        ("100%% of %@", "%% %@"),
+        ("100%% of %@, invalid %%%c", "%% %@ %% %c"),
         ("{name} {} {0:>5} {a.b[0]!r} ${HOME} %{count} #{x}", None),
         ("{{ user.name }}, {% if x %} <%= y %>", "{{ user.name }}|{% if x %}|<%= y %>"),
         ("{when, date, short}", "{when, date, short}"),
@@ -38,6 +38,7 @@ from keras_transformer.translation import Alignment, Translation
         ),
         ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
         ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
+        ("https://a.org/दिल्ली, #हिन्दी @राहुल", "https://a.org/दिल्ली #हिन्दी @राहुल"),
         # What is none.
         ("100% of 50% discount, 100%ige, 5 % der", ""),
         ("{a sentence in braces} a < b C# a@b x#y", ""),
@@ -127,6 +128,10 @@ def test_a_wrong_placeholder_is_replaced_by_the_missing_one():
 
 def test_placeholders_that_a_program_fills_in_order_stay_in_it():
     assert translated("%s of %d", "%d von %s", "von %s") == (["%s von %d"], True)
+    assert translated("{:d} of {!r:>5}", "{!r:>5} von {:d}", "von {:d}") == (
+        ["{:d} von {!r:>5}"],
+        True,
+    )
     assert translated("%1$s of %2$d", "%2$d von %1$s") == (["%2$d von %1$s"], False)
     assert translated("%s of %d, {x}", "{x}: %s von %d") == (["{x}: %s von %d"], False)
 
@@ -156,8 +161,9 @@ def test_a_sentence_without_words_is_its_own_translation_and_needs_no_look(sente
         assert translator([sentence]) == [sentence]
 
 
-def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in():
-    translator = Fixed({"a %s b": ["x"], "a b": ["A %d B {y}"]})
+@pytest.mark.parametrize("invented", ["A %d B {y}", "A %dhttps://a.b/c B"])
+def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in(invented):
+    translator = Fixed({"a %s b": ["x"], "a b": [invented]})
     with pytest.warns(PlaceholderWarning, match="check those at index 0"):
         assert PlaceholderTranslator(translator)(["a %s b"]) == ["A %s B"]
 

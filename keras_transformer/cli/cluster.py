@@ -56,7 +56,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     if FLAGS.runner is not None:
         _runner_flags[:] = argv[end + 1 :]
         return [program]
-    others = FLAGS(argv)
+    # Only what is left: a flag that may be repeated, or a pipe of flags, is read once.
+    others = FLAGS([program, *_beam_flags, *argv[end:]])
     if FLAGS.model_dir is None:
         raise flags.Error(f"--model_dir is required; see {program} --help")
     return others

@@ -11,7 +11,7 @@ from absl import flags
 
 from keras_transformer.cli.flags import FLAGS
 from keras_transformer.cli.outputs import check_outputs, writing
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options.records import LARGEST
 from keras_transformer.text.text_files import (
     blocks,
@@ -98,6 +98,7 @@ def _opened(hint, inputs=()):
             if sys.stdin.isatty():
                 print(hint, file=sys.stderr)
         else:
+            expect_named("input", FLAGS.input)
             with _naming(FLAGS.input):
                 read = stack.enter_context(open_binary(FLAGS.input))
         if FLAGS.output is None:

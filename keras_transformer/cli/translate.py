@@ -161,7 +161,7 @@ def main():
         if FLAGS.jit_compile and FLAGS.precision != "int8":  # int8 needs it
             of_search.add("jit_compile")
         refuse(sorted(of_search), "with --score, which does not search")
-    for name in ("input", "score", "prefix"):
+    for name in ("score", "prefix"):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)
     beside = FLAGS.score if FLAGS.prefix is None else FLAGS.prefix

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from keras_transformer.errors import UserError
+from keras_transformer.text.words import MARKS
 
 Span = tuple[int, int]  # start and end in a text, in characters
 
@@ -16,7 +17,7 @@ _UNSPACED = (
 _LETTER = rf"[^\W{_UNSPACED}]"  # a letter, a digit or `_` that would belong to the same word
 _OF_URL = rf"""[^\s()<>"'`«»\u2010-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
 # The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
-_REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w/=&\#~+$)-])"
+_REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w{MARKS}/=&\#~+$)-])"
 _DOMAIN = rf"[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{{2,24}}(?!{_LETTER})"
 
 # Each repetition is short, or begins at the start of a word: so a long line takes linear time.
@@ -32,20 +33,20 @@ _IN_PROGRAMS = r"""
     | %\d{1,2}\$[-+\#0']*\d*(?:\.\d+)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
     | %L\d{1,2}                                    # Qt, with separators: %L1
     | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
-    | (?<![\d%])%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
+    | (?<!\d)%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
     | %\d{1,2}                                     # Qt: %1
     | %%
 """
 _ON_THE_WEB = rf"""
     | (?<!{_LETTER})(?:https?|ftps?|file|ssh|git|mailto)://{_REST_OF_URL}
     | (?<![.+/-])(?<!{_LETTER})(?:{_LETTER}|[.+-])+@{_DOMAIN}   # name@example.org
-    | (?<![\w.&/])[@\#][^\W\d]\w*(?:@{_DOMAIN})?              # @name, #topic
+    | (?<![\w.&/])[@\#][^\W\d][\w{MARKS}]*(?:@{_DOMAIN})?       # @name, #topic
     | (?<!\.)(?<!{_LETTER})www\.[\w-]+\.{_REST_OF_URL}
 """
 _PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB, re.VERBOSE)
 _STANDS_FOR_ONE = "\N{OBJECT REPLACEMENT CHARACTER}"  # in no term and in no placeholder
-# Those that are filled in order: `%s` and `{}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
-_IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{\}")
+# Those that are filled in order: `%s`, `{}` and `{:.2f}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
+_IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{(?:![a-z])?(?::.*)?\}")
 
 
 def placeholder_patterns(keep: Sequence[str] = ()) -> list[re.Pattern[str]]:
@@ -107,8 +108,8 @@ def filled_in_order(placeholders: Iterable[str]) -> list[str]:
     """Those placeholders that a program fills in their order, so that the order must stay.
 
     Example:
-        >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{x}"])
-        ['%s', '%.2f', '{}']
+        >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{:d}", "{x}"])
+        ['%s', '%.2f', '{}', '{:d}']
     """
     return [one for one in placeholders if _IN_ORDER.fullmatch(one)]
 

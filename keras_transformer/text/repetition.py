@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from keras_transformer.text.words import MARKS
+
 _LONGEST = 4  # words of a phrase
 _LEAST = 2.5  # times that a phrase is repeated: "a dog and a dog and a dog"
 # Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese. A character is a word.
 _WORD = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\\w+"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+    f"|[\\w{MARKS}]+"
 )
 # "haha" and "bananana", but not "Mississippi": two to eight characters, three times.
 _WITHIN_WORD = re.compile(r"([^\W\d_]{2,8}?)\1{2,}")
@@ -61,4 +64,5 @@ def _runs(words: Sequence[str], length: int) -> Iterator[tuple[int, int]]:
 
 def _has_meaning(word: str) -> bool:
     """Whether a word is one: not a number, nor a letter such as that of %s."""
-    return word.isalpha() and (len(word) > 1 or not word.isascii())
+    is_spelled = all(one.isalpha() or one in MARKS for one in word)
+    return is_spelled and (len(word) > 1 or not word.isascii())

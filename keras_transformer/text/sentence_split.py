@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import sentencex
 
+from keras_transformer.text.plain_text import INVISIBLE
+from keras_transformer.text.words import MARKS, is_part_of_word
+
+_UNSEEN = rf"(?:\s|{INVISIBLE})*"
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
-_LINE_START = re.compile(r"\s*(?:(?:[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\))\s+)*")
+_MARKER = r"[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\)"
+_LINE_START = re.compile(rf"{_UNSEEN}(?:(?:{_MARKER})\s{_UNSEEN})*")
 # sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
-_INITIAL = re.compile(r"(?<!\w)[^\W\d_]\.\s*$")
+_INITIAL = re.compile(rf"(?<![\w{MARKS}])[^\W\d_]\.\s*$")
 _NUMBER = re.compile(r"\W*\w\.\s*")
 _WHITE_SPACE = re.compile(r"\s")
 # sentencex's time is quadratic in the length of what it splits, at most this many characters.
@@ -96,6 +101,6 @@ def _is_within_word(line: str, end: int) -> bool:
     before, after = line[end - 1], line[end]
     return (
         before.isascii()
-        and (after.isascii() or after.isupper())
+        and (after.isascii() or is_part_of_word(after))
         and not (before.isspace() or after.isspace())
     )

@@ -10,6 +10,13 @@ from keras_transformer.text.scripts import script_of
 _WITHOUT_SPACES = {"HAN", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}
 _PART_OF_WORD, _ALONE, _SPACE = range(3)
 
+MARKS = "".join(
+    character
+    for character in map(chr, range(0x300, 0xAC00))
+    if unicodedata.category(character).startswith("M")
+)
+"""Marks of letters, such as the vowel signs of Indian scripts: parts of words that `\\w` lacks."""
+
 
 def is_part_of_word(character: str) -> bool:
     """Whether a character belongs to a word that spaces or punctuation separate from others.

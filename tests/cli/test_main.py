@@ -188,6 +188,12 @@ def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
     assert line.startswith("keras-transformer train: the file of --flagfile is not UTF-8 text: ")
 
 
+def test_a_pipe_of_flags_is_read_once():
+    process = run_process("translate", "--flagfile=/dev/stdin", stdin=b"--bem_size=2\n")
+    [line] = process.stderr.decode().splitlines()
+    assert line.endswith("unknown flag --bem_size; did you mean --beam_size?")
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["train", "--help"]])
 def test_output_that_cannot_be_written_is_no_traceback(arguments):
     """A short output is written when the command ends, a long one earlier."""

@@ -513,6 +513,7 @@ def files(folder, name):
         ({"output": "in", "score": "in"}, "in is an input or another output: choose another file"),
         ({"output": "in", "prefix": "in"}, "in is an input or another output: choose another file"),
         ({"input": ""}, "--input is missing or empty: give it a value"),
+        ({"input": "", "format": "html"}, "--input is missing or empty: give it a value"),
         ({"input": "cut.gz"}, "cut.gz: damaged gzip file: "),
     ],
 )

@@ -20,6 +20,7 @@ from keras_transformer.text.repetition import repeated_phrase
         ("一只狗一只狗一只狗", "一只狗"),
         ("他说说说", "说"),
         ("แมวแมวแมว", "แมว"),
+        ("दादा, दादा, दादा", "दादा"),
         ("Masasasas", "as"),
         ("Ein TTTTTTTTTT", "tt"),
         ("U-Bahn-Bahn-Bahn", "bahn"),
@@ -45,6 +46,7 @@ def test_a_phrase_that_only_the_translation_repeats_is_found(translation, phrase
         "- - - - -",
         "%s: %s: %s",
         "你好你好",
+        "दादा दादी, नाना नानी",
     ],
 )
 def test_text_that_people_write_repeats_no_phrase(translation):

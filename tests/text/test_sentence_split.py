@@ -38,6 +38,10 @@ def test_sentences_and_gaps_are_the_text(text, language):
         ("fr", ["M. Dupont est arrivé avec M. Martin.", "Il a dit « Bonjour ! »"]),
         ("pt-br", ["O Sr. Silva veio.", "Ele saiu."]),
         ("hi", ["यह है।", "वह है।"]),
+        # A letter after a vowel sign is no initial.
+        ("ta", ["இது நல்லது அல்ல.", "அது வேறு."]),
+        ("gu", ["મારું નામ રામ.", "હું ઘરે જાઉં છું."]),
+        ("he", ["זֶה טוֹב.", "אַתָּה פֹּה."]),
         (None, ["Mr. Jones left.", "He did."]),
         ("xx", ["Mr. Jones left.", "He did."]),
     ],
@@ -63,6 +67,7 @@ def test_sentences_need_no_space_between_them():
         "Ask twitter.com/#!/user, www.Example.Com or Foo.Bar@x.org.",
         "ASP.NET has Console.WriteLine, e.g.Beep, as of v2.0!Alpha.",
         "Die Seite ist ru.wikipedia.org/wiki/Кто?Что, nicht de.wikipedia.org/wiki/Wer?Über.",
+        "See https://x.gr/?αβ=δ, https://x.org/राम?क=ख and https://x.org/w?ص=محمد.",
     ],
 )
 def test_a_sentence_never_ends_within_a_word(sentence, language):
@@ -110,6 +115,11 @@ def test_lists_blank_lines_and_indentation_stand_between_sentences():
     assert sentences == ["A list:", "One.", "Two.", "Three", "Four", "Five", "6"]
     between = ["\n\n\t- ", " ", "\r\n  2. ", "\n> a) ", "\n-----\n# ", "\n\n* ", "\n ... \n"]
     assert gaps == ["", *between]
+
+
+@pytest.mark.parametrize("start", ["\ufeff- ", "\u200f1. ", "\ufeff> \u200e"])
+def test_marks_that_nobody_sees_are_no_part_of_a_sentence_that_follows_a_marker(start):
+    assert split_sentences(f"{start}One. Two.") == (["One.", "Two."], [start, " ", ""])
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \t\r\n", "---", "- \n- \n", "?!"])
