@@ -397,6 +397,8 @@ def test_tokenizations_of_the_same_pieces_are_the_same(copy, imported):
 def test_files_that_are_not_what_they_should_be_are_refused(copy):
     for name, content, message in (
         ("data.yml", "data: [", r"data\.yml:1: not YAML"),
+        ("data.yml", "[" * 3000, r"data\.yml: not YAML: it is nested too deeply"),
+        ("data.yml", "date: 2020-13-01", r"data\.yml: not YAML: month must be in 1\.\.12"),
         ("data.yml", "train: {}", "there is no data, which names the vocabularies"),
     ):
         usual = (copy / name).read_bytes()
