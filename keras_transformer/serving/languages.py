@@ -201,6 +201,8 @@ _CODES = {code.lower(): code for code in NAMES}
 _CODES |= {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}  # short for these in LibreTranslate
 _CODES |= dict.fromkeys(("zh-tw", "zh-hk", "zh-mo"), "zh-Hant")  # regions of traditional script
 
+_LABELS = {"nb": "no"}  # the identifier's own, where it is another than the code's language
+
 
 def language_code(text: str) -> str | None:
     """The code of a language as this server writes it; None if it is no code.
@@ -258,7 +260,7 @@ def identify(text: str, codes: Iterable[str]) -> list[dict[str, Any]]:
     probabilities = _identifier()(" ".join(text.split()))
     known: dict[str, str] = {}
     for code in codes:
-        label = code.partition("-")[0]
+        label = _LABELS.get(code, code.partition("-")[0])
         if label in probabilities:
             known.setdefault(label, code)
     if not known:

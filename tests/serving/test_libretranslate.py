@@ -354,6 +354,9 @@ def test_the_library_identifies_languages():
     assert identify("你好世界", ["en", "zh-Hans"])[0]["language"] == "zh-Hans"
     assert [one["language"] for one in identify("Bonjour le monde", ["de"])] == ["de"]
     assert identify("", ["en", "de"])[0]["language"] == "en"
+    assert {one["language"] for one in identify(german, ["ka", "am"])} <= {"ka", "am"}
+    norwegian = "Jeg vet ikke hva dette er, men det er en hest."
+    assert identify(norwegian, ["en", "nb"])[0]["language"] == "nb"
 
 
 def test_identification_that_is_not_installed_is_one_line(client, monkeypatch):
