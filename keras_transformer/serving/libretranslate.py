@@ -261,7 +261,8 @@ async def _read_values(server, request, keys):
         form = await asyncio.to_thread(parse_form, body, content_type)
         values = form | dict(request.query_params)
     if keys:
-        _expect_key(keys, bearer_key(request.headers), values.get("api_key"))
+        in_url = request.query_params.get("api_key")
+        _expect_key(keys, bearer_key(request.headers), values.get("api_key") or in_url)
     return values
 
 

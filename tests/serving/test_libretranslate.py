@@ -464,6 +464,9 @@ def test_keys_are_taken_as_api_key_and_in_the_header():
         assert post(client, q="a", api_key="second").status_code == 200
         assert client.post("/detect", data={"q": "a", "api_key": "first"}).status_code == 200
         assert client.post("/detect?q=a&api_key=first").status_code == 200
+        in_json = {"json": {"q": "a"}}
+        assert client.post("/detect?api_key=first", **in_json).status_code == 200
+        assert client.post("/detect?api_key=third", **in_json).status_code == 403
         header = {"Authorization": "Bearer first"}
         assert client.post("/detect", data={"q": "a"}, headers=header).status_code == 200
         for wrong in ("third", ["first"], 1, "é"):
