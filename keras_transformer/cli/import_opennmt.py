@@ -36,7 +36,7 @@ def define_flags() -> None:
         flags.DEFINE_integer(
             "num_heads",
             None,
-            "number of attention heads; default: as in model_description.py beside the checkpoint",
+            "number of attention heads; default: as in model_description.py of the run",
             lower_bound=1,
         )
         flags.DEFINE_enum(

@@ -178,7 +178,9 @@ def load_in_tensorflow(name, paths):
     about = {"model": name, "engine": "tensorflow"}
     _LOG.info("loading", extra={"fields": about})
     began = time.monotonic()
-    translator = load_translator(None, paths, 1, "tensorflow")
+    # Without --jit_compile, which CTranslate2 lacks, int8 has no use in TensorFlow.
+    precision = "float32" if FLAGS.precision == "int8" else FLAGS.precision
+    translator = load_translator(None, paths, 1, "tensorflow", precision=precision)
     seconds = round(time.monotonic() - began, 3)
     _LOG.info("loaded", extra={"fields": about | {"seconds": seconds}})
     return translator

@@ -420,6 +420,7 @@ def load_translator(
     workers: int | None = None,
     engine: str | None = None,
     with_languages: bool = False,
+    precision: str | None = None,
 ) -> "Translator | CTranslate2Translator":
     """Loads the translator that the flags describe.
 
@@ -429,11 +430,13 @@ def load_translator(
         workers: batches that a `Translator` computes in parallel; default: `--workers`.
         engine: "tensorflow" or "ctranslate2"; default: as `uses_ctranslate2` says.
         with_languages: whether the flags choose the languages of a model for several of them.
+        precision: default: `--precision`.
 
     Raises:
         UserError: the model is for another task, or the flags do not fit it.
     """
     paths = FLAGS.model_dir if paths is None else paths
+    precision = precision or FLAGS.precision
     _expect_named(paths)
     options = {"tokens_per_batch": FLAGS.tokens_per_batch, **_search_options()}
     if with_languages:
@@ -442,7 +445,7 @@ def load_translator(
         is_parser = task == "parsing"  # TensorFlow says so if the model is none
         engine = "ctranslate2" if not is_parser and uses_ctranslate2(paths) else "tensorflow"
     if engine == "tensorflow":
-        if FLAGS.precision == "int8" and not FLAGS.jit_compile:
+        if precision == "int8" and not FLAGS.jit_compile:
             raise UserError("--precision=int8 needs --jit_compile: without it int8 is slower")
         if task is not None:
             first = training.ModelDir(paths[0])
@@ -458,7 +461,7 @@ def load_translator(
         weights=FLAGS.weights,
         average=FLAGS.average,
         engine=engine,
-        precision=FLAGS.precision,
+        precision=precision,
         **options,
     )
 

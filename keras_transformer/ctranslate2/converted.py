@@ -99,8 +99,8 @@ class ConvertedModel:
 
         If the converted model is damaged, a line on standard error says that it is converted again.
         If several processes call this at once, one converts the model, and the others wait. If the
-        model_dir is read-only, each call converts the model to a temporary folder, so that read
-        access is enough to translate.
+        model_dir is read-only or its file system has no locks, each call converts the model to a
+        temporary folder, so that read access is enough to translate.
 
         Args:
             workers: number of batches to translate in parallel.
@@ -134,7 +134,6 @@ class ConvertedModel:
                 yield self._converted(Path(temporary))
             return
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
             if _damage(self.path):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 recover_folder(self.path.parent)
@@ -143,12 +142,14 @@ class ConvertedModel:
             yield self.path
 
     def _open_lock(self):
-        """Opens the file to lock; None if the model_dir is read-only."""
-        try:
+        """Opens the file to lock, and shares the lock; None if the model_dir allows neither."""
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             self.path.parent.mkdir(exist_ok=True)
-            return open_lock(self.path.parent / ".lock")
-        except OSError:
-            return None
+            lock = stack.enter_context(open_lock(self.path.parent / ".lock"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            stack.pop_all()
+            return lock
+        return None
 
     def _converted(self, parent):
         """Returns the folder of the converted model; converts it to a folder in `parent` if needed.

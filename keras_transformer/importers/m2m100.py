@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_whole
@@ -41,6 +42,7 @@ _LANGUAGES = {
     ),
     "wmt21": "en ha is ja cs ru zh de",
 }
+_LARGEST = 2**20  # of vocabularies, which have 128,112 and 256,206 pieces
 _NLLB_LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
 
 _DEFAULTS = {
@@ -127,13 +129,15 @@ def _not_weights():
 def _tokenizer(folder, vocab_size):
     if not isinstance(vocab_size, int):
         raise UserError(f"{_CONFIG}: vocab_size must be an integer: found {vocab_size!r}")
+    if vocab_size > _LARGEST:
+        raise UserError(f"{_CONFIG}: vocab_size must be at most {_LARGEST:,}: found {vocab_size:,}")
     model = read_whole(folder / _MODEL)
     if (folder / _PIECES).is_file():
         ids, symbols = _of_m2m100(folder)
     else:
         ids, symbols = _of_nllb(folder, load_processor(model))
-    pieces = {id_: piece for piece, id_ in ids.items()}
-    more = sorted(set(range(vocab_size)) - pieces.keys())
+    known = {id_ for id_ in ids.values() if type(id_) is int}  # the tokenizer refuses others
+    more = sorted(set(range(vocab_size)) - known)
     ids |= {f"<unused_{id_}>": id_ for id_ in more}  # rows that fill the matrix up
     return MultilingualTokenizer(model, ids, Languages(symbols, in_target=True))
 
@@ -144,7 +148,7 @@ def _of_m2m100(folder) -> tuple[dict[str, int], dict[str, str]]:
     if not isinstance(ids, Mapping):
         raise UserError(f"{_PIECES} must map pieces to ids: found {type(ids).__name__}")
     family = _settings(folder).get("language_codes", "m2m100")
-    if family not in _LANGUAGES:
+    if str(family) not in _LANGUAGES:
         found = f"found {family!r}"
         raise UserError(f"tokenizer_config.json: language_codes must be m2m100 or wmt21: {found}")
     symbols = {code: f"__{code}__" for code in _LANGUAGES[family].split()}
@@ -184,8 +188,8 @@ def _language_ids(folder, first) -> dict[str, int]:
     if (folder / _WITH_IDS).is_file():
         found = read_json(folder / _WITH_IDS)
         added = found.get("added_tokens") if isinstance(found, dict) else None
-        ids = {
-            one["content"]: one["id"]
+        ids: dict[str, Any] = {
+            one["content"]: one.get("id")  # the tokenizer refuses None
             for one in (added if isinstance(added, list) else [])
             if isinstance(one, dict) and _NLLB_LANGUAGE.fullmatch(str(one.get("content")))
         }
@@ -195,7 +199,8 @@ def _language_ids(folder, first) -> dict[str, int]:
         settings = read_json(folder / name) if (folder / name).is_file() else {}
         for field in ("additional_special_tokens", "extra_special_tokens"):
             found = settings.get(field) if isinstance(settings, dict) else None
-            codes = [code for code in found or () if _NLLB_LANGUAGE.fullmatch(str(code))]
+            found = found if isinstance(found, list) else []
+            codes = [code for code in found if _NLLB_LANGUAGE.fullmatch(str(code))]
             if codes:
                 return {code: first + number for number, code in enumerate(codes)}
     raise UserError(

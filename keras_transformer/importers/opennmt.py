@@ -13,7 +13,11 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError, reason_of
 from keras_transformer.importers.assignment import against_names, assign, path_of
 from keras_transformer.importers.opennmt_data import OpenNMTData, read_data
-from keras_transformer.importers.opennmt_description import FILE, Description, read_description
+from keras_transformer.importers.opennmt_description import (
+    Description,
+    description_path,
+    read_description,
+)
 from keras_transformer.model import Transformer
 from keras_transformer.text.opennmt import OpenNMTTokenizer
 from keras_transformer.text.vocabulary import UNKNOWN
@@ -51,7 +55,7 @@ def import_opennmt(
 
     The weights tell the size of the model and which of them are shared. They do not tell the number
     of heads, the activation, nor the formula of positions: `model_description.py`, which OpenNMT-tf
-    keeps beside its checkpoints, is read for these, and never run.
+    keeps in the folder of a run, is read for these, and never run.
 
     Args:
         source: the folder of a run, of which the last checkpoint is read, the folder of an averaged
@@ -73,16 +77,14 @@ def import_opennmt(
     """
     checkpoint = _checkpoint(Path(source))
     arrays = _read_checkpoint(checkpoint)
-    description = read_description(checkpoint.parent)
+    path = description_path(checkpoint.parent)
+    description = read_description(path)
     if num_heads is None and (num_heads := description.num_heads) is None:
-        raise UserError(
-            f"{checkpoint.parent}: {FILE} does not give the number of attention heads: give "
-            "num_heads"
-        )
+        raise UserError(f"{path} does not give the number of attention heads: give num_heads")
     if activation is None and (activation := description.activation) is None:
         raise UserError(
-            f"{checkpoint.parent / FILE}: ffn_activation is not one of TensorFlow's relu, gelu and "
-            "swish: if it is the same function, give activation"
+            f"{path}: ffn_activation is not one of TensorFlow's relu, gelu and swish: if it is the "
+            "same function, give activation"
         )
     data = read_data(config)
     pieces, source_rows = _joined(data)

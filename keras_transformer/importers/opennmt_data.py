@@ -77,6 +77,10 @@ def _parsed_yaml(text, where) -> Any:
         line = "" if mark is None else f":{mark.line + 1}"
         reason = getattr(error, "problem", None) or "it cannot be parsed"
         raise UserError(f"{where}{line}: not YAML: {reason}") from None
+    except RecursionError:
+        raise UserError(f"{where}: not YAML: it is nested too deeply") from None
+    except ValueError as error:  # of a date or a number
+        raise UserError(f"{where}: not YAML: {error}") from None
 
 
 def _found(name, config) -> Path:

@@ -49,13 +49,21 @@ _CATALOG = {
 }
 
 
-def read_description(folder: Path) -> Description:
-    """Reads `model_description.py`, if the folder of a run has it.
+def description_path(folder: Path) -> Path:
+    """The `model_description.py` of a folder of checkpoints.
+
+    OpenNMT-tf writes averaged checkpoints to a folder within that of their run, without the file.
+    """
+    beside, above = folder / FILE, folder.absolute().parent / FILE
+    return above if above.exists() and not beside.exists() else beside
+
+
+def read_description(path: Path) -> Description:
+    """Reads a `model_description.py`, if there is one.
 
     Raises:
         UserError: the file is not Python, or describes positions that are not supported.
     """
-    path = folder / FILE
     if not path.exists():
         return Description()
     text = read_utf_8(path)

@@ -66,6 +66,7 @@ def _check_header(header, size, path):
             length = math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
             is_right = all(type(n) is int and n >= 0 for n in (first, *shape))
             is_right = is_right and first + length == last <= size
+            np.broadcast_to(0, shape)  # raises ValueError for a shape that no array can have
         except (ValueError, KeyError, TypeError):
             is_right = False
         if not is_right:

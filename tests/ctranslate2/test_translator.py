@@ -1,5 +1,6 @@
 """CTranslate2 finds the same translations as our search, and refuses what it cannot do."""
 
+import errno
 import io
 import itertools
 import json
@@ -559,6 +560,18 @@ def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
     assert CTranslate2Translator(own_path, **LIMITED)(lines) == translator(lines)
     assert sorted(own_path.rglob("*")) == before
     assert not conversions[0].exists()
+
+
+def test_a_file_system_without_locks_needs_none(own_path, translator, conversions, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    lines = SENTENCES[:1]
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.ctranslate2.converted.fcntl.flock", flock)
+        for _ in range(2):  # each to a folder of its own, since nobody waits for another
+            assert CTranslate2Translator(own_path, **LIMITED)(lines) == translator(lines)
+    assert len(conversions) == 2 and not conversions[0].exists()
 
 
 def test_checkpoints_that_are_written_during_the_conversion_are_converted(

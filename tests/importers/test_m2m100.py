@@ -268,6 +268,7 @@ REFUSED = {
     "another family": ({"model_type": "mbart"}, 'model_type must be "m2m_100": found "mbart"'),
     "sides differ": ({"decoder_ffn_dim": 7}, "decoder_ffn_dim must be 48: found 7"),
     "a larger vocabulary": ({"vocab_size": 500_000}, "describes .* parameters, and the weights"),
+    "a huge vocabulary": ({"vocab_size": 10**12}, "vocab_size must be at most 1,048,576: found 1"),
 }
 
 
@@ -287,6 +288,28 @@ def test_missing_files_are_named(copy):
     (copy / "sentencepiece.bpe.model").unlink()
     with pytest.raises(UserError, match=r"are missing: sentencepiece\.bpe\.model"):
         import_m2m100(copy)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "message"),
+    [
+        ("nllb", "special_tokens_map.json", {"additional_special_tokens": 1}, "languages are miss"),
+        ("nllb", "tokenizer.json", {"added_tokens": [{"content": "eng_Latn"}]}, "each id from 0"),
+        (
+            "nllb",
+            "tokenizer.json",
+            {"added_tokens": [{"content": "eng_Latn", "id": []}]},
+            "each id",
+        ),
+        ("m2m100", "vocab.json", {"<s>": []}, "vocabulary must have each id from 0"),
+        ("m2m100", "tokenizer_config.json", {"language_codes": []}, "must be m2m100 or wmt21"),
+    ],
+)
+def test_files_with_other_content_are_refused(kind, name, content, message, tmp_path):
+    WRITE[kind](tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        import_m2m100(tmp_path)
 
 
 def test_the_order_of_earlier_versions_is_refused(copy):

@@ -685,6 +685,8 @@ def header(text):
         header(b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}') + b"1234",
         header(b'{"a": {"dtype": "Q7", "shape": [1], "data_offsets": [0, 4]}}') + b"1234",
         header(b'{"a": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]}}') + b"1234",
+        header(b'{"a": {"dtype": "F32", "shape": [0, 1%s], "data_offsets": [0, 0]}}' % (b"0" * 30)),
+        header(b'{"a": {"dtype": "F32", "shape": [0%s], "data_offsets": [0, 0]}}' % (b", 1" * 99)),
     ],
 )
 def test_damaged_safetensors_are_named(copy, content):

@@ -110,6 +110,19 @@ def test_the_catalog_gives_the_number_of_heads(copy, imported):
     assert import_opennmt(copy, copy / "data.yml")[0].config.num_heads == 2
 
 
+def test_an_averaged_checkpoint_has_the_description_of_its_run(copy):
+    (copy / "avg").mkdir()
+    for file in (copy / "checkpoint", *copy.glob("ckpt-*")):
+        file.rename(copy / "avg" / file.name)
+    (copy / "model_description.py").write_text('get_model_from_catalog("ScalingNmtEnDe")')
+    write_config(copy, source_sequence_controls=None)
+    config = import_opennmt(copy / "avg", copy / "data.yml")[0].config
+    assert (config.num_heads, config.source_end) == (16, True)
+    (copy / "model_description.py").write_text("Transformer(num_heads=4, ffn_activation=mine)")
+    with pytest.raises(UserError, match=f"{copy}/model_description.py: ffn_activation is"):
+        import_opennmt(copy / "avg", copy / "data.yml")
+
+
 def test_what_the_description_does_not_say_can_be_given(copy):
     (copy / "model_description.py").unlink()
     model, _ = import_opennmt(copy, copy / "data.yml", num_heads=8, activation="swish")
@@ -397,6 +410,8 @@ def test_tokenizations_of_the_same_pieces_are_the_same(copy, imported):
 def test_files_that_are_not_what_they_should_be_are_refused(copy):
     for name, content, message in (
         ("data.yml", "data: [", r"data\.yml:1: not YAML"),
+        ("data.yml", "[" * 3000, r"data\.yml: not YAML: it is nested too deeply"),
+        ("data.yml", "date: 2020-13-01", r"data\.yml: not YAML: month must be in 1\.\.12"),
         ("data.yml", "train: {}", "there is no data, which names the vocabularies"),
     ):
         usual = (copy / name).read_bytes()

@@ -232,6 +232,39 @@ def test_limits_are_answered_by_their_status():
     server.batcher.close()
 
 
+def test_a_text_in_base64_may_have_as_many_characters_as_one_without():
+    client, server = serving(Doing(), max_characters=3)
+    three, four = ({"b64": base64.b64encode(text.encode()).decode()} for text in ("äöü", "äöüß"))
+    pairs = [{"text": three, "translation": "äöü"}]
+    assert ask(client, signature_name="score", instances=pairs).status_code == 200
+    assert ask(client, instances=[three, "äöü"], split="sentences").status_code == 200
+    for split in ("none", "sentences"):
+        for text in (four, "äöüß"):
+            status, message = error_of(ask(client, instances=[text], split=split))
+            assert status == 400 and message.endswith("3 characters: found 4 at index 0")
+    server.batcher.close()
+
+
+def test_placeholders_are_sought_within_the_limits_while_others_are_answered(monkeypatch):
+    sought = []
+
+    def find(text, patterns):
+        with pytest.raises(RuntimeError):  # the loop is that of another thread
+            asyncio.get_running_loop()
+        sought.append(text)
+        return []
+
+    monkeypatch.setattr("keras_transformer.serving.server.find_placeholders", find)
+    client, server = serving(Doing(), max_characters=20, max_sentences=2)
+    path = "/api/models/en-de:translate"
+    assert error_of(client.post(path, json={"text": ["{{" * 11]}))[0] == 400
+    assert error_of(client.post(path, json={"text": ["{{"] * 3}))[0] == 400
+    assert not sought
+    client.post(path, json={"text": ["{{"]})
+    assert sought == ["{{"]
+    server.batcher.close()
+
+
 def test_a_body_may_be_compressed_by_gzip_like_for_tensorflow_serving():
     client, server = serving(Doing(), max_body_bytes=1000)
     whole = gzip.compress(b'{"instances": ["ab"]}')

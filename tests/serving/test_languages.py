@@ -12,6 +12,7 @@ from keras_transformer.serving.servable import TranslatorServable
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.versions import Model
 from keras_transformer.text import SubwordTokenizer
+from keras_transformer.text.languages import Languages
 from keras_transformer.translator import Translator
 
 PREDICT = "/v1/models/many:predict"
@@ -73,6 +74,36 @@ def test_clients_of_libretranslate_see_its_pairs(client):
     assert codes == {"de": ["de"], "en": ["de", "en", "fr"], "fr": ["fr"]}
 
 
+@pytest.mark.parametrize(
+    ("source", "targets", "expected"),
+    [
+        ("en-us", ["de", "zh-hant"], {"en": ["de", "en", "zh-Hant"]}),
+        ("ast", ["de", "fr"], None),  # its source has no code here
+        (None, ["de", "fr"], {"de": ["de", "fr"], "fr": ["de", "fr"]}),
+    ],
+)
+def test_the_source_of_its_pairs_is_that_of_the_training(source, targets, expected):
+    several = Languages({code: f"<2{code}>" for code in targets}, in_target=False)
+    found = pairs_of(Model("many", dict, lambda version: None, (source, None), several))
+    assert found == expected
+
+
+def test_a_model_for_two_languages_may_be_trained_with_those_of_regions():
+    model = Model("base", dict, lambda version: None, ("en_us", "pt-br"))
+    assert pairs_of(model) == {"en": ["en", "pt-BR"]}
+
+
+def pairs_of(model):
+    """The targets of each source that clients of LibreTranslate see; None without any."""
+    server = Server([model], ServingOptions())
+    with TestClient(create_app(server)) as client:
+        answer = client.get("/languages")
+    server.batcher.close()
+    if answer.status_code == 400:
+        return None
+    return {one["code"]: one["targets"] for one in answer.json() if len(one["targets"]) > 1}
+
+
 def test_the_page_knows_the_languages(client):
     [model] = client.get("/api/models").json()
     assert model["languages"] == {"codes": ["de", "fr"], "has_source": False}
@@ -87,7 +118,17 @@ def test_attention_leaves_the_symbol_without_a_word(client):
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    {"fra_Latn": "fr", "zho_Hant": "zh-Hant", "zho_Hans": "zh-Hans", "zh": "zh-Hans"}.items(),
+    {
+        "fra_Latn": "fr",
+        "zho_Hant": "zh-Hant",
+        "zho_Hans": "zh-Hans",
+        "zh": "zh-Hans",
+        "zh-hant": "zh-Hant",
+        "zh_tw": "zh-Hant",
+        "zh-cn": "zh-Hans",
+        "pt-br": "pt-BR",
+        "en-us": "en",
+    }.items(),
 )
 def test_codes_of_a_model_become_those_of_the_server(code, expected):
     assert served_code(code) == expected

@@ -354,6 +354,9 @@ def test_the_library_identifies_languages():
     assert identify("你好世界", ["en", "zh-Hans"])[0]["language"] == "zh-Hans"
     assert [one["language"] for one in identify("Bonjour le monde", ["de"])] == ["de"]
     assert identify("", ["en", "de"])[0]["language"] == "en"
+    assert {one["language"] for one in identify(german, ["ka", "am"])} <= {"ka", "am"}
+    norwegian = "Jeg vet ikke hva dette er, men det er en hest."
+    assert identify(norwegian, ["en", "nb"])[0]["language"] == "nb"
 
 
 def test_identification_that_is_not_installed_is_one_line(client, monkeypatch):
@@ -461,6 +464,9 @@ def test_keys_are_taken_as_api_key_and_in_the_header():
         assert post(client, q="a", api_key="second").status_code == 200
         assert client.post("/detect", data={"q": "a", "api_key": "first"}).status_code == 200
         assert client.post("/detect?q=a&api_key=first").status_code == 200
+        in_json = {"json": {"q": "a"}}
+        assert client.post("/detect?api_key=first", **in_json).status_code == 200
+        assert client.post("/detect?api_key=third", **in_json).status_code == 403
         header = {"Authorization": "Bearer first"}
         assert client.post("/detect", data={"q": "a"}, headers=header).status_code == 200
         for wrong in ("third", ["first"], 1, "é"):
