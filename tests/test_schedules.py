@@ -39,6 +39,15 @@ def test_factor_multiplies_the_rate():
     assert float(doubled(7)) == pytest.approx(2 * float(plain(7)))
 
 
+def test_the_rate_falls_to_zero_over_the_last_updates():
+    plain = InverseSquareRootSchedule(64, warmup_steps=20)
+    schedule = InverseSquareRootSchedule(64, warmup_steps=20, steps=60, cooldown_steps=9)
+    shares = [float(schedule(step)) / float(plain(step)) for step in range(65)]
+    assert shares[:51] == [1] * 51
+    assert shares[51:60] == pytest.approx([n / 10 for n in range(9, 0, -1)], rel=1e-5)
+    assert shares[60:] == [0] * 5
+
+
 def test_the_optimizer_applies_the_rate_of_each_update_to_that_update():
     schedule = InverseSquareRootSchedule(64, warmup_steps=2)
     optimizer = keras.optimizers.SGD(schedule)
@@ -63,7 +72,7 @@ def test_n_times_the_warm_up_gives_updates_of_n_accumulated_gradients_the_same_r
 
 
 def test_configuration_gives_back_the_same_schedule_within_its_optimizer():
-    schedule = InverseSquareRootSchedule(64, warmup_steps=20, factor=0.5)
+    schedule = InverseSquareRootSchedule(64, 20, factor=0.5, steps=40, cooldown_steps=15)
     optimizer = keras.optimizers.Adam(schedule, beta_2=0.98)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert float(copy._learning_rate(30)) == float(schedule(30))
@@ -79,6 +88,9 @@ def test_configuration_gives_back_the_same_schedule_within_its_optimizer():
         ((512, 4000, -1.0), "factor must be positive and finite: found -1.0"),
         ((512, 4000, float("nan")), "factor must be positive and finite: found nan"),
         ((512, float("inf")), "warmup_steps must be positive and finite: found inf"),
+        ((512, 4000, 1.0, None, 1), "cooldown_steps must be .* at most steps=None: found 1"),
+        ((512, 4000, 1.0, 10, 11), "cooldown_steps must be .* at most steps=10: found 11"),
+        ((512, 4000, 1.0, 10, -1), "cooldown_steps must be at least 0 .*: found -1"),
     ],
 )
 def test_what_is_not_positive_is_refused(arguments, message):

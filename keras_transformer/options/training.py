@@ -10,10 +10,12 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""
 OPTIMIZERS = ("adam", "muon")
 """The names of optimizers: the choices of `--optimizer`."""
-# The fields that may differ when a run is resumed: all others determine the trained weights.
+# The fields that may differ when a run is resumed: all others determine the weights of each step,
+# but for the rate at the end of a run.
 MAY_CHANGE = frozenset(
     (
         "steps",
+        "cooldown_steps",
         "jit_compile",
         "report_steps",
         "validation_steps",
@@ -48,6 +50,9 @@ class TrainingOptions(Record):
     )
     warmup_steps: int = field(
         4000, "updates of linear warm-up; the rate then decays with the inverse square root"
+    )
+    cooldown_steps: int = field(
+        0, "number of last updates, during which the rate falls linearly to zero; 0: none"
     )
     optimizer: str = field(
         "adam",
@@ -154,6 +159,8 @@ class TrainingOptions(Record):
         self.expect("parallel_parts", parts is None or parts >= 1, "at least 1")
         self.expect("seed", 0 <= self.seed < 2**32, "in [0, 2^32)")
         self.expect("max_length", self.max_length >= 2, "at least 2")
+        is_last = 0 <= self.cooldown_steps <= self.steps
+        self.expect("cooldown_steps", is_last, f"at least 0 and at most steps={self.steps}")
         is_first = 0 <= self.bidirectional_steps < self.steps
         self.expect("bidirectional_steps", is_first, f"at least 0 and below steps={self.steps}")
         self.expect(

@@ -141,6 +141,7 @@ CASES = {
     "parallel_parts": other_training(parallel_parts=2),
     # When it ends, what it keeps and says, and where it runs.
     "steps": may_change(steps=3),
+    "cooldown_steps": may_change(cooldown_steps=1),
     "stop_patience": may_change(stop_patience=2),
     "max_skipped_updates": may_change(max_skipped_updates=3),
     "checkpoint_steps": may_change(checkpoint_steps=2),

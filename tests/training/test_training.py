@@ -585,6 +585,7 @@ def test_translation_has_one_vocabulary_for_both_languages(tmp_path, monkeypatch
         ("learning_rate", 0.0),
         ("average_checkpoints", 21),
         ("bidirectional_steps", 6000),
+        ("cooldown_steps", 6001),
     ],
 )
 def test_option_out_of_range_is_refused(field, value):
