@@ -89,6 +89,13 @@ def test_entities_are_read_and_only_those_that_html_needs_are_written(text, expe
     assert translated(text) == expected
 
 
+def test_buttons_beside_each_other_are_not_one_word():
+    translator = Words()
+    text = "<button>One</button><button>two</button>"
+    assert translated(text, translator) == "<button>ONE</button><button>TWO</button>"
+    assert translator.sentences == ["One", "two"]
+
+
 def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
     translator = Words()
     text = "<p>One  <b>two. Three</b>\nfour.</p><p>Five</p>"

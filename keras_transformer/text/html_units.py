@@ -15,13 +15,13 @@ def _names(text):
     return frozenset(text.split())
 
 
-# Elements that begin on a line of their own, so that no sentence goes beyond them.
+# Elements that begin on a line of their own, and buttons: no sentence goes beyond them.
 _BLOCKS = _names(
-    "address article aside audio blockquote body br caption center col colgroup dd details dialog "
-    "dir div dl dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header "
-    "hgroup hr html iframe legend li link main menu meta nav noscript object ol optgroup option p "
-    "pre script search section select style summary table tbody td template textarea tfoot th "
-    "thead title tr ul video"
+    "address article aside audio blockquote body br button caption center col colgroup dd details "
+    "dialog dir div dl dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head "
+    "header hgroup hr html iframe legend li link main menu meta nav noscript object ol optgroup "
+    "option p pre script search section select style summary table tbody td template textarea "
+    "tfoot th thead title tr ul video"
 )
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
 # Elements that are copied with what is in them. Of the second kind, a model reads nothing.
