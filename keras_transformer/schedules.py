@@ -22,7 +22,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         d_model: width of the model.
         warmup_steps: number of updates during which the rate rises.
         factor: factor of the rate; 1 in the paper.
-        steps: number of all updates, after which the rate is 0; it is needed for a cool-down.
+        steps: number of all updates, which a cool-down needs; after it, the rate is 0.
         cooldown_steps: number of last updates during which the rate falls to 0.
 
     Raises:

@@ -81,7 +81,9 @@ def forecast(
         recipes.append(f"--preset={smaller} --model_dir=NEW")
     # Before the end of the warm-up, a run has not reached its highest learning rate.
     is_warm = steps > options.warmup_steps or not recipes
-    if is_warm and steps > options.bidirectional_steps:  # `train` refuses fewer
+    # `train` refuses fewer steps.
+    is_enough = steps > options.bidirectional_steps and steps >= options.cooldown_steps
+    if is_warm and is_enough:
         recipes.append(f"this run with --steps={steps}")
     if not recipes:
         return line

@@ -147,6 +147,6 @@ class TrainingJob(Record):
             )
         if options.stop_patience and self.valid is None:
             raise UserError(
-                f"stop_patience={options.stop_patience} needs a validation set: give one, or leave "
-                "out stop_patience"
+                f"stop_patience={options.stop_patience} needs a validation set: give one, or set "
+                "stop_patience to 0"
             )

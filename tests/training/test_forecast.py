@@ -100,6 +100,10 @@ def test_steps_that_train_would_refuse_are_not_recommended():
     assert len(lines("tiny", 8 * 3600 / options.bidirectional_steps)) == 1
     _, advice = lines("tiny", 8 * 3600 / options.bidirectional_steps - 0.01)
     assert advice.endswith(f"this run with --steps={options.bidirectional_steps + 2}")
+    cooled = dataclasses.replace(options, cooldown_steps=2881)
+    assert len(lines("tiny", 10.0, options=cooled)) == 1  # 2,880 fit into a night
+    cooled = dataclasses.replace(options, cooldown_steps=2880)
+    assert lines("tiny", 10.0, options=cooled)[1].endswith("this run with --steps=2880")
 
 
 def test_several_workers_are_not_advised_a_preset_that_is_for_one_machine():

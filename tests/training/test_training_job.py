@@ -57,8 +57,9 @@ def refused(**fields):
             "max_length must be at most the 20 learned positions: found 256",
         ),
         (
+            # A resumed run has it from its record, where it cannot be left out.
             {"options": dataclasses.replace(OPTIONS, stop_patience=3)},
-            "stop_patience=3 needs a validation set",
+            "stop_patience=3 needs a validation set: give one, or set stop_patience to 0",
         ),
     ],
 )
