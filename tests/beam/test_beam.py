@@ -295,6 +295,21 @@ def test_outputs_and_inputs_are_looked_at_before_the_job_starts(shouting, tmp_pa
         make(f"{tmp_path}/in", f"{tmp_path}/de", lines_at_once=0)
 
 
+def test_a_working_folder_whose_name_beam_takes_for_a_pattern_is_refused(
+    shouting, tmp_path, monkeypatch
+):
+    folder = tmp_path / "old [1]"
+    folder.mkdir()
+    (folder / "in").write_text("one\n")
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=r"old \[1\]: Beam reads .* of this working folder as wild"):
+        TranslateFiles(shouting, "in", f"{tmp_path}/de")
+    (tmp_path / "in").write_text("one\n")
+    with pytest.raises(UserError, match=r"old \[1\]: Beam reads .* of this working folder as wild"):
+        TranslateFiles(shouting, f"{tmp_path}/in", "de")
+    assert [path.name for path in folder.iterdir()] == ["in"]
+
+
 def job(shouting, folder, **others):
     return {
         "runner": "FnApiRunner",
