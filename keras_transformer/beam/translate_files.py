@@ -21,6 +21,7 @@ CompressionTypes = beam.io.filesystem.CompressionTypes
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Beam reads some of these, but not to the end.
 _UNKNOWN = (".zst", ".zstd", ".deflate", ".lzma", ".zip")
+_WILDCARDS = {*"*?["}
 
 
 class TranslateFiles(beam.PTransform):
@@ -166,7 +167,7 @@ def _matching(files: str) -> list[str]:
 
 def _new_prefix(prefix: str) -> str:
     """Returns the absolute prefix, if files can be written there and none begins with it yet."""
-    if not prefix or prefix.endswith("/") or {*"*?["} & {*prefix}:
+    if not prefix or prefix.endswith("/") or _WILDCARDS & {*prefix}:
         raise UserError(f"the files to write need a prefix, such as out/de: found {prefix!r}")
     for path in _listed(f"{prefix}-*"):
         raise UserError(f"{path} exists already: choose another prefix than {prefix}")
@@ -180,15 +181,24 @@ def _new_prefix(prefix: str) -> str:
 
 
 def _listed(pattern: str) -> list[str]:
+    path = _absolute(pattern)
     try:
-        [match] = FileSystems.match([_absolute(pattern)])
+        [match] = FileSystems.match([path])
     except (OSError, ValueError) as error:
         raise UserError(f"{pattern}: cannot list the files: {error}") from error
     return [metadata.path for metadata in match.metadata_list]
 
 
 def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
+    if "://" in path:
+        return path
+    folder = os.getcwd()
+    if not os.path.isabs(path) and _WILDCARDS & {*folder}:  # Beam cannot quote them
+        raise UserError(
+            f"{folder}: Beam reads `*`, `?` and `[` in the name of this working folder as "
+            "wildcards: work in another folder"
+        )
+    return os.path.abspath(path)
 
 
 def _compression_suffix(path: str) -> str:

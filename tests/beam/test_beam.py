@@ -212,7 +212,7 @@ def test_each_file_becomes_a_file_of_as_many_lines_compressed_alike(shouting, tm
     assert written == {
         "de-00000-of-00005": b"ONE\nTWO\n\nFOUR, WITHOUT AN END\n",
         "de-00001-of-00005": b"",
-        "de-00002-of-00005.gz": "EIN\u2028E ZEILE\x0b\x85\nZWEI\n".encode(),
+        "de-00002-of-00005.gz": b"EIN E ZEILE\nZWEI\n",
         "de-00003-of-00005.bz2": b"\n\n",
         "de-00004-of-00005.xz": b"X\n" * 2500,
     }
@@ -293,6 +293,21 @@ def test_outputs_and_inputs_are_looked_at_before_the_job_starts(shouting, tmp_pa
             make(f"{tmp_path}/in", prefix)
     with pytest.raises(UserError, match="lines_at_once must be from 1 to "):
         make(f"{tmp_path}/in", f"{tmp_path}/de", lines_at_once=0)
+
+
+def test_a_working_folder_whose_name_beam_takes_for_a_pattern_is_refused(
+    shouting, tmp_path, monkeypatch
+):
+    folder = tmp_path / "old [1]"
+    folder.mkdir()
+    (folder / "in").write_text("one\n")
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=r"old \[1\]: Beam reads .* of this working folder as wild"):
+        TranslateFiles(shouting, "in", f"{tmp_path}/de")
+    (tmp_path / "in").write_text("one\n")
+    with pytest.raises(UserError, match=r"old \[1\]: Beam reads .* of this working folder as wild"):
+        TranslateFiles(shouting, f"{tmp_path}/in", "de")
+    assert [path.name for path in folder.iterdir()] == ["in"]
 
 
 def job(shouting, folder, **others):
