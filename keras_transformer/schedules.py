@@ -60,7 +60,12 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
     @classmethod
     def with_peak(
-        cls, learning_rate: float, d_model: int, warmup_steps: int = 4000, **cooldown: int
+        cls,
+        learning_rate: float,
+        d_model: int,
+        warmup_steps: int = 4000,
+        steps: int | None = None,
+        cooldown_steps: int = 0,
     ) -> "InverseSquareRootSchedule":
         """Makes the schedule that peaks at `learning_rate`, after `warmup_steps` updates.
 
@@ -68,18 +73,23 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
             learning_rate: the peak.
             d_model: width of the model.
             warmup_steps: number of updates during which the rate rises.
-            **cooldown: `steps` and `cooldown_steps` of the class.
+            steps: as for the class.
+            cooldown_steps: as for the class.
         """
         factor = learning_rate * (d_model * warmup_steps) ** 0.5
-        return cls(d_model, warmup_steps, factor, **cooldown)
+        return cls(d_model, warmup_steps, factor, steps, cooldown_steps)
 
     @classmethod
     def from_options(cls, options: TrainingOptions, d_model: int) -> "InverseSquareRootSchedule":
         """Makes the schedule of a training with these options."""
-        cooldown = {"steps": options.steps, "cooldown_steps": options.cooldown_steps}
+        phases = {
+            "warmup_steps": options.warmup_steps,
+            "steps": options.steps,
+            "cooldown_steps": options.cooldown_steps,
+        }
         if options.learning_rate is None:
-            return cls(d_model, options.warmup_steps, **cooldown)
-        return cls.with_peak(options.learning_rate, d_model, options.warmup_steps, **cooldown)
+            return cls(d_model, **phases)
+        return cls.with_peak(options.learning_rate, d_model, **phases)
 
     def __call__(self, step):
         n = ops.cast(step, "float32") + 1.0

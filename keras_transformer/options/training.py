@@ -10,8 +10,8 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 """The names of strategies: the choices of `--strategy`."""
 OPTIMIZERS = ("adam", "muon")
 """The names of optimizers: the choices of `--optimizer`."""
-# The fields that may differ when a run is resumed: all others determine the weights of each step,
-# but for the rate at the end of a run.
+# The fields that may differ when a run is resumed: all others determine the trained weights. With
+# `steps`, `cooldown_steps` decides only how the run ends.
 MAY_CHANGE = frozenset(
     (
         "steps",
