@@ -12,6 +12,7 @@ from keras_transformer.attention_maps import attention_maps
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.words import MARKS
 
 MAX_LENGTH = 400  # tokens of a side: a picture of more is unreadable
 JOINED = "·"  # marks a subword that continues a word
@@ -48,7 +49,8 @@ class WordAttention(NamedTuple):
         """
         text, owners = _spelled(self.pieces)
         # A letter at either end of the word must not touch another letter; a sign may.
-        pattern = rf"(?<!\w(?=\w)){re.escape(word)}(?!(?<=\w)\w)"
+        letter = rf"[\w{MARKS}]"
+        pattern = rf"(?<!{letter}(?={letter})){re.escape(word)}(?!(?<={letter}){letter})"
         for match in re.finditer(pattern, text):
             inside = set().union(*owners[match.start() : match.end()])
             outside = set().union(*owners[: match.start()], *owners[match.end() :])

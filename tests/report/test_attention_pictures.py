@@ -94,9 +94,9 @@ def test_bytes_that_spell_nothing_stay_as_they_are():
     assert readable(pieces) == ["<0xC3>", "é 1/2", "é 2/2", "<0x0A>", "<0xFF>"]
 
 
-# Two horses, or a riding café-owner's été rid. .
+# Two horses, or a riding café-owner's été rid हिन्दी हि. .
 WORDS = ["▁T wo ▁h or ses , ▁or ▁a ▁rid ing ▁caf <0xC3> <0xA9> - owner ' s"]
-WORDS += ["▁ <0xC3> <0xA9> t <0xC3> <0xA9> ▁rid . ▁. </s>"]
+WORDS += ["▁ <0xC3> <0xA9> t <0xC3> <0xA9> ▁rid ▁हि न्दी ▁हि . ▁. </s>"]
 SENTENCE = " ".join(WORDS).split()
 
 
@@ -114,6 +114,8 @@ SENTENCE = " ".join(WORDS).split()
         (",", [","]),
         (".", ["."]),
         ("a riding", ["▁a", "▁rid", "ing"]),
+        ("हिन्दी", ["▁हि", "न्दी"]),
+        ("हि", ["▁हि"]),
         ("</s>", ["</s>"]),
     ],
 )
@@ -125,12 +127,12 @@ def test_a_word_is_found_as_a_whole_with_all_its_subwords(word, pieces):
     found = attention.find(word)
     assert [SENTENCE[position] for position in found] == pieces
     assert found == list(range(found[0], found[-1] + 1))
-    if word == "rid":  # not the one within "riding"
-        assert found[0] > SENTENCE.index("ing")
+    if word in ("rid", "हि"):  # not the one within "riding" or "हिन्दी"
+        assert found[0] > SENTENCE.index("ing" if word == "rid" else "न्दी")
 
 
 @pytest.mark.parametrize(
-    "word", ["cow", "ors", "wo", "é", "ca", "caf", "tw", "S", "/s", "", " ", "*"]
+    "word", ["cow", "ors", "wo", "é", "ca", "caf", "tw", "S", "/s", "हिन", "", " ", "*"]
 )
 def test_a_word_that_is_not_there_is_refused(word):
     labels = readable(SENTENCE)
