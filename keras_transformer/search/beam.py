@@ -7,7 +7,7 @@ from keras import ops, tree
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.layers.shapes import flat, reshape, unflat
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
-from keras_transformer.search.constraints import CONSTRAINTS, Constraints
+from keras_transformer.search.constraints import CONSTRAINTS, IMPOSSIBLE, Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
@@ -25,7 +25,6 @@ from keras_transformer.search.terms import (
 )
 
 Tensor = Any
-IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
 TABLE_ROWS = 20  # approximate number of rows of the tables that logits are folded into
 # The fields of `SearchOptions` that beam search and sampling both support. The two maximum lengths
 # arrive as `max_lengths`.

@@ -12,6 +12,7 @@ from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.loop import at_position
 
 Tensor = Any
+IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
 Constraint = Callable[[Tensor], Tensor]
 """A user's own constraint: a function from the symbols so far to a mask of those that may follow.
 

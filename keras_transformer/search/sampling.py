@@ -8,10 +8,8 @@ from keras import ops
 from keras_transformer.errors import Unsupported
 from keras_transformer.fast.integer_hash import hashed, high_bits
 from keras_transformer.fast.rows import gather_rows
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import (
-    IMPOSSIBLE,
-    NO_HYPOTHESIS,
     OF_BOTH_SEARCHES,
     BeamSearchResult,
     finite,
@@ -19,7 +17,7 @@ from keras_transformer.search.beam import (
     length_penalty,
     write_tokens,
 )
-from keras_transformer.search.constraints import Constraints
+from keras_transformer.search.constraints import IMPOSSIBLE, Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
