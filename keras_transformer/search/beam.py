@@ -149,18 +149,13 @@ def beam_search(
         scores = found.log_probs / length_penalty(length, options)[:, None]
         finished_ids, finished_scores = _finished(beams, found, is_new, scores)
 
-        order, best = ops.top_k(ops.where(found.is_end, IMPOSSIBLE, found.order), num_beams)
-        origins, tokens = gather_rows(found.origins, best), gather_rows(found.tokens, best)
+        origins, tokens, live_log_probs, live_terms = _live(found, num_beams)
         live_ids = write_tokens(gather_rows(beams.live_ids, origins), is_new, tokens)
         decoder_state = steps.reorder(decoder_state, origins)
-        if terms is None:
-            live_log_probs, largest = order, order[:, 0]  # (batch, num_beams), (batch,)
-        else:
-            live_log_probs = gather_rows(found.log_probs, best)
-            live_log_probs = ops.where(order > IMPOSSIBLE, live_log_probs, IMPOSSIBLE)
-            largest = ops.max(live_log_probs, axis=1)
 
         num_finished = beams.num_finished + found.num_ended
+        # With terms, the first beam need not be the likeliest.
+        largest = live_log_probs[:, 0] if terms is None else ops.max(live_log_probs, axis=1)
         # Log-probabilities only fall and penalties only grow, so no live beam can exceed it.
         live_bound = largest / last_penalty  # (batch,)
         done = (finished_scores[:, -1] >= live_bound) | (length >= longest)
@@ -178,7 +173,7 @@ def beam_search(
             finished_scores=where_sentence(beams.done, beams.finished_scores, finished_scores),
             num_finished=num_finished,
             done=beams.done | done,
-            terms=tree.map_structure(lambda x: gather_rows(x, best), found.terms),
+            terms=live_terms,
         )
 
     all_tables = None if terms is None else terms.tables
@@ -229,6 +224,23 @@ def _finished(beams, found, is_new, scores):
     scores = ops.concatenate([beams.finished_scores, scores], axis=1)
     scores, best = ops.top_k(scores, n_best)  # (batch, n_best)
     return gather_rows(ops.concatenate([beams.finished_ids, ids], axis=1), best), scores
+
+
+def _live(found, num_beams):
+    """Selects the best continuations that do not end; they become the live beams.
+
+    Returns:
+        The beam that each continues, its symbol, its log-probability, (batch, num_beams) each, and
+        its `TermState`.
+    """
+    order, best = ops.top_k(ops.where(found.is_end, IMPOSSIBLE, found.order), num_beams)
+    origins, tokens, terms = tree.map_structure(
+        lambda x: gather_rows(x, best), (found.origins, found.tokens, found.terms)
+    )
+    if not terms:
+        return origins, tokens, order, terms
+    log_probs = ops.where(order > IMPOSSIBLE, gather_rows(found.log_probs, best), IMPOSSIBLE)
+    return origins, tokens, log_probs, terms
 
 
 def finite(scores: Tensor) -> Tensor:
