@@ -36,7 +36,8 @@ from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import Preparation, prepare, with_precision
+from keras_transformer.training.precision_choice import with_precision
+from keras_transformer.training.preparation import Preparation, prepare
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
