@@ -25,7 +25,7 @@ from keras_transformer.layers import (
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.composite import (
+from keras_transformer.layers.changed_parts import (
     expect_quantized,
     freeze,
     frozen_parts,
