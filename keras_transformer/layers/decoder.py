@@ -5,9 +5,10 @@ from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.given_parts import expect_size, given_part
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, first_given
-from keras_transformer.layers.residual import ResidualLayer, expect_size, given_part
+from keras_transformer.layers.residual import ResidualLayer
 from keras_transformer.layers.self_attention import SelfAttention
 from keras_transformer.layers.stack import Stack
 
