@@ -55,6 +55,22 @@ class ResidualLayer(CompositeLayer):
         x = self.residual_dropout(update, residual=x)
         return x if self.pre_norm else norm(x)
 
+    def apply_self_attention(self, x, attention_mask, mask):
+        """Computes the first part, which is the same in encoder and decoder."""
+        update = self.self_attention(
+            self.input_of_part(x, self.self_attention_norm),
+            attention_mask=attention_mask,
+            mask=mask,
+        )
+        return self.add(x, update, self.self_attention_norm)
+
+    def step_self_attention(self, x, past, cache):
+        """Computes the first part for one position; returns its output and the new cache."""
+        update, cache = self.self_attention.step(
+            self.input_of_part(x, self.self_attention_norm), past, cache
+        )
+        return self.add(x, update, self.self_attention_norm), cache
+
     def apply_feed_forward(self, x):
         """Computes the last part, which is the same in encoder and decoder."""
         update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
