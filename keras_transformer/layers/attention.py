@@ -8,7 +8,7 @@ from keras_transformer.layers.attention_weights import AttentionWeights, attenti
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.inputs import expect_sequence
+from keras_transformer.layers.inputs import WithoutKerasArguments, expect_sequence
 from keras_transformer.layers.masks import both, causal_mask, combined_mask, query_padding
 from keras_transformer.layers.shapes import reshape, unflat
 
@@ -36,20 +36,8 @@ def scaled_dot_product_attention(queries, keys, values, mask=None):
     return ops.matmul(attention_weights(queries, keys, mask), values)
 
 
-class _WithoutKerasArguments(CompositeLayer):
-    """Names our arguments where Keras's are given; apart, so that a subclass has its signature."""
-
-    def __new__(cls, *args, **kwargs):
-        if wrong := {"key_dim", "value_dim"} & set(kwargs):
-            raise TypeError(
-                f"{cls.__name__} has no {' and '.join(sorted(wrong))}, which Keras's layer has: "
-                "give d_model and num_heads, and the width of one head as d_k and d_v"
-            )
-        return super().__new__(cls, *args, **kwargs)
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(_WithoutKerasArguments):
+class MultiHeadAttention(WithoutKerasArguments, CompositeLayer):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     Each head computes `softmax(Q K^T / sqrt(d_k)) V` (equation 1). The heads are concatenated and
