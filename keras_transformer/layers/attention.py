@@ -145,19 +145,19 @@ class MultiHeadAttention(WithoutKerasArguments, CompositeLayer):
         return unflat(self.weighted_sum(weights, values), query), weights
 
     def queries(self, query, length=None):
-        """Projects to queries (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        """Projects to queries (batch, num_heads, length, d_k); arguments as in `split_heads`."""
         return split_heads(self.query(query), self.num_heads, length)
 
     def keys(self, key, length=None):
-        """Projects to keys (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        """Projects to keys (batch, num_heads, length, d_k); arguments as in `split_heads`."""
         return split_heads(self.key(key), self.num_heads, length)
 
     def values(self, value, length=None):
-        """Projects to values (batch, num_heads, length, d_v); arguments as of `split_heads`."""
+        """Projects to values (batch, num_heads, length, d_v); arguments as in `split_heads`."""
         return split_heads(self.value(value), self.num_heads, length)
 
     def attend(self, queries, keys, values, mask=None):
-        """Computes the output of `call` as rows, from the queries, keys and values of all heads.
+        """Computes equation 1 for all heads, then their output projection, as rows.
 
         Args:
             queries: (batch, num_heads, query_length, d_k).
