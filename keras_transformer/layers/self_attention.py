@@ -65,7 +65,7 @@ class SelfAttention(MultiHeadAttention):
         self.causal = causal
         self.rotation = rotation
 
-    def build(self, x_shape):
+    def build(self, x_shape):  # Keras passes the shape by the name of the argument of `call`
         super().build(x_shape)
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
