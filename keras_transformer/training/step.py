@@ -248,10 +248,9 @@ class TrainableTransformer(Transformer):
 
     def _part_gradients(self, batch, weight):
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        counted = token_weights(labels, self.config.pad_id, sample_weight)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
-            loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted)
+            loss = self._summed_loss(losses, labels, sample_weight)
             weighted = loss * weight
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
@@ -263,19 +262,20 @@ class TrainableTransformer(Transformer):
 
     def test_step(self, data):
         """One replica's part of a batch of `evaluate`, which reports the same figures as `fit`."""
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(inputs, training=False)
         losses = fused_smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
-        tokens = tf.reduce_sum(self._real_tokens(labels))
-        counted = token_weights(labels, self.config.pad_id, weights)
-        loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted) / tf.maximum(tokens, 1.0)
+        tokens = tf.reduce_sum(token_weights(labels, self.config.pad_id))
+        loss = self._summed_loss(losses, labels, sample_weight) / tf.maximum(tokens, 1.0)
         self.loss_metric.update_state(loss, sample_weight=tokens)
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
         return self.get_metrics_result()
 
-    def _real_tokens(self, labels):
-        return tf.cast(labels != self.config.pad_id, tf.float32)
+    def _summed_loss(self, losses, labels, sample_weight):
+        """The sum of the losses (batch, length) of real tokens, in float32."""
+        weights = token_weights(labels, self.config.pad_id, sample_weight)
+        return tf.reduce_sum(tf.cast(losses, tf.float32) * weights)
 
     def _token_losses(self, inputs, labels):
         """The loss of each token (batch, length), and the logits that it was computed from."""
