@@ -74,11 +74,9 @@ class Constraints:
         self.no_repeat_ngram = options.no_repeat_ngram
         self.limits = limits
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-        self.min_lengths = options.min_length
-        if prefix_ids is None:
-            self.min_lengths = self.min_lengths + has_first
-        else:
-            self.min_lengths = self.min_lengths + lengths_of(self.prefix_ids, pad_id)
+        # A prefix begins with the symbol of probability 1, if there is one.
+        given = has_first if prefix_ids is None else lengths_of(self.prefix_ids, pad_id)
+        self.min_lengths = options.min_length + given
         self.end_id = end_id
         self.pad_id = pad_id
         self.exclusions = (
