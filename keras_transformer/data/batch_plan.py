@@ -9,7 +9,7 @@ from keras_transformer.data.corpus import BothDirections, PairIds, Part
 from keras_transformer.errors import UserError
 
 _CHUNK = 1 << 20  # pairs per pass, so that no array holds all lengths
-_MOST_DRAWN = 1_000_000
+_MOST_DRAWN = 1_000_000  # pairs in an epoch, unless four times all pairs are more
 
 
 def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> list[int]:

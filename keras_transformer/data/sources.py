@@ -24,8 +24,8 @@ from keras_transformer.text.text_files import (
     without_end,
 )
 
-_BLOCK_BYTES = 1 << 18
-BLOCK_PAIRS = 2048
+_BLOCK_BYTES = 1 << 18  # of a block's source lines, in text files
+BLOCK_PAIRS = 2048  # in a block of other sources
 
 
 class Block(NamedTuple):
