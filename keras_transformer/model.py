@@ -25,7 +25,7 @@ from keras_transformer.layers import (
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.composite import (
+from keras_transformer.layers.changed_parts import (
     expect_quantized,
     freeze,
     frozen_parts,
@@ -263,6 +263,17 @@ class Transformer(keras.Model):
             return mask
         return ops.logical_and(mask, padding_mask(source_ids, self.config.end_id))
 
+    def _embed(self, ids, embedding, positions, start=0):
+        x = embedding(ids)
+        if positions is not None:
+            x = positions(x, start=start)
+        return self.embedding_dropout(x)
+
+    def _logits(self, x, kernel=None):
+        if self.output_projection is not None:
+            return self.output_projection(x)
+        return self.target_embedding.logits(x, kernel)
+
     def decode_step(self, target_ids, past, cache, prepared, source_mask, logits_kernel=None):
         """Computes the logits after one more token of every beam, with the earlier ones cached.
 
@@ -379,17 +390,6 @@ class Transformer(keras.Model):
                 iterator.data_adapter.get_tf_dataset().element_spec,
             )
         super()._maybe_symbolic_build(data_batch=data_batch)
-
-    def _embed(self, ids, embedding, positions, start=0):
-        x = embedding(ids)
-        if positions is not None:
-            x = positions(x, start=start)
-        return self.embedding_dropout(x)
-
-    def _logits(self, x, kernel=None):
-        if self.output_projection is not None:
-            return self.output_projection(x)
-        return self.target_embedding.logits(x, kernel)
 
     def load_own_variables(self, store):
         """Loads the variables of a subclass; what else a file holds is for training."""

@@ -14,9 +14,9 @@ from .sources import (
     BuiltinPairs,
     SentencePairs,
     TextPairs,
-    TfdsPairs,
     WeightedPairs,
 )
+from .tfds_pairs import TfdsPairs
 
 __all__ = [
     "BadPair",

@@ -1,9 +1,7 @@
 """Plans batches: pairs of similar length together, in few shapes (section 5.1)."""
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from keras_transformer.data.corpus import BothDirections, PairIds, Part
 from keras_transformer.errors import UserError
 
 _CHUNK = 1 << 20  # pairs per pass, so that no array holds all lengths
-_MOST_DRAWN = 1_000_000
+_MOST_DRAWN = 1_000_000  # pairs in an epoch, unless four times all pairs are more
 
 
 def bucket_boundaries(max_length: int, first: int = 8, growth: float = 1.1) -> list[int]:
@@ -281,29 +279,3 @@ def _draws(counts: np.ndarray, target: int) -> np.ndarray:
     common = counts.argmax()
     draws[common] = max(1, draws[common] + target - draws.sum())
     return draws
-
-
-class Prefetcher:
-    """Calls `make(n)` once for each requested n, and for n + 1 in the background.
-
-    Example:
-        >>> squares = Prefetcher(lambda n: n * n)
-        >>> squares[3]  # 16 is computed meanwhile
-        9
-    """
-
-    def __init__(self, make: Callable[[int], Any]):
-        self._make = make
-        self._executor = ThreadPoolExecutor(max_workers=1)
-        self._made: dict[int, Future] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, number: int) -> Any:
-        with self._lock:
-            # A slower thread may still ask for the previous one.
-            self._made = {n: made for n, made in self._made.items() if abs(n - number) <= 1}
-            for n in (number, number + 1):
-                if n not in self._made:
-                    self._made[n] = self._executor.submit(self._make, n)
-            made = self._made[number]
-        return made.result()

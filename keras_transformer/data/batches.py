@@ -7,15 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.batch_plan import (
-    EpochPlans,
-    Prefetcher,
-    WeightedPlans,
-    bucket_boundaries,
-)
+from keras_transformer.data.batch_plan import EpochPlans, WeightedPlans, bucket_boundaries
 from keras_transformer.data.bpe_dropout import DropoutPlans
 from keras_transformer.data.corpus import BothDirections, Corpus, PairIds, usable_corpus
 from keras_transformer.data.numpy_function import numpy_function
+from keras_transformer.data.prefetcher import Prefetcher
 from keras_transformer.data.sources import TextPairs
 from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.text import PAD_ID, Tokenizer

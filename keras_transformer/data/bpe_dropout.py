@@ -12,7 +12,6 @@ import numpy as np
 from keras_transformer.data.batch_plan import (
     BatchPlan,
     EpochPlans,
-    Prefetcher,
     buckets_of,
     longest_first,
     plan_batches,
@@ -20,6 +19,7 @@ from keras_transformer.data.batch_plan import (
     split_to,
 )
 from keras_transformer.data.corpus import Corpus, PairIds
+from keras_transformer.data.prefetcher import Prefetcher
 from keras_transformer.text.ragged import Ragged, ranges
 
 _GROUP_BATCHES = 64  # before dropout: few to split quickly, yet enough to cover all lengths

@@ -28,7 +28,7 @@ LONGEST_LINE = 1 << 20  # bytes; longer lines count as too long and are not toke
 _FORMAT = 3  # raise it when the same corpus gives other ids or other files
 _FILES = {"ids": None, "offsets": np.int64, "source_lengths": np.int32}
 _META = "corpus.json"
-_EXAMPLES = 3
+_EXAMPLES = 3  # places that are reported, for each reason to leave pairs out
 _SECONDS_BETWEEN_REPORTS = 60
 
 

@@ -2,7 +2,8 @@
 
 from keras import ops
 
-from keras_transformer.fast.dispatch import custom_gradient, fused, fused_sum, sum_dtype
+from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
+from keras_transformer.fast.reductions import fused_sum
 
 # Stands for minus infinity before the softmax, so that a fully masked row gives equal weights
 # instead of NaN.

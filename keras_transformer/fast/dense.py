@@ -3,13 +3,8 @@
 import keras
 from keras import ops
 
-from keras_transformer.fast.dispatch import (
-    custom_gradient,
-    fused,
-    fused_sum_of_rows,
-    sum_dtype,
-    value_of,
-)
+from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype, value_of
+from keras_transformer.fast.reductions import fused_sum_of_rows
 
 
 def fused_dense(rows, kernel, bias, activation):

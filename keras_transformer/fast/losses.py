@@ -7,8 +7,9 @@ are the only arrays of the vocabulary's size; automatic differentiation makes se
 import keras
 from keras import ops
 
-from keras_transformer.fast.dispatch import custom_gradient, fused, fused_max, fused_sum, sum_dtype
+from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
 from keras_transformer.fast.known_labels import known_labels
+from keras_transformer.fast.reductions import fused_max, fused_sum
 
 
 def fused_smoothed_cross_entropy(labels, logits, epsilon: float):

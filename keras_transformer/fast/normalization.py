@@ -2,13 +2,8 @@
 
 from keras import ops
 
-from keras_transformer.fast.dispatch import (
-    custom_gradient,
-    fused,
-    fused_sum,
-    fused_sum_of_rows,
-    sum_dtype,
-)
+from keras_transformer.fast.dispatch import custom_gradient, fused, sum_dtype
+from keras_transformer.fast.reductions import fused_sum, fused_sum_of_rows
 
 
 @fused

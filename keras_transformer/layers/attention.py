@@ -8,7 +8,7 @@ from keras_transformer.layers.attention_weights import AttentionWeights, attenti
 from keras_transformer.layers.composite import CompositeLayer
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.inputs import expect_sequence
+from keras_transformer.layers.inputs import WithoutKerasArguments, expect_sequence
 from keras_transformer.layers.masks import both, causal_mask, combined_mask, query_padding
 from keras_transformer.layers.shapes import reshape, unflat
 
@@ -36,20 +36,8 @@ def scaled_dot_product_attention(queries, keys, values, mask=None):
     return ops.matmul(attention_weights(queries, keys, mask), values)
 
 
-class _WithoutKerasArguments(CompositeLayer):
-    """Names our arguments where Keras's are given; apart, so that a subclass has its signature."""
-
-    def __new__(cls, *args, **kwargs):
-        if wrong := {"key_dim", "value_dim"} & set(kwargs):
-            raise TypeError(
-                f"{cls.__name__} has no {' and '.join(sorted(wrong))}, which Keras's layer has: "
-                "give d_model and num_heads, and the width of one head as d_k and d_v"
-            )
-        return super().__new__(cls, *args, **kwargs)
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(_WithoutKerasArguments):
+class MultiHeadAttention(WithoutKerasArguments, CompositeLayer):
     """Attention of several heads in parallel (paper, section 3.2.2).
 
     Each head computes `softmax(Q K^T / sqrt(d_k)) V` (equation 1). The heads are concatenated and
@@ -157,19 +145,19 @@ class MultiHeadAttention(_WithoutKerasArguments):
         return unflat(self.weighted_sum(weights, values), query), weights
 
     def queries(self, query, length=None):
-        """Projects to queries (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        """Projects to queries (batch, num_heads, length, d_k); arguments as in `split_heads`."""
         return split_heads(self.query(query), self.num_heads, length)
 
     def keys(self, key, length=None):
-        """Projects to keys (batch, num_heads, length, d_k); arguments as of `split_heads`."""
+        """Projects to keys (batch, num_heads, length, d_k); arguments as in `split_heads`."""
         return split_heads(self.key(key), self.num_heads, length)
 
     def values(self, value, length=None):
-        """Projects to values (batch, num_heads, length, d_v); arguments as of `split_heads`."""
+        """Projects to values (batch, num_heads, length, d_v); arguments as in `split_heads`."""
         return split_heads(self.value(value), self.num_heads, length)
 
     def attend(self, queries, keys, values, mask=None):
-        """Computes the output of `call` as rows, from the queries, keys and values of all heads.
+        """Computes equation 1 for all heads, then their output projection, as rows.
 
         Args:
             queries: (batch, num_heads, query_length, d_k).

@@ -35,30 +35,34 @@ class Past:
         self.in_place = in_place
         self.beam_size: int = visible.shape[2]
         self._batch, _, _, self._length = ops.shape(visible)
-        self._indices: dict[int, Tensor] = {}  # all layers share them
+        self._indices: dict[int, Tensor] = {}  # by the number of heads; all layers share them
 
     def write(self, cache: Tensor, entries: Tensor) -> Tensor:
-        """Writes this step's entries, (..., beam_size, width) for each row of the batch.
+        """Writes this step's entries, (batch, ..., beam_size, width), and returns the new cache.
 
-        It writes rows of a matrix, each of which holds the entries of all beams.
+        It writes rows of a matrix, each of which holds the entries of all beams at one position.
+        Example: 2 sentences, at positions 1 and 2, room for 3 positions, and one head:
+
+            rows of the matrix    0 1 2 | 3 4 5    sentence 0 | sentence 1
+            rows to write           1         5
         """
         *outer, _, width = cache.shape[1:]
         row = (-1, self.beam_size * width)
         rows, new = ops.reshape(cache, row), ops.reshape(entries, row)
-        index = self._index(math.prod(outer))
+        index = self._index(heads=math.prod(outer))  # 1 for a cache without an axis of heads
         if self.in_place:
             rows = write_rows(rows, index, new)
         else:
             rows = ops.scatter_update(rows, index[:, None], new)
         return ops.reshape(rows, (self._batch, *outer, self._length, width))
 
-    def _index(self, each):
-        """The rows to write in a flat cache with `each` rows a position: int32 (batch * each,)."""
-        if each not in self._indices:
-            first = ops.reshape(ops.arange(self._batch * each, dtype="int32"), (-1, each))
+    def _index(self, heads):
+        """The rows that `write` writes, in caches of so many heads: int32 (batch * heads,)."""
+        if heads not in self._indices:
+            first = ops.reshape(ops.arange(self._batch * heads, dtype="int32"), (-1, heads))
             first = first * (self._length // self.beam_size)
-            self._indices[each] = ops.reshape(first + self.position[:, None], (-1,))
-        return self._indices[each]
+            self._indices[heads] = ops.reshape(first + self.position[:, None], (-1,))
+        return self._indices[heads]
 
     def read(self, cache: Tensor, positions: Tensor) -> Tensor:
         """Reads the entries of each beam's past at some positions.

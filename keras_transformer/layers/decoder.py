@@ -5,9 +5,10 @@ from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.given_parts import expect_size, given_part
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import combined_mask, first_given
-from keras_transformer.layers.residual import ResidualLayer, expect_size, given_part
+from keras_transformer.layers.residual import ResidualLayer
 from keras_transformer.layers.self_attention import SelfAttention
 from keras_transformer.layers.stack import Stack
 
@@ -121,12 +122,7 @@ class DecoderLayer(ResidualLayer):
     ):
         expect_sequence("x", x, self.d_model)
         expect_sequence("memory", memory, self.memory_attention.value_width, batch=x.shape[0])
-        update = self.self_attention(
-            self.input_of_part(x, self.self_attention_norm),
-            attention_mask=attention_mask,
-            mask=first_given(mask, x_mask),
-        )
-        x = self.add(x, update, self.self_attention_norm)
+        x = self.apply_self_attention(x, attention_mask, first_given(mask, x_mask))
         source_mask = combined_mask(
             source_mask, [memory_mask], x, memory, self.memory_attention.num_heads, "source_mask"
         )
@@ -161,10 +157,7 @@ class DecoderLayer(ResidualLayer):
         Returns:
             (batch * beam_size, d_model) and the cache with this position written.
         """
-        update, cache = self.self_attention.step(
-            self.input_of_part(x, self.self_attention_norm), past, cache
-        )
-        x = self.add(x, update, self.self_attention_norm)
+        x, cache = self.step_self_attention(x, past, cache)
         query = self.input_of_part(x, self.memory_attention_norm)
         update = self.memory_attention.attend(
             self.memory_attention.queries(query, past.beam_size),

@@ -3,9 +3,10 @@
 import keras
 
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.given_parts import expect_size, given_part
 from keras_transformer.layers.inputs import expect_sequence
 from keras_transformer.layers.masks import first_given
-from keras_transformer.layers.residual import ResidualLayer, expect_size, given_part
+from keras_transformer.layers.residual import ResidualLayer
 from keras_transformer.layers.self_attention import SelfAttention
 from keras_transformer.layers.stack import Stack
 
@@ -91,12 +92,8 @@ class EncoderLayer(ResidualLayer):
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        update = self.self_attention(
-            self.input_of_part(x, self.self_attention_norm),
-            attention_mask=attention_mask,
-            mask=first_given(mask, x_mask),
-        )
-        return self.apply_feed_forward(self.add(x, update, self.self_attention_norm))
+        x = self.apply_self_attention(x, attention_mask, first_given(mask, x_mask))
+        return self.apply_feed_forward(x)
 
     def step(self, x, past, cache):
         """Computes one position of every beam, given those before it; needs a causal layer.
@@ -109,10 +106,8 @@ class EncoderLayer(ResidualLayer):
         Returns:
             (batch * beam_size, d_model) and the cache with this position written.
         """
-        update, cache = self.self_attention.step(
-            self.input_of_part(x, self.self_attention_norm), past, cache
-        )
-        return self.apply_feed_forward(self.add(x, update, self.self_attention_norm)), cache
+        x, cache = self.step_self_attention(x, past, cache)
+        return self.apply_feed_forward(x), cache
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

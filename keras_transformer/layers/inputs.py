@@ -1,6 +1,8 @@
-"""Checks of the tensors that layers are called with."""
+"""Checks of what layers are made with and called with."""
 
 from typing import Any
+
+import keras
 
 Tensor = Any
 
@@ -28,3 +30,18 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
         return
     found = type(x).__name__ if shape is None else f"shape {tuple(shape)}"
     raise ValueError(f"{name} must be a tensor ({rows}, length, {width}): found {found}")
+
+
+class WithoutKerasArguments(keras.layers.Layer):
+    """Names our arguments where those of Keras's attention are given.
+
+    It is a class of its own, so that a layer that inherits it keeps the signature of `__init__`.
+    """
+
+    def __new__(cls, *args, **kwargs):
+        if wrong := {"key_dim", "value_dim"} & set(kwargs):
+            raise TypeError(
+                f"{cls.__name__} has no {' and '.join(sorted(wrong))}, which Keras's layer has: "
+                "give d_model and num_heads, and the width of one head as d_k and d_v"
+            )
+        return super().__new__(cls, *args, **kwargs)

@@ -62,6 +62,30 @@ def combined_mask(
     return mask
 
 
+def combined_padding_mask(attention_mask, padding, x, num_heads: int = 1):
+    """Joins the padding masks of a layer that takes no other masks.
+
+    Args:
+        attention_mask: a padding mask of `x`, (batch, length) or (batch, 1, 1, length); None: none.
+        padding: another one, (batch, length); None: none.
+        x: (batch, length, width).
+        num_heads: number of heads, for errors.
+
+    Returns:
+        Boolean tensor (batch or 1, 1, 1, length or 1), true at real tokens, or None.
+
+    Raises:
+        ValueError: a mask has another shape, such as that of a mask for each query or head.
+    """
+    mask = combined_mask(attention_mask, [padding], x, x, num_heads)
+    if mask is not None and tuple(mask.shape[1:3]) != (1, 1):
+        raise ValueError(
+            "attention_mask of this layer type must be a padding mask (batch, length): "
+            f"found an attention mask of shape {tuple(mask.shape)}"
+        )
+    return mask
+
+
 def first_given(*masks):
     """Returns the first of several masks that is not None; if all are, None."""
     return next((mask for mask in masks if mask is not None), None)
@@ -83,19 +107,6 @@ def query_padding(mask, query):
         ValueError: the mask does not fit the sequence `query`, (batch, query, width).
     """
     return None if mask is None else ops.expand_dims(_of_padding(mask, query), (1, 3))
-
-
-def expect_padding_mask(mask):
-    """Refuses a mask of `combined_mask` that differs between queries or heads.
-
-    Raises:
-        ValueError: the mask is not (batch, 1, 1, length).
-    """
-    if mask is not None and tuple(mask.shape[1:3]) != (1, 1):
-        raise ValueError(
-            "attention_mask of this layer type must be a padding mask (batch, length): "
-            f"found an attention mask of shape {tuple(mask.shape)}"
-        )
 
 
 def _of_rank_4(mask, sizes, name):

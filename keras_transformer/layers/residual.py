@@ -1,8 +1,5 @@
 """Residual connections around each part of a layer (paper, section 3.1)."""
 
-import weakref
-from typing import Any
-
 import keras
 
 from keras_transformer.errors import expect_at_least, expect_rate
@@ -58,6 +55,22 @@ class ResidualLayer(CompositeLayer):
         x = self.residual_dropout(update, residual=x)
         return x if self.pre_norm else norm(x)
 
+    def apply_self_attention(self, x, attention_mask, mask):
+        """Computes the first part, which is the same in encoder and decoder."""
+        update = self.self_attention(
+            self.input_of_part(x, self.self_attention_norm),
+            attention_mask=attention_mask,
+            mask=mask,
+        )
+        return self.add(x, update, self.self_attention_norm)
+
+    def step_self_attention(self, x, past, cache):
+        """Computes the first part for one position; returns its output and the new cache."""
+        update, cache = self.self_attention.step(
+            self.input_of_part(x, self.self_attention_norm), past, cache
+        )
+        return self.add(x, update, self.self_attention_norm), cache
+
     def apply_feed_forward(self, x):
         """Computes the last part, which is the same in encoder and decoder."""
         update = self.feed_forward(self.input_of_part(x, self.feed_forward_norm))
@@ -75,37 +88,3 @@ class ResidualLayer(CompositeLayer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-
-_GIVEN: weakref.WeakSet = weakref.WeakSet()  # parts that a layer has
-
-
-def given_part(name: str, part: Any, kind: Any = keras.layers.Layer) -> Any:
-    """Checks a part that is handed in, and returns it.
-
-    Raises:
-        TypeError: the part is not of this kind.
-        ValueError: another layer has it already, so Keras could not load a saved model.
-    """
-    if not isinstance(part, kind) or isinstance(part, keras.layers.MultiHeadAttention):
-        raise TypeError(
-            f"{name} must be a layer of keras_transformer, or one that takes x, attention_mask and "
-            f"mask: found {part!r}"
-        )
-    if part in _GIVEN:
-        raise ValueError(f"{name} is {part.name}, a part of another layer: make a new one for each")
-    _GIVEN.add(part)
-    return part
-
-
-def expect_size(name: str, size: int | None, part: str, is_given: bool) -> int | None:
-    """Checks a size that is needed unless a part is given, and returns it.
-
-    Raises:
-        ValueError: there is neither, or the size is no integer of at least 1.
-    """
-    if size is None and not is_given:
-        raise ValueError(f"{name} is missing: give it, or {part}")
-    if size is not None:
-        expect_at_least(1, name, size)
-    return size

@@ -65,7 +65,7 @@ class SelfAttention(MultiHeadAttention):
         self.causal = causal
         self.rotation = rotation
 
-    def build(self, x_shape):
+    def build(self, x_shape):  # Keras passes the shape by the name of the argument of `call`
         super().build(x_shape)
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
@@ -79,7 +79,7 @@ class SelfAttention(MultiHeadAttention):
         """Projects to queries (batch, num_heads, length, d_k), turned by the `rotation`.
 
         Args:
-            query, length: as of `split_heads`.
+            query, length: as in `split_heads`.
             positions: int32 (batch, length) or (batch, 1), the positions of each row's queries;
                 default: 0, 1, 2 and so on.
         """

@@ -57,7 +57,7 @@ class Stack(CompositeLayer):
         return [layer.new_cache(batch, beam_size) for layer in self.layers]
 
     def grow_cache(self, cache, size):
-        """Pads the cache so that it has room for `size` entries, a multiple of the beams."""
+        """Pads each cache to `size` entries: the number of positions times that of beams."""
 
         def with_room(x):
             room = [(0, 0)] * len(x.shape)

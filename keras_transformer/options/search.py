@@ -151,7 +151,7 @@ class SearchOptions(Record):
         return max(self.n_best, math.ceil(self.patience * self.beam_size))
 
     def room(self, source_length):
-        """The number of positions after a prefix that a search needs; arguments as of `longest`."""
+        """The number of positions after a prefix that a search needs; arguments as in `longest`."""
         return self.longest(source_length)
 
     def longest(self, source_length):

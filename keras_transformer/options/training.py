@@ -150,10 +150,17 @@ class TrainingOptions(Record):
     def __post_init__(self):
         super().__post_init__()
         at_least_one = (
-            "steps tokens_per_batch warmup_steps report_steps validation_steps checkpoint_steps "
-            "keep_checkpoints average_checkpoints num_microbatches"
+            "steps",
+            "tokens_per_batch",
+            "warmup_steps",
+            "report_steps",
+            "validation_steps",
+            "checkpoint_steps",
+            "keep_checkpoints",
+            "average_checkpoints",
+            "num_microbatches",
         )
-        for name in at_least_one.split():
+        for name in at_least_one:
             self.expect(name, getattr(self, name) >= 1, "at least 1")
         parts = self.parallel_parts
         self.expect("parallel_parts", parts is None or parts >= 1, "at least 1")

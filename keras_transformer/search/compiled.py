@@ -79,13 +79,12 @@ class CompiledSearches:
         self._held: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._recent = functools.lru_cache(self._NUM_KEPT)(self._held_or_new)
-        numbers = tf.TensorSpec([], tf.float32)
         # Partials, because TensorFlow counts the traces of a function over all objects: it would
         # warn about retracing after a few translators.
         self._score = {
             penalty: tf.function(
                 functools.partial(_score, models, penalty),
-                [_IDS, _IDS, numbers, *[_NUMBER] * has_first],
+                [_IDS, _IDS, tf.TensorSpec([], tf.float32), *[_NUMBER] * has_first],
                 autograph=False,
             )
             for penalty in LENGTH_PENALTIES
@@ -136,8 +135,7 @@ class CompiledSearch:
         self._compilers = searches.compilers
         self._have_run: set = set()
         specs = {
-            name: tf.TensorSpec([], tf.float32 if isinstance(value, float) else tf.int32)
-            for name, value in numbers(structure).items()
+            name: tf.TensorSpec([], _dtype_of(value)) for name, value in numbers(structure).items()
         }
         self._signature = [specs, _NUMBER, _IDS, _NUMBER, _INDEX]
         self._structure, self._models = structure, searches.models
@@ -188,8 +186,7 @@ class CompiledSearch:
         given = {name: x for name, x in required._asdict().items() if x is not None}
         function = self.function(*given)
         values = {
-            name: tf.constant(value, tf.float32 if isinstance(value, float) else tf.int32)
-            for name, value in numbers(options).items()
+            name: tf.constant(value, _dtype_of(value)) for name, value in numbers(options).items()
         }
         arguments = [values, tf.constant(seed or 0), source_ids, num_slots, sentence_ids, given]
         if not self.jit_compile:
@@ -211,6 +208,10 @@ class CompiledSearch:
         results = self._compilers.submit(function, *arguments).result()
         self._have_run.add(function)
         return results
+
+
+def _dtype_of(number):
+    return tf.float32 if isinstance(number, float) else tf.int32
 
 
 def rounded(length: int) -> int:

@@ -12,6 +12,7 @@ from keras_transformer.options.search import SearchOptions
 from keras_transformer.search.loop import at_position
 
 Tensor = Any
+IMPOSSIBLE = float("-inf")  # log-probability of a forbidden symbol
 Constraint = Callable[[Tensor], Tensor]
 """A user's own constraint: a function from the symbols so far to a mask of those that may follow.
 
@@ -73,11 +74,9 @@ class Constraints:
         self.no_repeat_ngram = options.no_repeat_ngram
         self.limits = limits
         self.prefix_ids = None if prefix_ids is None else ops.cast(prefix_ids, "int32")
-        self.min_lengths = options.min_length
-        if prefix_ids is None:
-            self.min_lengths = self.min_lengths + has_first
-        else:
-            self.min_lengths = self.min_lengths + lengths_of(self.prefix_ids, pad_id)
+        # A prefix begins with the symbol of probability 1, if there is one.
+        given = has_first if prefix_ids is None else lengths_of(self.prefix_ids, pad_id)
+        self.min_lengths = options.min_length + given
         self.end_id = end_id
         self.pad_id = pad_id
         self.exclusions = (

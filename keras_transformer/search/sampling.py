@@ -8,10 +8,8 @@ from keras import ops
 from keras_transformer.errors import Unsupported
 from keras_transformer.fast.integer_hash import hashed, high_bits
 from keras_transformer.fast.rows import gather_rows
-from keras_transformer.options.search import SearchOptions
+from keras_transformer.options.search import NO_HYPOTHESIS, OF_SAMPLING, SearchOptions
 from keras_transformer.search.beam import (
-    IMPOSSIBLE,
-    NO_HYPOTHESIS,
     OF_BOTH_SEARCHES,
     BeamSearchResult,
     finite,
@@ -19,7 +17,7 @@ from keras_transformer.search.beam import (
     length_penalty,
     write_tokens,
 )
-from keras_transformer.search.constraints import Constraints
+from keras_transformer.search.constraints import IMPOSSIBLE, Constraints
 from keras_transformer.search.loop import (
     DecoderSteps,
     at_position,
@@ -30,7 +28,7 @@ from keras_transformer.search.targets import Targets
 
 Tensor = Any
 
-SAMPLING_OPTIONS = (*OF_BOTH_SEARCHES, "sample", "temperature", "top_k", "top_p", "seed")
+SAMPLING_OPTIONS = (*OF_BOTH_SEARCHES, "sample", *OF_SAMPLING)
 """The fields of `SearchOptions` that `sample` supports."""
 _STRIDE = -1640531527  # added to each counter, since a hash of zeros would be zero
 
@@ -91,7 +89,6 @@ def sample(
     targets = targets.within_buffer()
     start_ids, limits, buffer_length, prefix_ids, end_id, pad_id, first_id, _ = targets
     batch = ops.shape(start_ids)[0]
-    rows = (batch, options.beam_size)
     if sentence_ids is None:
         sentence_ids = ops.arange(batch, dtype="int32")
     chances = _chances(seed, sentence_ids, options.beam_size, buffer_length)
@@ -132,16 +129,23 @@ def sample(
             done=drawn.done | is_end | (length >= longest)[:, None],
         )
 
-    ids = ops.full((*rows, buffer_length + 1), pad_id, dtype="int32")
-    drawn = SampleState(
-        ids=write_tokens(ids, is_at(ops.zeros_like(limits), ids), start_ids[:, None]),
+    empty_ids = ops.full((batch, options.beam_size, buffer_length + 1), pad_id, dtype="int32")
+    decoder_state = steps.initial_state(batch, options.beam_size)
+    drawn = _nothing_drawn(empty_ids, start_ids, limits)
+    drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
+    return _likeliest(drawn, options, pad_id)
+
+
+def _nothing_drawn(empty_ids, start_ids, limits):
+    """The state before the first step; `empty_ids` is (batch, beam_size, buffer_length + 1)."""
+    rows = ops.shape(empty_ids)[:2]
+    is_start = is_at(ops.zeros_like(limits), empty_ids)
+    return SampleState(
+        ids=write_tokens(empty_ids, is_start, start_ids[:, None]),
         log_probs=ops.zeros(rows, "float32"),
         lengths=ops.zeros(rows, "int32"),
         done=ops.broadcast_to((limits <= 0)[:, None], rows),
     )
-    decoder_state = steps.initial_state(*rows)
-    drawn = step_by_step(steps, draw, decoder_state, drawn, buffer_length, num_slots)
-    return _likeliest(drawn, options, pad_id)
 
 
 def _chances(seed, sentence_ids, beam_size, buffer_length):

@@ -60,14 +60,24 @@ def search(
         >>> search(model, [[17, 5, 2]], SearchOptions(beam_size=4)).ids.shape
         TensorShape([1, 1, 53])
     """
+    if not isinstance(required, Required):
+        raise UserError(f"required must be a Required: found {type(required).__name__}")
     models = model if isinstance(model, Sequence) else [model]
-    config = models[0].config
     source_ids = ops.convert_to_tensor(source_ids, "int32")
+    targets = _targets(models[0].config, source_ids, options, required)
+    all_steps = [TransformerSteps(model, source_ids) for model in models]
+    steps = all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps)
+    if options.sample:
+        seed = options.seed if seed is None else seed
+        return sample(steps, targets, options, num_slots, seed, sentence_ids)
+    return beam_search(steps, targets, options, num_slots)
+
+
+def _targets(config, source_ids, options, required):
+    """The `Targets` for sources (batch, source_length): what is required, and room for the rest."""
     batch, source_length = ops.shape(source_ids)
     lengths = lengths_of(source_ids, config.pad_id)
     max_lengths, buffer_length = options.longest(lengths), options.room(source_length)
-    if not isinstance(required, Required):
-        raise UserError(f"required must be a Required: found {type(required).__name__}")
     prefix_ids, first_id, terms = required
     if prefix_ids is not None:
         prefix_ids = ops.convert_to_tensor(prefix_ids, "int32")
@@ -78,11 +88,9 @@ def search(
         if prefix_ids is not None:
             first_ids = ops.full((batch, 1), first_id, dtype="int32")
             prefix_ids = ops.concatenate([first_ids, prefix_ids], axis=1)
-    all_steps = [TransformerSteps(model, source_ids) for model in models]
-    steps = all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps)
-    targets = Targets(
+    return Targets(
         start_ids=ops.full((batch,), config.start_id, dtype="int32"),
-        max_lengths=ops.where(lengths > 0, max_lengths, 0),
+        max_lengths=ops.where(lengths > 0, max_lengths, 0),  # a row of padding takes no step
         buffer_length=buffer_length,
         prefix_ids=prefix_ids,
         end_id=config.end_id,
@@ -90,10 +98,6 @@ def search(
         first_id=first_id,
         terms=terms,
     )
-    if options.sample:
-        seed = options.seed if seed is None else seed
-        return sample(steps, targets, options, num_slots, seed, sentence_ids)
-    return beam_search(steps, targets, options, num_slots)
 
 
 class TransformerSteps(DecoderSteps):

@@ -10,9 +10,9 @@ from keras import ops
 
 from keras_transformer.fast.rows import gather, gather_rows
 from keras_transformer.layers.shapes import reshape
+from keras_transformer.search.constraints import IMPOSSIBLE
 
 Tensor = Any
-IMPOSSIBLE = float("-inf")
 # What each turn of a bank costs in the order of candidates: more than any log-probability.
 _A_TURN = 1e5
 _NEVER = 2**31 - 1  # more symbols than any candidate still needs

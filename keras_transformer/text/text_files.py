@@ -131,7 +131,7 @@ def blocks(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
     second after its first line. A file that is read faster gives lists of `most` lines.
 
     Args:
-        file: a stream as of `open_binary` or `standard_input`.
+        file: a stream, as from `open_binary` or `standard_input`.
         most: the maximum number of lines in a list.
 
     Returns:

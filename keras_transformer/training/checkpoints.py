@@ -370,21 +370,15 @@ def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Seque
     Raises:
         UserError: there are no steps, or as for `Checkpoints.restore`.
     """
-    import keras
-    import numpy as np
-
     if len(steps) == 0:
         raise UserError(
             f"{checkpoints.folder}: steps must name a checkpoint to average: found none"
         )
-    weights = model.weights
-    total = [np.zeros(weight.shape) for weight in weights]
-    for step in steps:
-        checkpoints.restore_weights(model, step)
-        for index, weight in enumerate(weights):
-            total[index] += keras.ops.convert_to_numpy(weight)
-    for index, weight in enumerate(weights):
-        weight.assign(total[index] / len(steps))
+    weights = {weight.path.partition("/")[2]: weight for weight in model.weights}
+    shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
+    mean = mean_weights(checkpoints.load_weights(shapes, step) for step in steps)
+    for path, weight in weights.items():
+        weight.assign(mean[path])
 
 
 def _weights(model):

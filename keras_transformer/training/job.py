@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.sources import SentencePairs
@@ -78,6 +79,10 @@ class TrainingJob(Record):
         self._check_pairs()
         self._check_vocabulary()
         self._check_options()
+
+    def with_options(self, **changed: Any) -> "TrainingJob":
+        """Returns this job with other values of some training options."""
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, **changed))
 
     def _check_pairs(self):
         for name in ("valid", "test"):

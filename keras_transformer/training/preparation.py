@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 from pathlib import Path
 
@@ -14,18 +13,12 @@ from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
-from keras_transformer.machine.product_speed import (
-    PAYS_BELOW,
-    Precision,
-    fastest_precision,
-    slowdown,
-)
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
-from keras_transformer.training.strategies import expect_same, failing_together, gather, is_chief
+from keras_transformer.training.strategies import expect_same, failing_together, is_chief
 from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
     vocabulary_of_chief,
@@ -69,7 +62,7 @@ def prepare(
     """Checks the data and the model_dir of a job, and finds or learns its vocabulary.
 
     Args:
-        job: the job, with its precision chosen (`with_precision`).
+        job: the job, with its precision chosen (`precision_choice.with_precision`).
         strategy: the devices that train the model.
         until_trained: holds the lock of the model_dir.
 
@@ -88,7 +81,7 @@ def prepare(
         _check_judged(job)
         replicas = strategy.num_replicas_in_sync
         parts = parallel_parts(model_dir.path, job.config, job.options, replicas)
-        job = _with_options(job, parallel_parts=parts)
+        job = job.with_options(parallel_parts=parts)
         if is_chief(strategy):
             until_trained.enter_context(model_dir.locked())
             if model_dir.exists() and not job.exact_vocab_size:
@@ -140,10 +133,6 @@ def _check_judged(job):
         # Fails now, not at the first validation.
         for code in pairs.target_langs or [job.target_lang]:
             check_language(code)
-
-
-def _with_options(job, **changed):
-    return dataclasses.replace(job, options=dataclasses.replace(job.options, **changed))
 
 
 def _with_vocab_size(job, size):
@@ -254,54 +243,6 @@ def parallel_parts(
     if options.jit_compile or replicas > 1:
         return 1
     return parts_for_cores(config.d_model, options.tokens_per_batch // options.num_microbatches)
-
-
-def with_precision(job: TrainingJob, strategy: tf.distribute.Strategy) -> TrainingJob:
-    """Returns the job with the chief's choice of its precision, which it prints.
-
-    Raises:
-        UserError: the model_dir cannot be read.
-    """
-    precision = None
-    with failing_together(strategy):
-        if is_chief(strategy):
-            precision = chosen_precision(job)
-    [chosen, *_] = gather(strategy, json.dumps(precision).encode())
-    policy, reason = json.loads(chosen)
-    print(f"Precision: {policy.removeprefix('mixed_')}{reason and f' ({reason})'}", flush=True)
-    if not reason and (warning := precision_warning(policy, job.config)):
-        print(warning, flush=True)
-    return _with_options(job, dtype_policy=policy)
-
-
-def chosen_precision(job: TrainingJob) -> Precision:
-    """The precision that `train` computes in.
-
-    This is the option's value. If that is "auto", it is the precision of the run to resume, on any
-    machine; else the fastest on this machine, with the reason.
-    """
-    if job.options.dtype_policy != "auto":
-        return Precision(job.options.dtype_policy)
-    model_dir = ModelDir(job.model_dir)
-    if model_dir.exists():
-        return Precision(model_dir.load_training()["options"]["dtype_policy"])
-    return fastest_precision(job.config.d_model, job.config.d_ff)
-
-
-def precision_warning(policy: str, config: TransformerConfig) -> str | None:
-    """A one-line warning if this processor gains nothing from this precision; else None."""
-    if policy == "float32" or tf.config.list_logical_devices("GPU"):
-        return None
-    dtype, shape = policy.removeprefix("mixed_"), (config.d_model, config.d_ff)
-    slower = slowdown(dtype, *shape)
-    if slower < PAYS_BELOW:
-        return None
-    is_bfloat16_fast = dtype != "bfloat16" and slowdown("bfloat16", *shape) < PAYS_BELOW
-    better = "mixed_bfloat16" if is_bfloat16_fast else "float32"
-    return (
-        f"Warning: a product in {dtype} takes {slower:.2g} times as long as in float32 on this "
-        f"processor: a new run is faster with dtype_policy={better}"
-    )
 
 
 def _data(job, tokenizer, corpus, valid_corpus, strategy):

@@ -166,14 +166,7 @@ class TrainableTransformer(Transformer):
         if self.jit_compile and not is_alone:
             gradients = tf.function(gradients, autograph=False, jit_compile=True)
 
-        def step(batch):
-            norm = strategy.run(self._step, args=(batch, gradients))
-            # Outside of replicas, a metric is the sum over all of them.
-            logs = {m.name: tf.convert_to_tensor(m.result()) for m in self.metrics}
-            logs["gradient_norm"] = strategy.experimental_local_results(norm)[0]
-            logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
-            return logs, [tf.convert_to_tensor(v.value) for v in self.metrics_variables]
-
+        step = functools.partial(self._global_step, gradients)
         functions, shapes = {}, set()
 
         def function_for(spec):
@@ -200,7 +193,17 @@ class TrainableTransformer(Transformer):
 
         self.train_function = train_function
 
-    def _step(self, batch, gradients_of):
+    def _global_step(self, gradients_of, batch):
+        """Computes the update for a global batch; returns its logs and the metrics' sums."""
+        strategy = self.distribute_strategy
+        norm = strategy.run(self._replica_step, args=(batch, gradients_of))
+        # Outside of replicas, a metric is the sum over all of them.
+        logs = {m.name: tf.convert_to_tensor(m.result()) for m in self.metrics}
+        logs["gradient_norm"] = strategy.experimental_local_results(norm)[0]
+        logs["skipped_updates"] = tf.identity(self.update_state.skipped_updates.value)
+        return logs, [tf.convert_to_tensor(v.value) for v in self.metrics_variables]
+
+    def _replica_step(self, batch, gradients_of):
         """Computes one replica's part of an update; returns the norm of the gradient."""
         tokens = tf.math.count_nonzero(batch[1] != self.config.pad_id, dtype=tf.float32)
         all_tokens = tf.maximum(sum_over_replicas(tokens), 1.0)
@@ -236,10 +239,10 @@ class TrainableTransformer(Transformer):
         return sums
 
     def _micro_gradients(self, batch, weight):
+        """The same for one micro-batch, in parts that TensorFlow computes in parallel."""
         n = self.parallel_parts
         parts = split_rows(batch, n, self.config.pad_id)
         with op_by_op(not self.jit_compile):
-            # TensorFlow runs independent operations in parallel.
             sums = [
                 self._part_gradients(keras.tree.map_structure(lambda x, i=i: x[i], parts), weight)
                 for i in range(n)
@@ -247,11 +250,11 @@ class TrainableTransformer(Transformer):
         return functools.reduce(_sum, sums)
 
     def _part_gradients(self, batch, weight):
+        """The same for one part: its pass through the model and back."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        counted = token_weights(labels, self.config.pad_id, sample_weight)
         with tf.GradientTape() as tape:
             losses, logits = self._token_losses(inputs, labels)
-            loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted)
+            loss = self._summed_loss(losses, labels, sample_weight)
             weighted = loss * weight
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
@@ -263,19 +266,20 @@ class TrainableTransformer(Transformer):
 
     def test_step(self, data):
         """One replica's part of a batch of `evaluate`, which reports the same figures as `fit`."""
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(inputs, training=False)
         losses = fused_smoothed_cross_entropy(labels, logits, self.config.label_smoothing)
-        tokens = tf.reduce_sum(self._real_tokens(labels))
-        counted = token_weights(labels, self.config.pad_id, weights)
-        loss = tf.reduce_sum(tf.cast(losses, tf.float32) * counted) / tf.maximum(tokens, 1.0)
+        tokens = tf.reduce_sum(token_weights(labels, self.config.pad_id))
+        loss = self._summed_loss(losses, labels, sample_weight) / tf.maximum(tokens, 1.0)
         self.loss_metric.update_state(loss, sample_weight=tokens)
         for metric in self.token_metrics:
             metric.update_state(labels, logits)
         return self.get_metrics_result()
 
-    def _real_tokens(self, labels):
-        return tf.cast(labels != self.config.pad_id, tf.float32)
+    def _summed_loss(self, losses, labels, sample_weight):
+        """The sum of the losses (batch, length) of real tokens, in float32."""
+        weights = token_weights(labels, self.config.pad_id, sample_weight)
+        return tf.reduce_sum(tf.cast(losses, tf.float32) * weights)
 
     def _token_losses(self, inputs, labels):
         """The loss of each token (batch, length), and the logits that it was computed from."""

@@ -36,7 +36,8 @@ from keras_transformer.training.forecast import forecast
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.model_dir import ModelDir
-from keras_transformer.training.preparation import Preparation, prepare, with_precision
+from keras_transformer.training.precision_choice import with_precision
+from keras_transformer.training.preparation import Preparation, prepare
 from keras_transformer.training.run_state import RunState
 from keras_transformer.training.step import TrainableTransformer
 from keras_transformer.training.stopping import StopSignals
@@ -218,11 +219,8 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
             skipped_updates,
             StopOnSignal(signals),
         ]
-        if judge:
-            best = model_dir.best if prepared.writes else None
-            judged = functools.partial(figures_of_chief, judge, prepared)
-            by = decisive_figure(run)
-            validation = Validation(state, log, options, judged, by, best, signals)
+        validation = validation_of(run, judge, signals) if judge else None
+        if validation:
             callbacks.append(validation)
         if prepared.writes:
             locked = keras.callbacks.LambdaCallback(
@@ -232,7 +230,7 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
         callbacks = CallbackList(callbacks, add_history=True, model=run.model)
         if prepared.writes:
             save.remove_outdated()
-        if judge and validation.catch_up() and prepared.writes:
+        if validation and validation.catch_up() and prepared.writes:
             save.save()
         if signals.received:
             pass  # the next start repeats the interrupted validation
@@ -244,7 +242,16 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
         if signals.received:
             log.say(f"Saved step {state.step:,}; the same command resumes from there")
             signals.leave()
-    return validation.last if judge else {}
+    return validation.last if validation else {}
+
+
+def validation_of(run: Run, judge: judging.Judge, signals: StopSignals) -> Validation:
+    """The callback that validates the run's model; the chief saves the best weights."""
+    prepared = run.prepared
+    judged = functools.partial(figures_of_chief, judge, prepared)
+    best = prepared.model_dir.best if prepared.writes else None
+    by = decisive_figure(run)
+    return Validation(run.state, run.log, prepared.job.options, judged, by, best, signals)
 
 
 def figures_of_chief(judge: judging.Judge, prepared: Preparation):

@@ -26,14 +26,9 @@ from keras_transformer.data import (
     translation_dataset,
     usable_corpus,
 )
-from keras_transformer.data.batch_plan import (
-    EpochPlans,
-    Prefetcher,
-    buckets_of,
-    plan_batches,
-    split_to,
-)
+from keras_transformer.data.batch_plan import EpochPlans, buckets_of, plan_batches, split_to
 from keras_transformer.data.bpe_dropout import DropoutPlans
+from keras_transformer.data.prefetcher import Prefetcher
 from keras_transformer.errors import UserError
 from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
 

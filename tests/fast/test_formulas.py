@@ -9,16 +9,10 @@ from keras import ops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fast.attention import fused_attention_weights
 from keras_transformer.fast.dense import fused_dense
-from keras_transformer.fast.dispatch import (
-    fused,
-    fused_max,
-    fused_sum,
-    fused_sum_of_rows,
-    op_by_op,
-    runs_op_by_op,
-)
+from keras_transformer.fast.dispatch import fused, op_by_op, runs_op_by_op
 from keras_transformer.fast.losses import fused_smoothed_cross_entropy
 from keras_transformer.fast.normalization import fused_normalized
+from keras_transformer.fast.reductions import fused_max, fused_sum, fused_sum_of_rows
 from keras_transformer.fast.rotation import fused_rotated
 from keras_transformer.layers.attention import scaled_dot_product_attention
 from keras_transformer.layers.attention_weights import attention_weights

@@ -43,12 +43,8 @@ from keras_transformer.training import (
     train,
 )
 from keras_transformer.training.model_dir import digest_of
-from keras_transformer.training.preparation import (
-    _target_lang,
-    chosen_precision,
-    prepare,
-    with_precision,
-)
+from keras_transformer.training.precision_choice import chosen_precision, with_precision
+from keras_transformer.training.preparation import _target_lang, prepare
 from keras_transformer.training.trainer import record_start, restore
 
 TRAIN, VALID = BuiltinPairs("train", 300), BuiltinPairs("validation", 60)
@@ -622,7 +618,7 @@ def test_a_precision_that_is_slower_than_float32_has_a_warning(
     policy, slowdowns, line, monkeypatch, tmp_path, capsys
 ):
     monkeypatch.setattr(
-        "keras_transformer.training.preparation.slowdown",
+        "keras_transformer.training.precision_choice.slowdown",
         lambda dtype, width, units: slowdowns[dtype],
     )
     options = dataclasses.replace(OPTIONS, dtype_policy=policy)
@@ -636,7 +632,7 @@ def test_a_precision_that_is_slower_than_float32_has_a_warning(
     assert not warnings or re.search(line, warnings[0])
 
 
-FASTEST = "keras_transformer.training.preparation.fastest_precision"
+FASTEST = "keras_transformer.training.precision_choice.fastest_precision"
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
@@ -652,7 +648,7 @@ def test_the_automatic_precision_is_the_fastest_for_the_model(policy, monkeypatc
 
 def test_a_run_keeps_its_automatic_precision_on_another_machine(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
-        "keras_transformer.training.preparation.slowdown", lambda dtype, width, units: 1.6
+        "keras_transformer.training.precision_choice.slowdown", lambda dtype, width, units: 1.6
     )
     options = dataclasses.replace(OPTIONS, dtype_policy="auto")
     for policy in ("mixed_bfloat16", "float32"):

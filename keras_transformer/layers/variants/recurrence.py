@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.configured import ConfiguredLayer
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.masks import combined_padding_mask, first_given
 from keras_transformer.layers.shapes import one_if_empty
 
 
@@ -72,9 +72,7 @@ class Recurrence(ConfiguredLayer):
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        paddings = [first_given(mask, x_mask)]
-        attention_mask = combined_mask(attention_mask, paddings, x, x, num_heads=1)
-        expect_padding_mask(attention_mask)
+        attention_mask = combined_padding_mask(attention_mask, first_given(mask, x_mask), x)
         batch, length, _ = shape = ops.shape(x)
         padding = [(0, one_if_empty(batch)), (0, one_if_empty(length)), (0, 0)]
         # A copy, because Keras would apply a mask attached to the caller's tensor.

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.errors import expect_at_least
 from keras_transformer.layers.inputs import expect_sequence
-from keras_transformer.layers.masks import combined_mask, expect_padding_mask, first_given
+from keras_transformer.layers.masks import combined_padding_mask, first_given
 from keras_transformer.layers.positions import Rotation
 from keras_transformer.layers.self_attention import SelfAttention
 
@@ -73,9 +73,8 @@ class RestrictedSelfAttention(SelfAttention):
 
     def call(self, x, attention_mask=None, mask=None, x_mask=None):
         expect_sequence("x", x, self.d_model)
-        paddings = [first_given(mask, x_mask)]
-        attention_mask = combined_mask(attention_mask, paddings, x, x, self.num_heads)
-        expect_padding_mask(attention_mask)
+        padding = first_given(mask, x_mask)
+        attention_mask = combined_padding_mask(attention_mask, padding, x, self.num_heads)
         batch, length = ops.shape(x)[:2]
         # A sequence known to be shorter than the radius is one block.
         size = max(1, min(self.radius, length)) if isinstance(length, int) else self.radius
