@@ -62,6 +62,9 @@ class Translator:
     A sentence without a token has an empty translation. Random samples are a function of `seed`
     and of the number of sentences translated before, in this call and in earlier ones.
 
+    Translations follow the weights of the model, but graphs are kept: after `model.quantize` or
+    `enable_lora`, make a new translator.
+
     Args:
         model: a `Transformer`, or several of one vocabulary, whose probabilities are averaged.
         tokenizer: the vocabulary that the model was trained with.

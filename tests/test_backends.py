@@ -337,6 +337,50 @@ def test_layers_are_differentiated_forwards_in_training():
     assert run_on("jax", FORWARDS).strip().endswith("equal")
 
 
+CHECKPOINTS = """
+import jax, keras, numpy as np
+import jax.numpy as jnp
+import keras_transformer as kt
+from keras_transformer.layers import EncoderLayer, SelfAttention
+
+rng = np.random.default_rng(0)
+start = jnp.asarray(rng.normal(size=(2, 5, 8)), "float32")
+mask, labels = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "bool"), jnp.ones((2, 5), "int32")
+attention = SelfAttention(8, 2, dropout=0.3, causal=True)
+layer = EncoderLayer(8, d_ff=12, dropout=0.3, self_attention=attention)
+layer(start)
+weights, state = (
+    [variable.value for variable in variables]
+    for variables in (layer.trainable_variables, layer.non_trainable_variables)
+)
+loss = kt.LabelSmoothedCrossEntropy(0.1)
+
+def one_layer(weights, carry):
+    x, state = carry
+    return layer.stateless_call(weights, state, x, mask=mask, training=True)
+
+def in_python(weights):
+    x, _ = one_layer(weights, one_layer(weights, (start, state)))
+    return loss(labels, x)
+
+def in_a_loop(weights):
+    step = lambda carry, _: (one_layer(weights, carry), None)
+    (x, _), _ = jax.lax.scan(jax.checkpoint(step), (start, state), length=2)
+    return jnp.sum(jax.lax.map(lambda row: loss(row[0], row[1]) * 0.5, (labels, x)))
+
+expected, found = jax.grad(in_python)(weights), jax.grad(in_a_loop)(weights)
+jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+found = jax.jit(jax.grad(jax.checkpoint(in_python)))(weights)
+jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_layers_and_losses_train_in_loops_and_checkpoints_of_jax():
+    assert run_on("jax", CHECKPOINTS).strip().endswith("equal")
+
+
 NEEDS_TENSORFLOW = """
 import keras_transformer as kt
 

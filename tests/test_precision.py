@@ -324,6 +324,23 @@ def test_int8_logits_are_products_of_integers(logits_bias):
     np.testing.assert_array_equal(embedding(np.arange(50)[None]), rows)
 
 
+def test_gradients_pass_int8_logits_and_leave_the_matrix():
+    embedding = TokenEmbedding(50, 16)
+    embedding.build((None, None))
+    embedding.quantize("int8")
+    rng = np.random.default_rng(0)
+    x, upstream = tf.constant(rng.normal(size=(3, 4, 16)), "float32"), rng.normal(size=(3, 4, 50))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        logits = embedding(x, reverse=True, training=True)
+    gradient = tape.gradient(logits, x, output_gradients=tf.constant(upstream, "float32"))
+    np.testing.assert_allclose(
+        gradient, upstream @ embedding.embeddings.numpy(), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(logits, embedding(x, reverse=True), rtol=1e-5, atol=1e-5)
+    assert not embedding.trainable_variables
+
+
 def test_xla_multiplies_int8_logits_by_a_multiple_of_32_columns():
     set_xla_flags()
     embedding = TokenEmbedding(50, 16)

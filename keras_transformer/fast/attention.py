@@ -19,7 +19,7 @@ def fused_attention_weights(queries, keys, mask=None):
 @fused
 def _softmax(scores, mask, scale):
     @custom_gradient
-    def softmax(scores):
+    def softmax(scores, mask):
         scaled = ops.where(mask, ops.cast(scores, sum_dtype(scores)) * scale, MINUS_INFINITY)
         # (batch, heads, query, key)
         weights = ops.cast(ops.softmax(scaled, axis=-1), scores.dtype)
@@ -29,8 +29,9 @@ def _softmax(scores, mask, scale):
             p = ops.cast(weights, sum_dtype(scores))
             mean = fused_sum(upstream * p, axis=-1)  # (batch, heads, query, 1)
             # A masked score has no gradient, even in a fully masked row, where its weight is not 0.
-            return ops.cast(ops.where(mask, (upstream - mean) * p * scale, 0.0), scores.dtype)
+            scores_gradient = ops.where(mask, (upstream - mean) * p * scale, 0.0)
+            return ops.cast(scores_gradient, scores.dtype), None
 
         return weights, gradient
 
-    return softmax(scores)
+    return softmax(scores, ops.convert_to_tensor(mask))

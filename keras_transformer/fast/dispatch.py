@@ -68,7 +68,9 @@ def custom_gradient(function: Callable) -> Callable:
 
     Args:
         function: function of tensors that returns a tensor, and a function from the gradient of
-            that tensor to the gradients of the arguments.
+            that tensor to the gradients of the arguments. All tensors that it reads are arguments,
+            also those without a gradient, which have None: `jax.checkpoint` and `jax.lax.scan`
+            allow no others.
 
     Example:
         >>> @custom_gradient

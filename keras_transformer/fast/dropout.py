@@ -20,13 +20,13 @@ def dropped(x, key, rate):
     """Multiplies `x` by its mask; the gradient computes the mask again."""
 
     @custom_gradient
-    def masked(x):
+    def masked(x, key):
         def gradient(upstream):
-            return _times_mask(upstream, key, rate)
+            return _times_mask(upstream, key, rate), None
 
         return _times_mask(x, key, rate), gradient
 
-    return masked(x)
+    return masked(x, key)
 
 
 @fused
@@ -34,13 +34,13 @@ def dropped_sum(x, y, key, rate):
     """Computes `x + dropped(y)` in one pass."""
 
     @custom_gradient
-    def masked_sum(x, y):
+    def masked_sum(x, y, key):
         def gradient(upstream):
-            return upstream, ops.cast(_times_mask(upstream, key, rate), y.dtype)
+            return upstream, ops.cast(_times_mask(upstream, key, rate), y.dtype), None
 
         return x + ops.cast(_times_mask(y, key, rate), x.dtype), gradient
 
-    return masked_sum(x, y)
+    return masked_sum(x, y, key)
 
 
 def _times_mask(x, key, rate):

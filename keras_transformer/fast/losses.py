@@ -24,7 +24,7 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
     labels, known = known_labels(labels, logits)
 
     @custom_gradient
-    def loss(logits):
+    def loss(logits, labels):
         largest, log_sum_exp, total = _row_sums(logits)
 
         def gradient(upstream):
@@ -34,13 +34,13 @@ def fused_smoothed_cross_entropy(labels, logits, epsilon: float):
             else:
                 # Outside a compiled function: TensorFlow's own softmax is faster than XLA's.
                 probabilities = ops.softmax(logits, axis=-1)
-            return _loss_gradient(probabilities, labels, upstream, peak, share)
+            return _loss_gradient(probabilities, labels, upstream, peak, share), None
 
         losses = log_sum_exp - peak * (_at_labels(logits, labels) - largest)
         # A logit of -inf makes the sum infinite, and 0 times infinity is no number.
         return losses - share * total if share else losses, gradient
 
-    return loss(logits) * known
+    return loss(logits, labels) * known
 
 
 def target_shares(epsilon: float, vocab_size: int) -> tuple[float, float]:

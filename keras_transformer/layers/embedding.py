@@ -89,6 +89,7 @@ class TokenEmbedding(ConfiguredLayer):
             self._build_int8()
 
     def _build_int8(self):
+        self.embeddings.trainable = False  # the integers would not follow
         # (d_model, vocab_size): XLA would multiply by a transpose in 32-bit integers.
         self.int8_kernel = self.add_weight(
             name="int8_kernel",
@@ -148,10 +149,10 @@ class TokenEmbedding(ConfiguredLayer):
     def _logits(self, x, kernel=None, training=None):
         whole, x = x, ops.cast(flat(x), self.compute_dtype)  # (rows, d_model)
         if self.quantization_mode:
-            x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
-            products = ops.matmul(enough_rows(x), self.int8_kernel)
-            products = ops.cast(products[: x.shape[0], : self.vocab_size], self.compute_dtype)
-            logits = products / (x_scale * ops.cast(self.int8_scale, self.compute_dtype))
+            logits = self._int8_logits(ops.stop_gradient(x))
+            if training:  # integers have no gradient: this one is that of the exact product
+                exact = ops.matmul(x, ops.transpose(ops.cast(self.embeddings, self.compute_dtype)))
+                logits = exact + ops.stop_gradient(logits - exact)
         else:
             logits = ops.matmul(x, self.logits_kernel() if kernel is None else kernel)
         if self.logits_bias:
@@ -159,10 +160,17 @@ class TokenEmbedding(ConfiguredLayer):
             logits = add_bias(logits, bias) if training else ops.add(logits, bias)
         return unflat(logits, whole)
 
+    def _int8_logits(self, x):
+        x, x_scale = keras.quantizers.abs_max_quantize(x, axis=-1)
+        products = ops.matmul(enough_rows(x), self.int8_kernel)
+        products = ops.cast(products[: x.shape[0], : self.vocab_size], self.compute_dtype)
+        return products / (x_scale * ops.cast(self.int8_scale, self.compute_dtype))
+
     def quantize(self, mode: str = "int8", **kwargs):
         """Makes the layer compute logits in 8-bit integers; called by `keras.Model.quantize`.
 
-        Embeddings are unchanged: there is nothing to gain in looking up rows.
+        Embeddings are unchanged, as there is nothing to gain in looking up rows, but no longer
+        trained, as Keras does not train quantised matrices.
         """
         if mode != "int8":
             raise NotImplementedError(f"TokenEmbedding has no quantization mode {mode!r}, but int8")
