@@ -479,6 +479,12 @@ def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
     assert abs(expected[0][0].score - exact[0][0].score) > 1e-3  # they were rounded
 
 
+@pytest.mark.parametrize("options", [{"target_lang": "de"}, {"source_lang": "en"}])
+def test_languages_do_not_hide_that_the_model_is_missing(tmp_path, options):
+    message = refused("translate", model_dir=tmp_path, engine="tensorflow", **options)
+    assert message.startswith(f"{tmp_path}/config.json: No such file or directory: choose")
+
+
 @pytest.mark.slow
 def test_too_few_lines_to_score_are_refused(model_dirs, tmp_path, monkeypatch, capfd):
     (tmp_path / "given").write_text("Ja\n")
