@@ -333,6 +333,18 @@ def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
     assert "Check the placeholders of 1 line of the input (2): the model" in translate.said
 
 
+def test_lines_that_are_not_utf8_are_named(translate):
+    lines = "Ja\nMädchen\nMädchen\n".encode("latin-1")
+    said = "of the input (2, 3) are not UTF-8 text, so some letters are lost: convert the input"
+    for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, {"format": "html"}):
+        translate(lines, **options)
+        assert f"2 lines {said}" in translate.said
+    translate("Ja\n".encode("utf-16"))  # as PowerShell writes it
+    assert "1 line of the input (1) is not UTF-8 text, so" in translate.said
+    translate("Mädchen\n".encode())
+    assert "UTF-8" not in translate.said
+
+
 PAGE = b"""<!DOCTYPE html>\r
 <p>The girls <b>sleep</b>.\r
  A horse!</p><img alt="A horse!">\xff
