@@ -185,6 +185,13 @@ def test_a_wrong_expression_is_one_line(keep, message):
         PlaceholderTranslator(Fixed(), [keep])
 
 
+def test_a_single_expression_in_place_of_a_list_is_refused():
+    with pytest.raises(
+        UserError, match=r"^keep must be a list of regular .*: found the string 'Foo'$"
+    ):
+        PlaceholderTranslator(Fixed(), "Foo")  # else F and o would be copied
+
+
 def test_with_prefixes_a_lost_placeholder_is_only_reported():
     with pytest.warns(PlaceholderWarning):
         [[best]] = PlaceholderTranslator(Fixed()).translate_n(["a {x}"], ["A"])

@@ -19,6 +19,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 
 from absl import flags
 
@@ -148,6 +149,8 @@ def evaluate_translator():
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     evaluation.check_language(language)
+    if warning := evaluation.language_warning(references, language, FLAGS.reference):
+        print(warning, file=sys.stderr)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
         raise UserError(

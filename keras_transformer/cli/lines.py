@@ -15,11 +15,13 @@ from keras_transformer.errors import UserError, expect_named
 from keras_transformer.options.records import LARGEST
 from keras_transformer.text.text_files import (
     blocks,
+    is_utf8,
     open_binary,
     standard_input,
     standard_output,
     without_end,
 )
+from keras_transformer.translation import first_few
 
 
 def define_flags(input_help: str = "", output_help: str = "") -> None:
@@ -66,8 +68,10 @@ def lines_and_output(
     Raises:
         UserError: a file cannot be read or written.
     """
+    unreadable: list[int] = []
     with _opened("Type a line and press Enter. Ctrl-D ends the input.", inputs) as (read, write):
-        yield _lines(read, exact), write
+        yield _lines(read, exact, unreadable), write
+    _say_unreadable(unreadable)
 
 
 @contextlib.contextmanager
@@ -87,6 +91,7 @@ def document_and_output(inputs: Sequence[str] = ()) -> Iterator[tuple[bytes, Bin
         with _naming(FLAGS.input or "standard input"):
             content = read.read()
         yield content, write
+    _say_unreadable(_unreadable(content.split(b"\n")))
 
 
 @contextlib.contextmanager
@@ -109,10 +114,30 @@ def _opened(hint, inputs=()):
         yield read, write
 
 
-def _lines(read, exact):
+def _lines(read, exact, unreadable):
+    number = 0
     with _naming(FLAGS.input or "standard input"):
         for lines in blocks(read, FLAGS.lines_at_once):
+            unreadable.extend(_unreadable(lines, number))
+            number += len(lines)
             yield [line.rstrip(b"\r\n") if exact else without_end(line) for line in lines]
+
+
+def _unreadable(lines, before=0):
+    """The numbers of the lines that are not UTF-8, where so many lines come before the first."""
+    if is_utf8(lines):
+        return []
+    return [number for number, line in enumerate(lines, before + 1) if not is_utf8([line])]
+
+
+def _say_unreadable(numbers):
+    if numbers:
+        lines, are = ("line", "is") if len(numbers) == 1 else ("lines", "are")
+        print(
+            f"{len(numbers):,} {lines} of the input ({first_few(numbers)}) {are} not UTF-8 text, "
+            "so some letters are lost: convert the input, for example by iconv -f LATIN1 -t UTF-8",
+            file=sys.stderr,
+        )
 
 
 @contextlib.contextmanager

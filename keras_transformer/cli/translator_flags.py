@@ -130,11 +130,13 @@ def model_languages(paths: Sequence[str] | None = None) -> "Languages | None":
         paths: model_dirs; default: those of `--model_dir`.
 
     Raises:
-        UserError: no folder is named, or the vocabulary is not that of the model.
+        UserError: no folder is named, it has no model, or the vocabulary is not that of the model.
     """
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
-    return training.ModelDir(paths[0]).load_languages()
+    model_dir = training.ModelDir(paths[0])
+    model_dir.load_config()  # refuses a folder without a model
+    return model_dir.load_languages()
 
 
 def chosen_languages(languages: "Languages | None") -> dict[str, str]:

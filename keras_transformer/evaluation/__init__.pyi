@@ -3,6 +3,7 @@ from .bleu import (
     check_language,
     format_scores,
     has_moses_tokens,
+    language_warning,
     split_compounds,
     translation_scores,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "format_margins",
     "format_scores",
     "has_moses_tokens",
+    "language_warning",
     "split_compounds",
     "translation_scores",
 ]

@@ -7,15 +7,25 @@ BLEU figures are comparable only if text was prepared in the same way. So the fi
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
 from keras_transformer.text.language_code import check_language_code, short_code
+from keras_transformer.text.scripts import main_script
 from keras_transformer.text.sentences import as_text, utf_8
 
 LABELS = {"bleu": "sacreBLEU", "bleu_lowercased": "sacreBLEU, lowercased", "chrf": "chrF"}
+
+# sacreBLEU's tokenizers for languages that it does not know, without spaces between words. Else it
+# would take a whole sentence for one word, and find no sequence of four words in it: BLEU 0.
+_TOKENIZERS = {
+    **dict.fromkeys(("bo", "dz", "km", "lo", "my", "shn", "th"), "char"),
+    **dict.fromkeys(("lzh", "wuu", "yue"), "zh"),
+}
+_WITHOUT_SPACES = ("HAN", "KHMER", "LAO", "MYANMAR", "THAI", "TIBETAN")  # scripts
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ def sacre_bleu(
 ) -> Score:
     """Scores translations by sacreBLEU alone, which cuts Chinese, Japanese and Korean into words.
 
-    Arguments are those of `translation_scores`, checked already.
+    Thai and other languages without spaces are cut into characters. Arguments are those of
+    `translation_scores`, checked already.
 
     Example:
         >>> sacre_bleu(["我爱吃苹果。"], ["我爱吃苹果。"], "zh").signature
@@ -101,9 +112,10 @@ def sacre_bleu(
 def plain_metrics(target_lang: str | None) -> dict[str, Metric]:
     """sacreBLEU's metrics of plain text, new ones, under the names of `LABELS`."""
     language = _code_in_tools(target_lang)
+    words: dict[str, Any] = {"trg_lang": language, "tokenize": _TOKENIZERS.get(language)}
     return {
-        "bleu": BLEU(trg_lang=language),
-        "bleu_lowercased": BLEU(trg_lang=language, lowercase=True),
+        "bleu": BLEU(**words),
+        "bleu_lowercased": BLEU(lowercase=True, **words),
         "chrf": CHRF(),
     }
 
@@ -119,6 +131,23 @@ def check_language(target_lang: str | None) -> None:
     except RuntimeError as error:
         message = " ".join(str(error).split())
         raise UserError(f"cannot score {target_lang!r}: {message}") from error
+
+
+def language_warning(references: Iterable[str], target_lang: str | None, where: str) -> str | None:
+    """One line, if BLEU needs the language of the references, but has none; else None.
+
+    Args:
+        references: the reference translations.
+        target_lang: code of the target language, or None.
+        where: where they stand, such as "valid.zh".
+    """
+    if target_lang is not None or main_script(references) not in _WITHOUT_SPACES:
+        return None
+    return (
+        f"Warning: the targets of {where} have no spaces between words, so BLEU without "
+        "target_lang is about 0, however good the translations are: give it, such as "
+        "--target_lang=zh"
+    )
 
 
 def has_moses_tokens(language: str | None) -> bool:

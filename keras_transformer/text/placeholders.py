@@ -56,12 +56,15 @@ def placeholder_patterns(keep: Sequence[str] = ()) -> list[re.Pattern[str]]:
         keep: regular expressions of further text to copy, which come first.
 
     Raises:
-        UserError: one of them is no regular expression, or matches an empty text.
+        UserError: one of them is no regular expression, or matches an empty text, or `keep` is a
+            single string.
 
     Example:
         >>> find_placeholders("%s: see #12", placeholder_patterns(["#[0-9]+"]))
         [(0, 2), (8, 11)]
     """
+    if isinstance(keep, str):
+        raise UserError(f"keep must be a list of regular expressions: found the string {keep!r}")
     return [*map(_compiled, keep), _PLACEHOLDER]
 
 

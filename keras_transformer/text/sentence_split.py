@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import sentencex
 
+from keras_transformer.text.language_code import short_code
 from keras_transformer.text.plain_text import INVISIBLE
 from keras_transformer.text.words import MARKS, is_part_of_word
 
@@ -29,8 +30,8 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
 
     Args:
         text: any text, of any number of lines.
-        language: code of its language, such as `de` or `pt-br`, which has its own abbreviations.
-            None or one that is unknown: as in English.
+        language: code of its language, such as `de`, `pt-br` or `deu_Latn`, which has its own
+            abbreviations. None or one that is unknown: as in English.
 
     Returns:
         Sentences without white space around them, and gaps: gap, sentence, gap, ..., gap. Joined,
@@ -40,7 +41,7 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
         >>> split_sentences("- Dr. Smith left. \tHe runs!\n")
         (['Dr. Smith left.', 'He runs!'], ['- ', ' \t', '\n'])
     """
-    code = (language or "en").replace("_", "-").split("-")[0]
+    code = short_code(language or "en")
     sentences, gaps = [], []
     gap: list[str] = []  # the parts of the current one
     for line in text.splitlines(keepends=True):

@@ -191,7 +191,8 @@ class SubwordTokenizer(Tokenizer):
             symbols: texts without white space, such as `%s` or `<0>`.
 
         Raises:
-            UserError: a symbol has white space, or is a special symbol of the vocabulary.
+            UserError: a symbol has white space, or is a special symbol of the vocabulary; or
+                `symbols` is a single string.
 
         Example:
             >>> with_placeholders = tokenizer.with_symbols(["%s", "<0>"])
@@ -200,7 +201,7 @@ class SubwordTokenizer(Tokenizer):
         """
         proto = parsed_model(self.model)
         known = {piece.piece: piece for piece in proto.pieces}
-        for symbol in symbols:
+        for symbol in as_list(symbols, "symbols"):
             piece = known[symbol] if symbol in known else proto.pieces.add(piece=symbol)
             is_whole = symbol and not any(c.isspace() or c == _SPACE for c in symbol)
             if not is_whole or piece.type not in (piece.NORMAL, _SYMBOL):

@@ -11,7 +11,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
 from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation.bleu import check_language, sacre_bleu
+from keras_transformer.evaluation.bleu import check_language, language_warning, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
@@ -98,6 +98,8 @@ def prepare(
             _warn_of_corpus(job, corpus, valid_corpus)
             if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
                 print(part, flush=True)
+            if warning := _language_warning(job):
+                print(warning, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         # A parser's vocabulary and Marian's have no type.
         vocab_type = job.vocab_type or getattr(tokenizer, "model_type", None)
@@ -178,6 +180,15 @@ def _warn_of_corpus(job, corpus, valid_corpus):
     is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
     if warning := corpus_warning(TextPairs(source, target), None if is_same else job.valid):
         print(warning, flush=True)
+
+
+def _language_warning(job):
+    """One line if the validation of a translator needs its target language, which is not given."""
+    if not job.valid or job.valid.task != "translation" or job.train.target_langs:
+        return None
+    return language_warning(
+        (target for _, target in job.valid), job.target_lang, job.valid.description
+    )
 
 
 def _batches(options, corpus, strategy):

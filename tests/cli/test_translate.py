@@ -333,6 +333,18 @@ def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
     assert "Check the placeholders of 1 line of the input (2): the model" in translate.said
 
 
+def test_lines_that_are_not_utf8_are_named(translate):
+    lines = "Ja\nMädchen\nMädchen\n".encode("latin-1")
+    said = "of the input (2, 3) are not UTF-8 text, so some letters are lost: convert the input"
+    for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, {"format": "html"}):
+        translate(lines, **options)
+        assert f"2 lines {said}" in translate.said
+    translate("Ja\n".encode("utf-16"))  # as PowerShell writes it
+    assert "1 line of the input (1) is not UTF-8 text, so" in translate.said
+    translate("Mädchen\n".encode())
+    assert "UTF-8" not in translate.said
+
+
 PAGE = b"""<!DOCTYPE html>\r
 <p>The girls <b>sleep</b>.\r
  A horse!</p><img alt="A horse!">\xff
@@ -477,6 +489,12 @@ def test_int8_writes_the_translations_of_a_model_in_int8_and_nothing_else(
     assert_records(process.stdout.decode().split("\n")[:-1], expected)
     exact = Translator(models[0], tokenizer, **options).translate_n(lines)
     assert abs(expected[0][0].score - exact[0][0].score) > 1e-3  # they were rounded
+
+
+@pytest.mark.parametrize("options", [{"target_lang": "de"}, {"source_lang": "en"}])
+def test_languages_do_not_hide_that_the_model_is_missing(tmp_path, options):
+    message = refused("translate", model_dir=tmp_path, engine="tensorflow", **options)
+    assert message.startswith(f"{tmp_path}/config.json: No such file or directory: choose")
 
 
 @pytest.mark.slow

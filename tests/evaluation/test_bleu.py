@@ -21,7 +21,7 @@ from keras_transformer.evaluation import (
     split_compounds,
     translation_scores,
 )
-from keras_transformer.evaluation.bleu import sacre_bleu
+from keras_transformer.evaluation.bleu import language_warning, sacre_bleu
 
 
 def plain_bleu(hypotheses, references):
@@ -218,6 +218,38 @@ def test_chinese_is_scored_by_character():
     scores = translation_scores(["我爱吃苹果。"], ["我爱吃苹果。"], "zh")
     assert "tok:zh" in scores["bleu"].signature
     assert scores["bleu"].value == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("code", "tokenizer", "text"),
+    [
+        ("th", "char", "น้องชายของฉันกินแอปเปิ้ล"),
+        ("tha_Thai", "char", "น้องชายของฉันกินแอปเปิ้ล"),
+        ("km", "char", "ខ្ញុំស្រឡាញ់ភាសាខ្មែរ"),
+        ("lo", "char", "ຂ້ອຍຮັກພາສາລາວ"),
+        ("my", "char", "မြန်မာဘာသာစကား"),
+        ("bo", "char", "བོད་སྐད་ནི་སྐད་ཡིག"),
+        ("yue", "zh", "我鍾意食蘋果。"),
+    ],
+)
+def test_languages_without_spaces_are_not_scored_by_whole_sentences(code, tokenizer, text):
+    scores = translation_scores([text], [text], code)
+    by_sacrebleu = sacrebleu.corpus_bleu([text], [[text]], tokenize=tokenizer)
+    assert scores["bleu"].value == by_sacrebleu.score == pytest.approx(100)
+    assert f"tok:{tokenizer}" in scores["bleu"].signature
+    [found] = bootstrap_scores([[text]], [text], code)
+    assert found["bleu"].value == pytest.approx(100)
+
+
+def test_text_without_spaces_needs_its_language():
+    chinese, english = ["我爱吃苹果。", "USA"], ["I like apples.", "我"]
+    message = "Warning: the targets of valid.zh have no spaces between words, so BLEU without "
+    assert language_warning(chinese, None, "valid.zh").startswith(message)
+    assert sacre_bleu(chinese, chinese).value == 0  # as the warning says
+    assert language_warning(["น้องชายของฉัน"], None, "valid.th")
+    named = (chinese, "zh"), (chinese, "yue"), (chinese, "de")
+    for lines, language in (*named, (english, None), (["나는 사과를 먹는다."], None), ([""], None)):
+        assert language_warning(lines, language, "valid.zh") is None
 
 
 @pytest.mark.parametrize("code", ["zh-cn", "zh_Hans", "zho", "cmn"])

@@ -51,6 +51,12 @@ def test_the_rules_of_the_language_split(language, sentences):
     assert split_sentences(join_sentences(sentences, spaces), language) == (sentences, spaces)
 
 
+@pytest.mark.parametrize("code", ["de", "de-AT", "DE_de", "deu", "deu_Latn"])
+def test_a_language_has_its_rules_by_each_of_its_codes(code):
+    sentences = ["Es war am 3. Oktober.", "Gut."]
+    assert split_sentences(" ".join(sentences), code)[0] == sentences
+
+
 def test_sentences_need_no_space_between_them():
     assert split_sentences("你好。他说:“是的。”", "zh") == (
         ["你好。", "他说:“是的。”"],

@@ -68,6 +68,11 @@ def test_what_is_no_symbol_is_refused(tokenizer, symbol):
         tokenizer[0].with_symbols([symbol])
 
 
+def test_a_single_symbol_in_place_of_a_list_is_refused(tokenizer):
+    with pytest.raises(UserError, match=r"^symbols must be a list of strings: found a single str"):
+        tokenizer[0].with_symbols("%s")  # else % and s would be symbols
+
+
 def test_a_file_has_a_symbol_on_a_line(tmp_path):
     (tmp_path / "a").write_text(" %s\n\n<0>\r\n")
     assert read_symbols(tmp_path / "a") == ("%s", "<0>")

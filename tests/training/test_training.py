@@ -844,6 +844,18 @@ def test_a_validation_set_of_which_only_a_part_is_scored_is_named_once(tmp_path,
         assert said.count("BLEU is of the first 1,000 of 1,200 pairs; the loss is of") == times
 
 
+def test_a_validation_set_without_spaces_and_language_has_a_warning(tmp_path, capsys):
+    valid = TextPairs(
+        lines_of(tmp_path / "en", "I like apples."), lines_of(tmp_path / "zh", "我爱吃苹果。")
+    )
+    for language, times in ((None, 1), ("zh", 0)):
+        job = job_in(tmp_path / "runs", valid=valid, target_lang=language)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("have no spaces between words, so BLEU without target_lang is") == times
+
+
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):
