@@ -87,6 +87,9 @@ class PlaceholderWarning(UserWarning):
             f"copy them: check those at index {first_few(indices)}"
         )
 
+    def __reduce__(self):
+        return type(self), (self.indices,)
+
 
 class PlaceholderTranslator:
     """Translates as another translator does, and copies placeholders unchanged, each once.
