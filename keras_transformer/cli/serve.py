@@ -59,7 +59,9 @@ def define_flags() -> None:
         flags.DEFINE_multi_string(
             "model", [], "NAME=PATH[,PATH...]: name and path of a model to serve; may be repeated"
         )
-        flags.DEFINE_string("host", "127.0.0.1", "address to listen on; 0.0.0.0 for all")
+        flags.DEFINE_string(
+            "host", "127.0.0.1", "address to listen on; :: for all, 0.0.0.0 for all of IPv4"
+        )
         flags.DEFINE_integer(
             "port", 8501, "port to listen on; 0 for a free one", lower_bound=0, upper_bound=65535
         )
