@@ -25,8 +25,11 @@ class Unsupported(UserError):
     """
 
     def __init__(self, by: str, what: str, advice: str):
-        self.by, self.what = by, what
+        self.by, self.what, self.advice = by, what, advice
         super().__init__(f"{by} does not support {what}: {advice}")
+
+    def __reduce__(self):  # to be sent to another process, as by a pool of them
+        return type(self), (self.by, self.what, self.advice)
 
 
 def not_installed(library: str, extra: str, error: ImportError) -> UserError:

@@ -67,6 +67,9 @@ class MarkupWarning(UserWarning):
         self.index, self.problem = index, problem
         super().__init__(f"text at index {index}, {described(problem)}")
 
+    def __reduce__(self):
+        return type(self), (self.index, self.problem)
+
 
 def described(problem: HtmlProblem) -> str:
     """Describes a tag without its counterpart, in one line for a person."""

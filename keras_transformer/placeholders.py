@@ -19,6 +19,7 @@ from keras_transformer.text.placeholders import (
     placeholder_patterns,
 )
 from keras_transformer.text.sentences import as_text
+from keras_transformer.text.words import is_part_of_word
 from keras_transformer.translation import (
     Alignment,
     CutWarning,
@@ -86,6 +87,9 @@ class PlaceholderWarning(UserWarning):
             f"put placeholders into {len(indices):,} of the translations, since the model did not "
             f"copy them: check those at index {first_few(indices)}"
         )
+
+    def __reduce__(self):
+        return type(self), (self.indices,)
 
 
 class PlaceholderTranslator:
@@ -455,7 +459,8 @@ def _space_between(neighbour: str, former: str, character: str) -> str:
     if not neighbour or neighbour.isspace():
         return ""
     was_apart = former.isspace() or not former.isalnum()
-    is_word = neighbour.isalnum() and character.isalnum()
+    has_space = character.isalnum() or is_part_of_word(neighbour)  # a Chinese letter has none
+    is_word = neighbour.isalnum() and has_space
     return " " if former.isspace() or (was_apart and is_word) else ""
 
 

@@ -1,5 +1,6 @@
 """Arguments and results of translators on any engine, without loading a backend."""
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,9 @@ class CutWarning(UserWarning):
             f"at index {first_few(indices)}"
         )
 
+    def __reduce__(self):
+        return type(self), (self.what, self.indices, self.limit)
+
 
 class TermsWarning(UserWarning):
     """A translator has translated sentences without terms that should occur.
@@ -134,6 +138,9 @@ class TermsWarning(UserWarning):
             f"{len(indices):,} of the sentences are translated without their terms, which the "
             f"limits of length or other constraints exclude, at index {first_few(indices)}"
         )
+
+    def __reduce__(self):
+        return type(self), (self.indices,)
 
 
 def terms_for_each(
@@ -177,6 +184,24 @@ def _forms(forms, index):
             f"{forms!r} at index {index}"
         )
     return plain
+
+
+def expect_own_process(process: int) -> None:
+    """Checks that a translator is used by the process that loaded it.
+
+    A forked process has no thread of its parent's engine, and would wait for it for ever.
+
+    Args:
+        process: the id of the process that loaded the translator.
+
+    Raises:
+        UserError: it is another process.
+    """
+    if os.getpid() != process:
+        raise UserError(
+            "the process that loaded this translator was forked, and its threads were left behind: "
+            'start processes with multiprocessing.get_context("spawn"), and load it in each'
+        )
 
 
 def cut(tokens: Sequence[Any], limit: int, what: str) -> list[Any]:

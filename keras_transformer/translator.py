@@ -41,6 +41,7 @@ from keras_transformer.translation import (
     Translation,
     as_translations,
     cut,
+    expect_own_process,
     terms_for_each,
 )
 
@@ -124,6 +125,7 @@ class Translator:
             functools.partial(tokenizer.detokenize), [ids], autograph=False
         )
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._use(dataclasses.replace(options, **search_options))
 
     # What graphs and batches are made for cannot be set later.
@@ -434,6 +436,7 @@ class Translator:
         )
 
     def _tokenize(self, sentences, tokenize, what="sentences"):
+        expect_own_process(self._process)
         return cut(self._all_tokens(sentences, tokenize), self.max_source_length - 1, what)
 
     def _all_tokens(self, sentences, tokenize):

@@ -348,3 +348,36 @@ assert {"keras", "tensorflow"}.isdisjoint(sys.modules)
     [alignment] = translator.align(["A horse!"], ["Ja."])
     expected = [*translator(["A horse!"]), str(alignment.links)]
     assert run_python(script, path).splitlines() == expected
+
+
+def test_a_forked_process_is_told_to_load_a_translator_of_its_own(path):
+    script = """
+import os, sys
+import keras_transformer as kt
+from keras_transformer.errors import UserError
+
+translator = kt.load(sys.argv[1], extra_length=4)
+translator(["A horse!"])
+if os.fork():
+    os.wait()
+    print(len(translator(["A horse!"])))
+else:
+    for call in (translator, lambda texts: translator.align(texts, ["Ja."])):
+        try:
+            call(["A horse!"])
+        except UserError as error:
+            print(error)
+    print(len(kt.load(sys.argv[1], extra_length=4)(["A horse!"])), flush=True)
+    os._exit(0)  # as multiprocessing does
+"""
+    *errors, in_child, in_parent = run_python(script, path).splitlines()
+    assert [error.startswith("the process that loaded this") for error in errors] == [True] * 2
+    assert (in_child, in_parent) == ("1", "1")
+
+
+def test_tensorflow_translates_only_in_the_process_that_loaded_it(path, monkeypatch):
+    translator = kt.load(path, engine="tensorflow", **LIMITED)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    for call in (translator, lambda texts: translator.score(texts, ["Ja."])):
+        with pytest.raises(UserError, match="was forked"):
+            call(["A horse!"])

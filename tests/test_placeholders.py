@@ -161,6 +161,24 @@ def test_a_sentence_without_words_is_its_own_translation_and_needs_no_look(sente
         assert translator([sentence]) == [sentence]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "bare", "translation", "expected"),
+    [
+        ("he is {x}, b", "he is, b", "ER IST B", "ER {x} IST B"),
+        ("he is {x}, b", "he is, b", "他 是 了", "他 {x}是 了"),
+        ("{x}_a b", "_a b", "_A B", "{x}_A B"),
+        ("a {x}'s b", "a 's b", "A VON B", "A {x} VON B"),
+        ("a/{x}", "a/", "A/", "A/{x}"),
+    ],
+)
+def test_a_word_beside_a_placeholder_is_apart_where_punctuation_was(
+    sentence, bare, translation, expected
+):
+    translator = Fixed({sentence: ["nothing"], bare: [translation]})
+    with pytest.warns(PlaceholderWarning):
+        assert PlaceholderTranslator(translator)([sentence]) == [expected]
+
+
 @pytest.mark.parametrize("invented", ["A %d B {y}", "A %dhttps://a.b/c B"])
 def test_what_a_model_invents_is_taken_out_where_placeholders_are_put_in(invented):
     translator = Fixed({"a %s b": ["x"], "a b": [invented]})

@@ -1,10 +1,16 @@
 """Alignments of words, made of alignments of subwords."""
 
 import itertools
+import pickle
 
 import pytest
 
-from keras_transformer.translation import Alignment
+from keras_transformer.errors import Unsupported
+from keras_transformer.markup import MarkupWarning
+from keras_transformer.placeholders import PlaceholderWarning
+from keras_transformer.text.html_units import HtmlProblem
+from keras_transformer.text.subword import VocabularySizeError
+from keras_transformer.translation import Alignment, CutWarning, TermsWarning
 
 
 def of_words(source, target, links):
@@ -45,3 +51,21 @@ def test_every_subword_belongs_to_one_word():
         words = Alignment(list(pieces), ["▁x"], [(i, 0) for i in range(4)]).of_words()
         assert "".join(words.source) == text.replace(" ", "")
         assert [index for index, _ in words.links] == list(range(len(words.source)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CutWarning("sentences", [1, 3], 1024),
+        MarkupWarning(0, HtmlProblem(1, "<b>", 1)),
+        PlaceholderWarning([1, 3]),
+        TermsWarning([1, 3]),
+        Unsupported("CTranslate2", "terms", "leave them out"),
+        VocabularySizeError("at most {}", 300, 400),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_and_warnings_can_be_sent_to_another_process(error):
+    received = pickle.loads(pickle.dumps(error))
+    assert type(received) is type(error)
+    assert str(received) == str(error) and vars(received) == vars(error)

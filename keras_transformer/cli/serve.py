@@ -12,6 +12,7 @@ model for several languages, each request names target_lang, and for M2M100 and 
 
 import functools
 import logging
+import os
 import time
 
 from absl import flags
@@ -27,6 +28,7 @@ from keras_transformer.cli.flags import (
     present,
     refuse,
 )
+from keras_transformer.cli.process import finish_output
 from keras_transformer.cli.translator_flags import (
     check_engine,
     check_spelling,
@@ -57,7 +59,9 @@ def define_flags() -> None:
         flags.DEFINE_multi_string(
             "model", [], "NAME=PATH[,PATH...]: name and path of a model to serve; may be repeated"
         )
-        flags.DEFINE_string("host", "127.0.0.1", "address to listen on; 0.0.0.0 for all")
+        flags.DEFINE_string(
+            "host", "127.0.0.1", "address to listen on; :: for all, 0.0.0.0 for all of IPv4"
+        )
         flags.DEFINE_integer(
             "port", 8501, "port to listen on; 0 for a free one", lower_bound=0, upper_bound=65535
         )
@@ -115,7 +119,7 @@ def main():
     trained = [(name, paths) for name, paths in served if not sources.has_saved_models(paths[0])]
     for name, paths in trained:
         log_engine(name, paths)
-    run.serve(
+    is_loading = run.serve(
         models.values(),
         options,
         run.Access(known, FLAGS.cors_origin, FLAGS.allowed_hosts),
@@ -124,6 +128,9 @@ def main():
         tokens_per_batch=FLAGS.tokens_per_batch,
         workers=FLAGS.workers or default_workers(trained),
     )
+    if is_loading:
+        finish_output()
+        os._exit(0)
 
 
 def log_engine(name, paths):

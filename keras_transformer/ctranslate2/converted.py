@@ -129,6 +129,9 @@ class ConvertedModel:
     def _folder(self) -> Iterator[Path]:
         """The folder; no other process removes it while the block runs."""
         lock = self._open_lock()
+        if lock is None and _damage(self.path) is None:
+            yield self.path  # a read-only system may have no temporary folder either
+            return
         if lock is None:
             with tempfile.TemporaryDirectory() as temporary:
                 yield self._converted(Path(temporary))

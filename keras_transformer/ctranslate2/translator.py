@@ -20,7 +20,14 @@ from keras_transformer.machine.cores import number_of_cores
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.sentences import as_list, one_for_each
-from keras_transformer.translation import Alignment, Translation, as_translations, by_length, cut
+from keras_transformer.translation import (
+    Alignment,
+    Translation,
+    as_translations,
+    by_length,
+    cut,
+    expect_own_process,
+)
 
 if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
@@ -153,6 +160,7 @@ class CTranslate2Translator:
         options = dataclasses.replace(options, **search_options)
         check_search(options, max_source_length)
         self._engine, self._subwords = self.model.load(self.workers)
+        self._process = os.getpid()
         self._languages: tuple[str | None, str | None] | None = None
         self._use(options)
 
@@ -355,6 +363,7 @@ class CTranslate2Translator:
         return self._subwords.split_source(sentences)
 
     def _split(self, split, texts, what="sentences"):
+        expect_own_process(self._process)
         return cut(split(texts), self.max_source_length - 1, what)
 
     def _search(self, sources):

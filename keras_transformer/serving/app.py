@@ -88,6 +88,7 @@ def create_app(
             allow_origins=cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
         )
         middleware.append(cors)
     if known:

@@ -55,6 +55,8 @@ def _refusal(status: int, reason: str, *headers: str) -> bytes:
 def listen(host: str, port: int) -> socket.socket:
     """Opens a listening socket; connections wait until a server accepts them.
 
+    The host "::" stands for all addresses, those of IPv4 too.
+
     Raises:
         UserError: the address is unknown or in use.
     """
@@ -62,7 +64,8 @@ def listen(host: str, port: int) -> socket.socket:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        return socket.create_server(address, family=family, backlog=2048)
+        is_dual = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=is_dual)
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         why = os.strerror(number) if number and number > 0 else error

@@ -260,6 +260,8 @@ async def _read_values(server, request, keys):
     else:
         form = await asyncio.to_thread(parse_form, body, content_type)
         values = form | dict(request.query_params)
+        if "q" not in values and body.lstrip().startswith(b"{"):  # as `curl -d` sends it
+            raise UserError("Invalid request: JSON needs the header Content-Type: application/json")
     if keys:
         in_url = request.query_params.get("api_key")
         _expect_key(keys, bearer_key(request.headers), values.get("api_key") or in_url)

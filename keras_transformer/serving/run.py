@@ -38,7 +38,7 @@ def serve(
     port: int = 8501,
     tokens_per_batch: int = 4096,
     workers: int = 1,
-) -> None:
+) -> bool:
     """Serves models until SIGTERM, SIGINT or SIGHUP, and then still answers the current requests.
 
     Args:
@@ -49,6 +49,10 @@ def serve(
         port: the port to listen on; 0 for any free one, which is printed.
         tokens_per_batch: the token budget of a batch.
         workers: number of batches computed in parallel.
+
+    Returns:
+        Whether a thread is still loading a version. TensorFlow would then abort the process if
+        Python ended as usual.
 
     Raises:
         UserError: the server cannot listen on the address, a name is not a host's, an origin is
@@ -74,7 +78,8 @@ def serve(
     try:
         http.run(sockets=[socket])
     finally:
-        watcher.stop()
+        is_loading = watcher.stop()
         server.batcher.close()
     if failures:
         raise failures[0]
+    return is_loading

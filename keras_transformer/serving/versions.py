@@ -223,13 +223,17 @@ class Watcher:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stops loading versions."""
+    def stop(self) -> bool:
+        """Loads no more versions; returns whether one is still being loaded."""
         self._stop.set()
+        self._thread.join(1)
+        return self._thread.is_alive()
 
     def _watch(self):
         for model in self._models:
             self._refresh(model)
+            if self._stop.is_set():
+                return
             if model.current is None:
                 message = "; ".join(model.errors()) or self._errors.get(
                     model.name, "no version found"

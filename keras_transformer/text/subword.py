@@ -62,6 +62,9 @@ class VocabularySizeError(UserError):
         super().__init__(f"vocab_size must be {expected.format(allowed)}: found {found}")
         self.expected, self.allowed, self.found = expected, allowed, found
 
+    def __reduce__(self):
+        return type(self), (self.expected, self.allowed, self.found)
+
     def with_added(self, number: int) -> "VocabularySizeError":
         """The same error for a vocabulary to which so many ids are added once it is learned."""
         return VocabularySizeError(self.expected, self.allowed + number, self.found + number)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import warnings
 import httpx2
 import pytest
 from command_lines import arguments, refused, run
-from serving_world import SOON, tiny_translator
+from serving_world import SOON, Doing, tiny_translator
 from starlette.testclient import TestClient
 
 import keras_transformer as kt
@@ -24,6 +25,7 @@ from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.http import listen
 from keras_transformer.serving.server import Server
+from keras_transformer.serving.versions import Model
 from keras_transformer.translation import TermsWarning, Translation
 from keras_transformer.translator import Translator
 
@@ -258,6 +260,27 @@ def test_a_server_serves_until_a_signal_and_ends_well(runs, number, has_parser):
     requests = [line for line in lines if line["event"] == "request"]
     asked = [line["path"] for line in requests if line["status"] == 200 and "sentences" in line]
     assert asked == [*["/v1/models/trees:predict"] * has_parser, "/v1/models/en-de:predict"]
+
+
+def test_a_server_that_ends_while_a_model_loads_leaves_python_at_once(runs, monkeypatch):
+    begun, may_go_on, statuses = threading.Event(), threading.Event(), []
+
+    def load(version):
+        begun.set()
+        assert may_go_on.wait(SOON)
+        return Doing()
+
+    def run_until_begun(server, sockets):
+        assert begun.wait(SOON)
+        sockets[0].close()
+
+    monkeypatch.setattr(serve, "open_model", lambda *_: Model("en-de", lambda: {1: None}, load))
+    monkeypatch.setattr("keras_transformer.serving.logs.log_to_stderr", lambda access: None)
+    monkeypatch.setattr("keras_transformer.serving.http.HttpServer.run", run_until_begun)
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    run("serve", model_dir=runs / "en-de", port=0)
+    may_go_on.set()
+    assert statuses == [0]
 
 
 def heed_signals():

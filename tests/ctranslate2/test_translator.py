@@ -562,6 +562,19 @@ def test_a_read_only_model_dir_is_converted_to_a_temporary_folder(
     assert not conversions[0].exists()
 
 
+def test_a_converted_model_needs_no_temporary_folder_though_it_is_read_only(
+    own_path, translator, monkeypatch
+):
+    def no_folder(*args, **kwargs):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    lines = SENTENCES[:1]
+    ConvertedModel(own_path).convert()
+    monkeypatch.setattr("keras_transformer.ctranslate2.converted.open_lock", no_folder)
+    monkeypatch.setattr("tempfile.TemporaryDirectory", no_folder)
+    assert CTranslate2Translator(own_path, **LIMITED)(lines) == translator(lines)
+
+
 def test_a_file_system_without_locks_needs_none(own_path, translator, conversions, monkeypatch):
     def flock(file, operation):
         raise OSError(errno.ENOSYS, "Function not implemented")

@@ -627,7 +627,9 @@ def test_pages_of_other_hosts_may_ask_only_if_they_are_named():
     assert name not in closed.get(EN_DE, headers=origin).headers
     assert opened.options(EN_DE, headers=origin).headers[name] == "https://a.org"
     assert name not in opened.options(EN_DE, headers={**origin, "Origin": "https://b.org"}).headers
-    assert opened.get(EN_DE, headers=origin).status_code == 401  # with a key all the same
+    refused = opened.get(EN_DE, headers=origin)
+    assert refused.status_code == 401  # with a key all the same
+    assert refused.headers["Access-Control-Expose-Headers"] == "Retry-After"
     server.batcher.close()
 
 

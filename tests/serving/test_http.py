@@ -511,6 +511,13 @@ def test_the_address_with_most_connections_makes_room():
     assert connections.admit(newest)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_all_addresses_are_those_of_ipv4_and_ipv6():
+    with listen("::", 0) as listening:
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, listening.getsockname()[1])).close()
+
+
 def test_an_address_that_cannot_be_listened_at_is_one_line():
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -425,6 +425,12 @@ def test_a_hostile_body_is_one_line_and_the_server_goes_on(client, kind, path):
     assert post(client, q="a").json() == {"translatedText": "en-de A"}
 
 
+def test_json_that_says_it_is_a_form_is_told_its_content_type(client):
+    body = b' {"q": "a", "source": "en", "target": "de"}'
+    status, error = error_of(client.post("/translate", content=body, headers=FORM))
+    assert status == 400 and error.endswith("needs the header Content-Type: application/json")
+
+
 def test_a_form_is_read_as_text_whatever_its_bytes():
     assert parse_form(b"q=%FF%00", FORM["Content-Type"]) == {"q": "\ufffd\0"}
     file = b'--x\r\nContent-Disposition: form-data; filename="q"; name="f"\r\n\r\n--x\r\n\r\n--x--'

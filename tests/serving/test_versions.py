@@ -222,6 +222,26 @@ def test_the_watcher_loads_new_versions_and_reports_a_model_without_one():
     assert len(failures) == 1
 
 
+def test_a_watcher_that_stops_says_whether_a_version_is_still_being_loaded():
+    first, second, failures = Shelf(), Shelf(), []
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(Doing):
+        def __init__(self):
+            super().__init__()
+            begun.set()
+            assert may_go_on.wait(SOON)
+
+    first.loads, second.loads = {1: Slow}, {1: Doing}
+    watcher = Watcher([first.model, second.model], 0.01, failures.append)
+    watcher.start()
+    assert begun.wait(SOON) and watcher.stop()
+    may_go_on.set()
+    while watcher.stop():
+        pass
+    assert first.model.current and second.model.current is None and not failures
+
+
 def test_a_folder_that_cannot_be_read_ends_the_server_at_first_and_is_logged_once_later(caplog):
     shelf = Shelf()
     failures, failed, looked = [], threading.Event(), threading.Semaphore(0)
