@@ -108,11 +108,12 @@ PRESETS: dict[str, Preset] = {
             "steps": 6000,
             "optimizer": "muon",
             "warmup_steps": 1000,
+            "cooldown_steps": 1200,
             "learning_rate": 0.005,
             "checkpoint_steps": 100,
             "checkpoint_minutes": 0,
             "keep_checkpoints": 50,
-            "average_checkpoints": 20,
+            "average_checkpoints": 3,
             "validation_steps": 1000,
         },
     ),
@@ -219,8 +220,9 @@ def training_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     training = find_preset(name).training
     share = given.get("steps", training["steps"]) / training["steps"]
     adapted = {}
-    if "bidirectional_steps" in training:
-        adapted["bidirectional_steps"] = int(share * training["bidirectional_steps"])
+    for phase in ("bidirectional_steps", "cooldown_steps"):
+        if phase in training:
+            adapted[phase] = int(share * training[phase])
     if "average_checkpoints" in training and "checkpoint_steps" not in given:
         averaged = round(min(share, 1) * training["average_checkpoints"])
         adapted["average_checkpoints"] = max(1, averaged)

@@ -206,25 +206,34 @@ def test_a_run_in_the_default_folder_resumes_with_its_type_of_vocabulary(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("given", "both", "averaged"),
+    ("preset", "given", "phases"),
     [
-        ([], 2800, 20),
-        (["--steps=2200"], 700, 5),
-        (["--steps=20"], 6, 1),
-        (["--steps=17600"], 5600, 20),
-        (["--steps=2200", "--checkpoint_steps=25"], 700, 20),
-        (["--steps=2200", "--average_checkpoints=7", "--bidirectional_steps=0"], 0, 7),
+        ("tiny", [], (2800, 0, 20)),
+        ("tiny", ["--steps=2200"], (700, 0, 5)),
+        ("tiny", ["--steps=20"], (6, 0, 1)),
+        ("tiny", ["--steps=17600"], (5600, 0, 20)),
+        ("tiny", ["--steps=2200", "--checkpoint_steps=25"], (700, 0, 20)),
+        (
+            "tiny",
+            ["--steps=2200", "--average_checkpoints=7", "--bidirectional_steps=0"],
+            (0, 0, 7),
+        ),
+        ("compact", [], (0, 1200, 3)),
+        ("compact", ["--steps=2000"], (0, 400, 1)),
+        ("compact", ["--steps=12000"], (0, 2400, 3)),
+        ("compact", ["--steps=4000", "--cooldown_steps=0"], (0, 0, 2)),
     ],
 )
 def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
-    given, both, averaged, monkeypatch
+    preset, given, phases, monkeypatch
 ):
     """The mean of the last 20 checkpoints of 22 would have weights of the first steps."""
     jobs = []
     monkeypatch.setattr("keras_transformer.training.train", lambda job, _: jobs.append(job))
-    run_arguments("train", ["--preset=tiny", "--noreport", *given])
+    run_arguments("train", [f"--preset={preset}", "--noreport", *given])
     options = jobs[0].options
-    assert (options.bidirectional_steps, options.average_checkpoints) == (both, averaged)
+    found = (options.bidirectional_steps, options.cooldown_steps, options.average_checkpoints)
+    assert found == phases
 
 
 def test_a_run_in_both_directions_cannot_end_before_the_wanted_one_begins(tmp_path):

@@ -193,7 +193,7 @@ class TrainingOptions(Record):
         """Makes the training options of a preset, with some fields replaced.
 
         With other `steps`, the phases of a preset keep their share of the run: its steps in both
-        directions, and the checkpoints that are averaged at its end.
+        directions, those of its cool-down, and the checkpoints that are averaged at its end.
 
         Args:
             name: a key of `PRESETS`, such as "tiny" or "base".
