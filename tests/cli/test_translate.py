@@ -339,8 +339,10 @@ def test_lines_that_are_not_utf8_are_named(translate):
     for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, {"format": "html"}):
         translate(lines, **options)
         assert f"2 lines {said}" in translate.said
+        assert translate.said.endswith("for example by iconv -f LATIN1 -t UTF-8\n")
     translate("Ja\n".encode("utf-16"))  # as PowerShell writes it
     assert "1 line of the input (1) is not UTF-8 text, so" in translate.said
+    assert translate.said.endswith("for example by iconv -f UTF-16 -t UTF-8\n")
     translate("Mädchen\n".encode())
     assert "UTF-8" not in translate.said
 
