@@ -396,6 +396,14 @@ def test_an_empty_document_stays_empty(model_dirs, tmp_path):
     assert (tmp_path / "x").read_bytes() == b""
 
 
+def test_blank_lines_at_the_end_of_a_file_beside_the_input_do_not_count(translate, tmp_path):
+    beside = tmp_path / "beside"
+    beside.write_text("Ja\n" * 4)
+    plain = {flag: translate(**{flag: beside}) for flag in ("score", "prefix")}
+    beside.write_text("Ja\n" * 4 + "\n \n\u00a0")
+    assert plain == {flag: translate(**{flag: beside}) for flag in plain}
+
+
 # Refusals.
 
 
