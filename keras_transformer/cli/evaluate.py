@@ -152,8 +152,8 @@ def evaluate_translator():
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     evaluation.check_language(language)
-    every, names = itertools.chain.from_iterable(references), ", ".join(FLAGS.reference)
-    if warning := evaluation.language_warning(every, language, names):
+    every, files = itertools.chain.from_iterable(references), ", ".join(FLAGS.reference)
+    if warning := evaluation.language_warning(every, language, files):
         print(warning, file=sys.stderr)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
@@ -166,7 +166,10 @@ def evaluate_translator():
     else:
         corpus = reference_corpus(translator)
 
-    hypotheses = translations(searching, sentences)
+    has_two = other is not None and not isinstance(other, list)
+    names = ",".join(FLAGS.model_dir), FLAGS.compare
+    ours, theirs = (f" by {name}" if has_two else "" for name in names)
+    hypotheses = translations(searching, sentences, ours)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -176,7 +179,7 @@ def evaluate_translator():
     if resamples:
         systems = [hypotheses]
         if other is not None:
-            systems.append(other if isinstance(other, list) else translations(other, sentences))
+            systems.append(translations(other, sentences, theirs) if has_two else other)
         figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
 
@@ -212,11 +215,12 @@ def compared_system(num_sentences, glossary):
     return lines[:num_sentences]
 
 
-def translations(translator, sentences):
-    with CutLines(sentences=FLAGS.source) as cut_lines:
+def translations(translator, sentences, by):
+    """Translates the sentences; messages on them end with `by`, the name of one of two models."""
+    with CutLines(sentences=FLAGS.source + by) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
         found = translator(sentences)
-    with RepeatedLines(FLAGS.source) as repeated:
+    with RepeatedLines(FLAGS.source + by) as repeated:
         repeated.count(range(1, len(sentences) + 1), sentences, found)
     return found
 

@@ -146,7 +146,11 @@ def test_evaluate_compares_two_models_of_different_vocabularies(
     ModelDir(tmp_path / "other").create_trained(model, tokenizer, "de", "made by a test")
     options = {**judge, "model_dir": lively, "beam_size": 1}
     run("evaluate", **options, compare=tmp_path / "other", json=tmp_path / "scores.json")
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    repeated = (
+        rf"lines? of {judge['source']} by {tmp_path / 'other'} \([\d, .]+\) may repeat a phrase"
+    )
+    assert re.search(repeated, said)
     figures = json.loads((tmp_path / "scores.json").read_text())
     alone = {**options, "model_dir": tmp_path / "other", "output": tmp_path / "other.de"}
     run("evaluate", **alone, json=tmp_path / "other.json")
