@@ -1,5 +1,6 @@
 """Files and folders: only regular files are read; writing is atomic, safe against power cuts."""
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -18,6 +19,13 @@ from keras_transformer.errors import UserError
 
 LARGEST_WHOLE = 1 << 28  # bytes of a file that is read whole: a vocabulary of 2^24 subwords fits
 
+# By the byte order mark: the longer ones first, since one begins like a shorter one.
+_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 _REPLACED = ".replaced"
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -89,7 +97,26 @@ def read_utf_8(path: str | os.PathLike) -> str:
     try:
         return read_whole(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text: {error.reason}") from error
+        raise UserError(f"{path}: {not_utf_8(error, error.object)}") from error
+
+
+def marked_encoding(begin: bytes) -> str | None:
+    """UTF-16 or UTF-32, if a text begins with its byte order mark, as files of Windows often do."""
+    marked = (name for mark, name in _ENCODINGS.items() if begin.startswith(mark))
+    return next(marked, None)
+
+
+def not_utf_8(error: UnicodeDecodeError, begin: bytes) -> str:
+    """Says that a text is not UTF-8, and how to convert it if its encoding is known.
+
+    Args:
+        error: the error of decoding it.
+        begin: its first bytes.
+    """
+    if encoding := marked_encoding(begin):
+        convert = f"convert it, for example by iconv -f {encoding} -t UTF-8"
+        return f"not UTF-8 text but {encoding}: {convert}"
+    return f"not UTF-8 text: {error.reason}"
 
 
 def checksum(path: str | os.PathLike, largest: int | None = None) -> str:

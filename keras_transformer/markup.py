@@ -363,11 +363,32 @@ class _Placement:
         position = span[0]
         for place, child, its_tokens in self._places(node, span, tokens):
             yield self._escaped(position, place[0])
-            yield child.before
+            before, after = self._spaces(child, node, place[0])
+            yield before + child.before
             yield from self._within(child, place, its_tokens)
-            yield child.after
+            yield child.after + after
             position = place[1]
         yield self._escaped(position, span[1])
+
+    def _spaces(self, child, node, place):
+        """White space before and after a child without text that is in the source alone.
+
+        Between a word and its punctuation, it separates the child from the word only.
+        """
+        is_comment = child.before.startswith("<!")
+        if child.start < child.end or node.start == node.end or is_comment:
+            return "", ""
+        source, text = self._unit.text, self._text
+        wanted = (
+            source[child.start - 1 : child.start].isspace(),
+            child.is_spaced or source[child.start : child.start + 1].isspace(),
+        )
+        beside = text[place - 1 : place], text[place : place + 1]
+        is_attached = all(map(str.strip, beside))
+        return [
+            " " if is_wanted and one.strip() and (one.isalnum() or not is_attached) else ""
+            for is_wanted, one in zip(wanted, beside, strict=True)
+        ]
 
     def _places(self, node, span, tokens):
         """The characters and the tokens of each child of a node, in the order of the translation.

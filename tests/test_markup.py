@@ -10,7 +10,7 @@ from word_translator import Words
 
 from keras_transformer.markup import HtmlTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
-from keras_transformer.translation import CutWarning, Translation
+from keras_transformer.translation import Alignment, CutWarning, Translation
 
 TAG = re.compile(r"""<!--.*?-->|</?[a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*>""")
 
@@ -36,7 +36,9 @@ def translated(text, translator=None, **options):
         ("<b>a</b> b <i>c</i>", "<i>C</i> B <b>A</b>"),
         ("<b><i>All of it</i></b>", "<b><i>IT OF ALL</i></b>"),
         ("a <b></b>b c", "C <b></b>B A"),
-        ("a <img src=x> b c", "C  <img src=x> B A"),  # browsers show one space
+        ("a<i> </i>b", "B A<i></i>"),  # white space is no word
+        ("a<b><i>&nbsp;</i></b>b c", "C B A<b><i></i></b>"),
+        ("a <img src=x> b c", "C <img src=x> B A"),
         ("note<sup><a>1</a></sup> b", "B <sup><a>NOTE1</a></sup>"),  # one word to the model
         ("one<br>two three<hr/>four", "ONE<br>THREE TWO<hr/>FOUR"),
         ("a b<!-- c --> d", "D B<!-- c --> A"),
@@ -45,6 +47,54 @@ def translated(text, translator=None, **options):
 )
 def test_tags_move_with_the_words_that_are_in_them(text, expected):
     assert translated(text, Words(backwards)) == expected
+
+
+class Given(Words):
+    """Translates to what it is given, whose subwords are words and punctuation."""
+
+    def __init__(self, translation, links):
+        super().__init__()
+        self._given, self._given_links = translation, links
+
+    def translate_n(self, sentences):
+        return [[Translation(self._given, -1.0)] for _ in sentences]
+
+    def align(self, sentences, translations):
+        return [
+            Alignment(*map(self._subwords, pair), self._given_links)
+            for pair in zip(sentences, translations, strict=True)
+        ]
+
+    def _subwords(self, text):
+        return re.findall(r"▁?(?:\w+|[^\w▁])", "▁" + text.replace(" ", "▁"))
+
+
+@pytest.mark.parametrize(
+    "element", ["<img>", "<i class=x></i>", "<a><img></a>", "<a> <img> </a>", "<svg></svg>"]
+)
+@pytest.mark.parametrize(
+    ("text", "expected", "links"),
+    [
+        ("Close {} it.", "Fermer {}.", [(0, 0), (2, 1)]),
+        ("Close {} it!", "Fermer {} !", [(0, 0), (2, 1)]),
+        ("Close {} it.", "关闭 {}。", [(0, 0), (2, 1)]),
+        ("Close {} it.", "Fermer {} le.", [(0, 0), (1, 1), (2, 2)]),
+        ("Close {} it.", "{} Le fermer.", [(0, 1), (1, 0), (2, 2)]),
+        ("Close it {}.", "Fermer {}.", [(0, 0), (2, 1)]),
+        ("Close it{}.", "Fermer{}.", [(0, 0), (2, 1)]),
+        ("Close ({} it).", "Fermer ({} le).", [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]),
+    ],
+)
+def test_an_element_without_text_has_the_white_space_of_the_source(text, expected, links, element):
+    translation = expected.replace(" {} ", " ").replace("{} ", "").replace(" {}", "")
+    found = translated(text.format(element), Given(translation.replace("{}", ""), links))
+    assert found == expected.format(element.replace(" ", "") if "> <" in element else element)
+
+
+def test_a_comment_adds_no_white_space():
+    found = translated("Close <!-- c --> it.", Given("Fermer.", [(0, 0), (2, 1)]))
+    assert found == "Fermer<!-- c -->."
+    assert translated("a <!-- c --> b", Words(backwards)) == "<!-- c -->B A"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ r"""Evaluates a trained model on a test set: BLEU, chrF and perplexity, or a par
       --target_lang=de
   keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=test.de \
       --compare=runs/other
+  keras-transformer evaluate --model_dir=runs/en-de --source=test.en --reference=a.de,b.de
   keras-transformer evaluate --task=parsing --model_dir=runs/parser --source=test.mrg
 
 sacreBLEU computes BLEU, cased and lowercased, and gives its signature. To compare with the paper or
@@ -16,6 +17,7 @@ Another one names the lines whose translation repeats a phrase that the source d
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -69,8 +71,11 @@ def define_flags() -> None:
             "such as 'test-*.en' stands for its files, sorted by name",
             required=True,
         )
-        flags.DEFINE_string(
-            "reference", None, "translations of --source, line by line; not for parsing"
+        flags.DEFINE_list(
+            "reference",
+            None,
+            "translations of --source, line by line; several files or patterns, separated by "
+            "commas, are several references of each sentence; not for parsing",
         )
         flags.DEFINE_string(
             "compare",
@@ -123,21 +128,19 @@ def main():
 
 
 def evaluate_translator():
-    if FLAGS.reference is None:
+    if not FLAGS.reference:
         raise UserError("--reference is required: the translation to compare with")
-    pairs = data.TextPairs(FLAGS.source, FLAGS.reference)
+    expect_named("reference", all(FLAGS.reference))
+    read = [data.TextPairs(FLAGS.source, reference) for reference in FLAGS.reference]
     compared = [FLAGS.compare] if FLAGS.compare else []
     glossary = read_glossary()
-    inputs = [*pairs.source, *pairs.target, *compared]
+    inputs = [*read[0].source, *(path for pairs in read for path in pairs.target), *compared]
     inputs += [] if glossary is None else [FLAGS.glossary]
     check_outputs(inputs, _OUTPUTS, {"compare": compared})
-    rows = list(pairs)
-    if not rows:
-        raise UserError(f"{FLAGS.source} has no sentences to translate")
-    sentences, references = map(list, zip(*rows, strict=True))
-    resamples = FLAGS.compare is not None or len(references) <= evaluation.MOST_REFERENCES
+    sentences, references = read_all(read)
+    resamples = FLAGS.compare is not None or len(sentences) <= evaluation.MOST_REFERENCES
     if resamples:
-        evaluation.check_bootstrap(len(references))
+        evaluation.check_bootstrap(len(sentences))
     say_engine("Translating")
     translator = load_translator("translation", with_languages=True)
     languages = chosen_languages(model_languages())
@@ -149,7 +152,8 @@ def evaluate_translator():
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     evaluation.check_language(language)
-    if warning := evaluation.language_warning(references, language, FLAGS.reference):
+    every, files = itertools.chain.from_iterable(references), ", ".join(FLAGS.reference)
+    if warning := evaluation.language_warning(every, language, files):
         print(warning, file=sys.stderr)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"
@@ -160,9 +164,12 @@ def evaluate_translator():
         print("No perplexity: it would count the language, with which each translation begins")
         corpus = None
     else:
-        corpus = reference_corpus(translator, pairs)
+        corpus = reference_corpus(translator)
 
-    hypotheses = translations(searching, sentences)
+    has_two = other is not None and not isinstance(other, list)
+    names = ",".join(FLAGS.model_dir), FLAGS.compare
+    ours, theirs = (f" by {name}" if has_two else "" for name in names)
+    hypotheses = translations(searching, sentences, ours)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     print(evaluation.format_scores(scores))
@@ -172,9 +179,24 @@ def evaluate_translator():
     if resamples:
         systems = [hypotheses]
         if other is not None:
-            systems.append(other if isinstance(other, list) else translations(other, sentences))
+            systems.append(translations(other, sentences, theirs) if has_two else other)
         figures |= bootstrap(systems, references, language)
     write_json(translator, figures)
+
+
+def read_all(read):
+    """The sentences of the source, and a list of their translations for each reference."""
+    rows = [list(pairs) for pairs in read]
+    for reference, pairs in zip(FLAGS.reference, rows, strict=True):
+        if len(pairs) != len(rows[0]):  # blank lines at the end count if the source has them too
+            raise UserError(
+                f"references must have equal numbers of lines: found {len(rows[0])} in "
+                f"{FLAGS.reference[0]} and {len(pairs)} in {reference}"
+            )
+    if not rows[0]:
+        raise UserError(f"{FLAGS.source} has no sentences to translate")
+    sentences = [source for source, _ in rows[0]]
+    return sentences, [[target for _, target in pairs] for pairs in rows]
 
 
 def compared_system(num_sentences, glossary):
@@ -193,11 +215,12 @@ def compared_system(num_sentences, glossary):
     return lines[:num_sentences]
 
 
-def translations(translator, sentences):
-    with CutLines(sentences=FLAGS.source) as cut_lines:
+def translations(translator, sentences, by):
+    """Translates the sentences; messages on them end with `by`, the name of one of two models."""
+    with CutLines(sentences=FLAGS.source + by) as cut_lines:
         cut_lines.numbers = range(1, len(sentences) + 1)
         found = translator(sentences)
-    with RepeatedLines(FLAGS.source) as repeated:
+    with RepeatedLines(FLAGS.source + by) as repeated:
         repeated.count(range(1, len(sentences) + 1), sentences, found)
     return found
 
@@ -272,13 +295,14 @@ def write_json(translator, figures):
             partial.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
-def reference_corpus(translator, pairs):
-    """The pairs whose perplexity can be computed, as token ids."""
+def reference_corpus(translator):
+    """The pairs whose perplexity can be computed, of all references, as token ids."""
+    pairs = data.TextPairs([FLAGS.source] * len(FLAGS.reference), FLAGS.reference)
     corpus = data.Corpus.build(pairs, translator.tokenizer, MAX_LENGTH)
     if not corpus.counts.kept:
         raise UserError(
-            f"{FLAGS.reference} cannot be scored: each line, or its line of {FLAGS.source}, is "
-            f"empty or longer than {MAX_LENGTH} tokens"
+            f"{', '.join(FLAGS.reference)} cannot be scored: each line, or its line of "
+            f"{FLAGS.source}, is empty or longer than {MAX_LENGTH} tokens"
         )
     return corpus
 
@@ -291,10 +315,11 @@ def model_of(translator):
 
 
 def reference_perplexity(model, corpus):
-    """Computes the loss and perplexity of the references, and prints the perplexity."""
+    """Computes the loss and perplexity of all references, and prints the perplexity."""
     batches = data.Batches(corpus, FLAGS.tokens_per_batch, shuffle=False).epoch()
     reference = evaluation.ReferenceLoss(model, batches)()
-    print(f"{reference['perplexity']:6.2f}  perplexity of the reference, per subword token")
+    what = "reference" if len(FLAGS.reference) == 1 else "references"
+    print(f"{reference['perplexity']:6.2f}  perplexity of the {what}, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:
         print(
             f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"

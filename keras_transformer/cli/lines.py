@@ -12,6 +12,7 @@ from absl import flags
 from keras_transformer.cli.flags import FLAGS
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.errors import UserError, expect_named
+from keras_transformer.files import marked_encoding
 from keras_transformer.options.records import LARGEST
 from keras_transformer.text.text_files import (
     blocks,
@@ -68,10 +69,10 @@ def lines_and_output(
     Raises:
         UserError: a file cannot be read or written.
     """
-    unreadable: list[int] = []
+    unreadable = _Unreadable()
     with _opened("Type a line and press Enter. Ctrl-D ends the input.", inputs) as (read, write):
         yield _lines(read, exact, unreadable), write
-    _say_unreadable(unreadable)
+    unreadable.say()
 
 
 @contextlib.contextmanager
@@ -91,7 +92,9 @@ def document_and_output(inputs: Sequence[str] = ()) -> Iterator[tuple[bytes, Bin
         with _naming(FLAGS.input or "standard input"):
             content = read.read()
         yield content, write
-    _say_unreadable(_unreadable(content.split(b"\n")))
+    unreadable = _Unreadable()
+    unreadable.count(content.split(b"\n"))
+    unreadable.say()
 
 
 @contextlib.contextmanager
@@ -115,29 +118,36 @@ def _opened(hint, inputs=()):
 
 
 def _lines(read, exact, unreadable):
-    number = 0
     with _naming(FLAGS.input or "standard input"):
         for lines in blocks(read, FLAGS.lines_at_once):
-            unreadable.extend(_unreadable(lines, number))
-            number += len(lines)
+            unreadable.count(lines)
             yield [line.rstrip(b"\r\n") if exact else without_end(line) for line in lines]
 
 
-def _unreadable(lines, before=0):
-    """The numbers of the lines that are not UTF-8, where so many lines come before the first."""
-    if is_utf8(lines):
-        return []
-    return [number for number, line in enumerate(lines, before + 1) if not is_utf8([line])]
+class _Unreadable:
+    """The lines of the input that are not UTF-8."""
 
+    def __init__(self):
+        self._numbers, self._num_lines = [], 0
+        self._encoding = "LATIN1"  # the likely one
 
-def _say_unreadable(numbers):
-    if numbers:
-        lines, are = ("line", "is") if len(numbers) == 1 else ("lines", "are")
-        print(
-            f"{len(numbers):,} {lines} of the input ({first_few(numbers)}) {are} not UTF-8 text, "
-            "so some letters are lost: convert the input, for example by iconv -f LATIN1 -t UTF-8",
-            file=sys.stderr,
-        )
+    def count(self, lines):
+        if not self._num_lines:
+            self._encoding = marked_encoding(lines[0]) or self._encoding
+        if not is_utf8(lines):
+            numbered = enumerate(lines, self._num_lines + 1)
+            self._numbers += [number for number, line in numbered if not is_utf8([line])]
+        self._num_lines += len(lines)
+
+    def say(self):
+        if self._numbers:
+            lines, are = ("line", "is") if len(self._numbers) == 1 else ("lines", "are")
+            print(
+                f"{len(self._numbers):,} {lines} of the input ({first_few(self._numbers)}) {are} "
+                "not UTF-8 text, so some letters are lost: convert the input, for example by "
+                f"iconv -f {self._encoding} -t UTF-8",
+                file=sys.stderr,
+            )
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from keras_transformer.cli.process import (
     raising_when_terminated,
 )
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_whole
+from keras_transformer.files import not_utf_8, read_whole
 from keras_transformer.text.plain_text import plain_text
 
 PROGRAM = "keras-transformer"
@@ -198,7 +198,7 @@ def _explained(error, program):
         hint = f"did you mean --{nearest}?" if nearest else f"see {program} --help"
         return f"unknown flag --{error.flagname}; {hint}"
     if isinstance(error, UnicodeDecodeError):
-        return f"the file of --flagfile is not UTF-8 text: {error.reason}"
+        return f"the file of --flagfile is {not_utf_8(error, error.object)}"
     if "must have a value other than None" in str(error):
         missing = str(error).partition("--")[2].partition("=")[0]
         return f"--{missing} is required; see {program} --help"

@@ -251,7 +251,7 @@ def translate(translator, blocks, write, others, cut_lines, repeated):
         write.writelines(f"{line}\n".encode() for line in results)
         write.flush()
         number += len(sentences)
-    if others is not None and next(others, None) is not None:
+    if any(line.strip() for line in others or ()):  # blank lines at the end do not count
         raise UserError(f"{beside} must have {number} lines, as many as the input: found more")
 
 

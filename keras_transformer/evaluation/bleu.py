@@ -7,7 +7,7 @@ BLEU figures are comparable only if text was prepared in the same way. So the fi
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
@@ -42,16 +42,17 @@ class Score:
 
 def translation_scores(
     hypotheses: Iterable[str],
-    references: Iterable[str],
+    references: Iterable[str] | Sequence[Sequence[str]],
     target_lang: str | None = None,
     on_tokens: bool = True,
 ) -> dict[str, Score]:
-    """Scores a corpus of translations against one reference each.
+    """Scores a corpus of translations against one reference each, or several.
 
     Args:
         hypotheses: the translations as plain text, neither tokenised nor lowercased; may be empty
             strings.
-        references: the reference translations as plain text, in the same order.
+        references: the reference translations as plain text, in the same order; for several of each
+            sentence a list of such lists, as sacreBLEU takes them.
         target_lang: code of the target language, such as `"de"` or `"zh-cn"`.
         on_tokens: whether to compute BLEU on Moses tokens too, to compare with older papers.
 
@@ -70,24 +71,43 @@ def translation_scores(
         >>> scores = translation_scores(["Ein Mann reitet ."], ["Ein Mann reitet."], "de")
         >>> scores["bleu_lowercased"].signature
         'nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:...'
+        >>> two = [["Ein Mann reitet."], ["Ein Reiter."]]
+        >>> translation_scores(["Ein Reiter ."], two, "de")["bleu"].signature
+        'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:...'
     """
-    hypotheses, references = as_text(hypotheses, "hypotheses"), as_text(references, "references")
-    if len(hypotheses) != len(references):
+    hypotheses, lists = as_text(hypotheses, "hypotheses"), reference_lists(references)
+    if len(hypotheses) != len(lists[0]):
         raise UserError(
             f"hypotheses and references must have the same length: found {len(hypotheses)} and "
-            f"{len(references)}"
+            f"{len(lists[0])}"
         )
-    if not references:
+    if not hypotheses:
         raise UserError("hypotheses must have at least one sentence to score: found none")
 
     check_language(target_lang)
     scores = {
-        name: _score(LABELS[name], metric, hypotheses, references)
+        name: _score(LABELS[name], metric, hypotheses, lists)
         for name, metric in plain_metrics(target_lang).items()
     }
     if target_lang and on_tokens:
-        scores.update(_scores_on_tokens(hypotheses, references, target_lang))
+        scores.update(_scores_on_tokens(hypotheses, lists, target_lang))
     return scores
+
+
+def reference_lists(references: Iterable[str] | Sequence[Sequence[str]]) -> list[list[str]]:
+    """The references as sacreBLEU takes them: a list for the first of each sentence, and so on.
+
+    Raises:
+        UserError: the lists differ in length, or something is not a string.
+    """
+    if isinstance(references, Sequence) and references and isinstance(references[0], list | tuple):
+        lists = [as_text(each, "references") for each in references]
+    else:
+        lists = [as_text(cast(Iterable[str], references), "references")]
+    if len(sizes := set(map(len, lists))) > 1:
+        found = " and ".join(map(str, sorted(sizes)))
+        raise UserError(f"lists of references must have the same length: found {found}")
+    return lists
 
 
 def sacre_bleu(
@@ -106,7 +126,7 @@ def sacre_bleu(
         'nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:...'
     """
     name = "bleu_lowercased" if lowercase else "bleu"
-    return _score(LABELS[name], plain_metrics(target_lang)[name], hypotheses, references)
+    return _score(LABELS[name], plain_metrics(target_lang)[name], hypotheses, [references])
 
 
 def plain_metrics(target_lang: str | None) -> dict[str, Metric]:
@@ -198,7 +218,7 @@ def format_scores(scores: Mapping[str, Score]) -> str:
 
 
 def _scores_on_tokens(
-    hypotheses: Sequence[str], references: Sequence[str], language: str
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str
 ) -> dict[str, Score]:
     if not has_moses_tokens(language):
         return {}
@@ -222,14 +242,14 @@ def _scores_on_tokens(
             "BLEU on Moses tokens, lowercased",
             BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none"),
             lowercased_tokens(hypotheses),
-            lowercased_tokens(references),
+            list(map(lowercased_tokens, references)),
             tokenizer=f"{moses.NAME}-{language}-normalized",
         ),
         "bleu_paper": _score(
             "BLEU on Moses tokens, compounds split",
             BLEU(tokenize="none", force=True, smooth_method="none"),
             tokens_of_paper(hypotheses),
-            tokens_of_paper(references),
+            list(map(tokens_of_paper, references)),
             tokenizer=f"{moses.NAME}-{language}-unicode_replaced-compounds",
         ),
     }
@@ -239,10 +259,10 @@ def _score(
     label: str,
     metric: Metric,
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[Sequence[str]],
     tokenizer: str | None = None,
 ) -> Score:
-    value = metric.corpus_score(hypotheses, [references]).score
+    value = metric.corpus_score(hypotheses, references).score
     signature = metric.get_signature()
     if tokenizer:
         signature.update("tok", tokenizer)

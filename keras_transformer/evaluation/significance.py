@@ -13,7 +13,7 @@ from typing import Any
 from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation.bleu import LABELS, plain_metrics
+from keras_transformer.evaluation.bleu import LABELS, plain_metrics, reference_lists
 from keras_transformer.text.sentences import as_text, one_for_each
 
 NUM_SAMPLES = 1000  # sacreBLEU's default
@@ -45,7 +45,7 @@ class Estimate:
 
 def bootstrap_scores(
     systems: Sequence[Sequence[str]],
-    references: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
     target_lang: str | None = None,
 ) -> list[dict[str, Estimate]]:
     """Estimates how far scores depend on the choice of the test sentences (Koehn, 2004).
@@ -55,7 +55,8 @@ def bootstrap_scores(
     Args:
         systems: the translations of each system, as plain text; the others are compared with the
             first.
-        references: the reference translations, in the same order, at most `MOST_REFERENCES`.
+        references: the reference translations, in the same order, at most `MOST_REFERENCES`; for
+            several of each sentence a list of such lists.
         target_lang: two-letter code of the target language, such as `"de"`.
 
     Returns:
@@ -70,9 +71,9 @@ def bootstrap_scores(
         >>> ours["chrf"].value, theirs["chrf"].p_value < 0.05
         (100.0, True)
     """
-    references = as_text(references, "references")
-    check_bootstrap(len(references))
-    texts = [as_text(one_for_each(references, lines, "hypotheses")) for lines in systems]
+    lists = reference_lists(references)
+    check_bootstrap(len(lists[0]))
+    texts = [as_text(one_for_each(lists[0], lines, "hypotheses")) for lines in systems]
     named: list[tuple[str, Sequence[str]]] = [
         (str(number), text) for number, text in enumerate(texts)
     ]
@@ -80,7 +81,7 @@ def bootstrap_scores(
     with _without_progress():
         for name, metric in plain_metrics(target_lang).items():
             # One test for each, since sacreBLEU names both kinds of BLEU alike.
-            test: Any = PairedTest(named, {name: metric}, [references], "bs", NUM_SAMPLES)
+            test: Any = PairedTest(named, {name: metric}, lists, "bs", NUM_SAMPLES)
             signatures, scores = test()
             [[key, signature]] = signatures.items()
             for estimates, result in zip(found, scores[key], strict=True):

@@ -86,6 +86,8 @@ class Node:
         end: the position where it ends.
         before: its HTML before what is in it.
         after: its HTML after that.
+        is_spaced: of one without text, whether white space stands on both sides, for which the text
+            has one space, before it.
         children: the nodes in it, in order.
     """
 
@@ -93,6 +95,7 @@ class Node:
     end: int
     before: str
     after: str = ""
+    is_spaced: bool = False
     children: list["Node"] = dataclasses.field(default_factory=list)
 
 
@@ -212,7 +215,7 @@ class HtmlUnits:
         if not any(map(str.isalnum, rest)):
             return None
         tags = [tag for tag in tags if tag.kind != "absorbed"]
-        root, is_nested = _tree(self._text, tags, len(text))
+        root, is_nested = _tree(self._text, tags, text)
         flat = [(tag.offset, self._text[tag.start : tag.end]) for tag in tags]
         lines = [bisect.bisect_left(self._line_ends, start) + 1 for start in reader.starts]
         return Unit(text, root, flat, is_nested, dict(sorted(kept.items())), lines)
@@ -474,23 +477,31 @@ def _absorbed(tags, start, end, first, last) -> Span | None:
     return first, last
 
 
-def _tree(text: str, tags: Sequence[_Event], length: int) -> tuple[Node, bool]:
-    """The nodes of a unit, and whether elements may move without a tag that has no counterpart."""
-    root = Node(0, length, "")
+def _tree(html_: str, tags: Sequence[_Event], text: str) -> tuple[Node, bool]:
+    """The nodes of a unit, and whether elements may move without a tag that has no counterpart.
+
+    Args:
+        html_: the whole HTML.
+        tags: the tags of the unit.
+        text: its text.
+    """
+    root = Node(0, len(text), "")
     path, is_nested = [root], True
     for tag in tags:
-        content = text[tag.start : tag.end]
+        content = html_[tag.start : tag.end]
         if tag.kind == "open" and tag.partner:
-            path.append(Node(tag.offset, tag.offset, content))
+            is_spaced = tag.is_spaced and tag.partner.is_spaced
+            path.append(Node(tag.offset, tag.offset, content, is_spaced=is_spaced))
             path[-2].children.append(path[-1])
             is_nested &= len(path) <= _MOST_NESTED
         elif tag.kind == "close" and tag.partner:
             node = path.pop()
-            node.end, node.after = tag.offset, content
+            node.after = content
+            if text[node.start : tag.offset].strip():  # white space alone is between elements
+                node.end = tag.offset
         else:
-            space = " " if tag.is_spaced else ""  # more than one make no difference
-            node = Node(tag.offset, tag.offset, f"{space}{content}{space}")
+            node = Node(tag.offset, tag.offset, content, is_spaced=tag.is_spaced)
             path[-1].children.append(node)
             if tag.kind in ("open", "close"):
-                is_nested &= len(path) == 1 and tag.offset in (0, length)
+                is_nested &= len(path) == 1 and tag.offset in (0, len(text))
     return root, is_nested

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import kind_of
+from keras_transformer.files import kind_of, not_utf_8
 from keras_transformer.text.sentences import utf_8
 
 LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
@@ -41,10 +41,11 @@ def read_lines(path: str | os.PathLike, exact: bool = False) -> Iterator[str]:
         with open_binary(path) as file:
             for line in file:
                 number += 1
-                line = line.rstrip(b"\r\n") if exact else without_end(line)
-                yield line.decode("utf-8")
+                text = line.rstrip(b"\r\n") if exact else without_end(line)
+                yield text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: not UTF-8 text: {error.reason}") from error
+        begin = line if number == 1 else b""
+        raise UserError(f"{path}:{number}: {not_utf_8(error, begin)}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}:{number + 1}: damaged gzip file: {error}") from error
     except OSError as error:

@@ -347,11 +347,12 @@ def chosen_weights(run: Run, judge: judging.Judge, last: Mapping[int, float]) ->
 
 def report_choice(choice: Choice, model_dir: ModelDir, log: TrainingLog) -> None:
     """Prints the figures of all weights, and which of them the commands use."""
-    figures = (
+    figures = [
         f"{described(model_dir, weights)} {figure:.2f}"
         for weights, figure in choice.figures.items()
-    )
-    log.say(f"Validation {choice.by}: {', '.join(figures)}")
+    ]
+    # The mean of one checkpoint is the last one, which is named once.
+    log.say(f"Validation {choice.by}: {', '.join(dict.fromkeys(figures))}")
     log.say(
         f"All commands use the {described(model_dir, choice.weights)}, unless you give --weights "
         "or --average"

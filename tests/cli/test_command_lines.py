@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import sacrebleu
 from command_lines import (
     FEW_STEPS,
     TINY_MODEL,
@@ -145,7 +146,11 @@ def test_evaluate_compares_two_models_of_different_vocabularies(
     ModelDir(tmp_path / "other").create_trained(model, tokenizer, "de", "made by a test")
     options = {**judge, "model_dir": lively, "beam_size": 1}
     run("evaluate", **options, compare=tmp_path / "other", json=tmp_path / "scores.json")
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    repeated = (
+        rf"lines? of {judge['source']} by {tmp_path / 'other'} \([\d, .]+\) may repeat a phrase"
+    )
+    assert re.search(repeated, said)
     figures = json.loads((tmp_path / "scores.json").read_text())
     alone = {**options, "model_dir": tmp_path / "other", "output": tmp_path / "other.de"}
     run("evaluate", **alone, json=tmp_path / "other.json")
@@ -164,6 +169,64 @@ def test_evaluate_compares_two_models_of_different_vocabularies(
     of_file = json.loads((tmp_path / "scores2.json").read_text())
     of_file["compared"]["with"] = figures["compared"]["with"]
     assert of_file == figures
+
+
+@pytest.mark.slow
+def test_evaluate_takes_several_references(lively, judge, tmp_path, capsys):
+    other, output = tmp_path / "other.de", tmp_path / "out.de"
+    first = judge["reference"].read_text().splitlines()
+    options = {**judge, "model_dir": lively, "beam_size": 1, "json": tmp_path / "scores.json"}
+    run("evaluate", **options, output=output)
+    one = json.loads((tmp_path / "scores.json").read_text())
+    translated = output.read_text().splitlines()
+    second = [*translated[:3], *reversed(first[3:])]
+    other.write_text("\n".join(second))
+    both = {**options, "reference": f"{judge['reference']},{other}"}
+    capsys.readouterr()
+    run("evaluate", **both, compare=other, bleu_on_tokens=True)
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "scores.json").read_text())
+    bleu = sacrebleu.corpus_bleu(translated, [first, second])
+    assert found["bleu"]["value"] == found["intervals"]["bleu"]["value"] == bleu.score
+    assert found["chrf"]["value"] == sacrebleu.corpus_chrf(translated, [first, second]).score
+    assert found["compared"]["bleu"]["value"] == pytest.approx(100)
+    assert found["chrf"]["value"] > one["chrf"]["value"]
+    assert printed.count("nrefs:2") == 5
+    assert f"{found['perplexity']:6.2f}  perplexity of the references, per subword" in printed
+    # The same figure as of one long reference, for each of which the source is repeated.
+    for name, parts in (
+        ("long.en", [judge["source"]] * 2),
+        ("long.de", [judge["reference"], other]),
+    ):
+        lines = [line for part in parts for line in part.read_text().splitlines()]
+        (tmp_path / name).write_text("\n".join(lines))
+    long = {"source": tmp_path / "long.en", "reference": tmp_path / "long.de"}
+    run("evaluate", **{**options, **long})
+    assert json.loads((tmp_path / "scores.json").read_text())["loss"] == pytest.approx(
+        found["loss"], rel=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_evaluate_refuses_references_that_differ_in_length(judge, tmp_path, without_translating):
+    first, short = judge["reference"], tmp_path / "short.de"
+    short.write_text("".join(first.read_text().splitlines(keepends=True)[:4]))
+    message = refused("evaluate", **{**judge, "reference": f"{first},{short}"})
+    assert message == (
+        "source and target must have equal numbers of lines: found 5 in "
+        f"{judge['source']} and 4 in {short}"
+    )
+    (tmp_path / "source").write_text(judge["source"].read_text() + "\n")
+    (tmp_path / "long.de").write_text(first.read_text() + "\n")
+    sides = {"source": tmp_path / "source", "reference": f"{first},{tmp_path / 'long.de'}"}
+    assert refused("evaluate", **{**judge, **sides}) == (
+        f"references must have equal numbers of lines: found 5 in {first} and 6 in "
+        f"{tmp_path / 'long.de'}"
+    )
+    message = refused("evaluate", **{**judge, "reference": f"{first},"})
+    assert message.startswith("--reference is missing or empty")
+    message = refused("evaluate", **{**judge, "reference": f"{first},{short}"}, output=short)
+    assert message == f"{short} is an input or another output: choose another file"
 
 
 @pytest.mark.slow

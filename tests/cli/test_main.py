@@ -186,6 +186,9 @@ def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
     assert process.returncode == 2
     [line] = process.stderr.decode().splitlines()
     assert line.startswith("keras-transformer train: the file of --flagfile is not UTF-8 text: ")
+    (tmp_path / "flags").write_text("--preset=tiny\n", encoding="utf-16")  # as PowerShell does
+    [line] = run_process("train", flagfile=tmp_path / "flags").stderr.decode().splitlines()
+    assert "is not UTF-8 text but UTF-16: convert it" in line
 
 
 def test_a_pipe_of_flags_is_read_once():

@@ -339,8 +339,10 @@ def test_lines_that_are_not_utf8_are_named(translate):
     for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, {"format": "html"}):
         translate(lines, **options)
         assert f"2 lines {said}" in translate.said
+        assert translate.said.endswith("for example by iconv -f LATIN1 -t UTF-8\n")
     translate("Ja\n".encode("utf-16"))  # as PowerShell writes it
     assert "1 line of the input (1) is not UTF-8 text, so" in translate.said
+    assert translate.said.endswith("for example by iconv -f UTF-16 -t UTF-8\n")
     translate("Mädchen\n".encode())
     assert "UTF-8" not in translate.said
 
@@ -392,6 +394,14 @@ def test_an_empty_document_stays_empty(model_dirs, tmp_path):
     files = {"input": tmp_path / "empty", "output": tmp_path / "x"}
     run("translate", model_dir=model_dirs[0], format="html", **files)
     assert (tmp_path / "x").read_bytes() == b""
+
+
+def test_blank_lines_at_the_end_of_a_file_beside_the_input_do_not_count(translate, tmp_path):
+    beside = tmp_path / "beside"
+    beside.write_text("Ja\n" * 4)
+    plain = {flag: translate(**{flag: beside}) for flag in ("score", "prefix")}
+    beside.write_text("Ja\n" * 4 + "\n \n\u00a0")
+    assert plain == {flag: translate(**{flag: beside}) for flag in plain}
 
 
 # Refusals.

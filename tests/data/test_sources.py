@@ -145,6 +145,24 @@ def test_text_that_is_not_utf_8_is_named_by_file_and_line(tmp_path, name):
         pairs.check()
 
 
+@pytest.mark.parametrize("name", ["a.de", "a.de.gz"])
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+def test_the_encoding_of_a_file_with_a_byte_order_mark_is_named(tmp_path, encoding, name):
+    target = write(tmp_path / name, "\ufeffZwei Männer\nEin Hund\n".encode(encoding))
+    pairs = TextPairs(write(tmp_path / "a.en", b"1\n2\n"), target)
+    with pytest.raises(UserError) as error:
+        pairs.check()
+    encoding = encoding[:6]
+    assert str(error.value) == (
+        f"{target}:1: not UTF-8 text but {encoding}: convert it, for example by iconv -f "
+        f"{encoding} -t UTF-8"
+    )
+    # Elsewhere in a file, the same bytes are no mark.
+    write(target, b"1\n\xff\xfe\n")
+    with pytest.raises(UserError, match=r":2: not UTF-8 text: invalid start byte"):
+        pairs.check()
+
+
 def test_missing_file_is_named(tmp_path):
     source = write(tmp_path / "a.en", b"1\n")
     for missing in (tmp_path / "missing.de", tmp_path / "missing.de.gz"):

@@ -77,6 +77,32 @@ def test_published_figures_are_those_of_sacrebleu():
     )
 
 
+def test_several_references_are_scored_as_sacrebleu_does():
+    hypotheses = ["Der Hund lief über den großen Hügel.", "", "Zwei Männer reden, glaube ich."]
+    first = ["Ein Hund lief über den Hügel.", "Niemand.", "Zwei Männer reden, denke ich."]
+    second = ["Der Hund rannte über den großen Hügel.", "", "Zwei männer reden, glaube ich."]
+    scores = translation_scores(hypotheses, [first, second], "de")
+    bleu, chrf = sacrebleu.corpus_bleu, sacrebleu.corpus_chrf
+    assert scores["bleu"].value == bleu(hypotheses, [first, second]).score
+    lowercased = bleu(hypotheses, [first, second], lowercase=True).score
+    assert scores["bleu_lowercased"].value == lowercased > scores["bleu"].value
+    assert scores["chrf"].value == chrf(hypotheses, [first, second]).score
+    assert {score.signature.split("|")[0] for score in scores.values()} == {"nrefs:2"}
+    one = translation_scores(hypotheses, [first], "de")
+    assert one == translation_scores(hypotheses, first, "de")
+    for name, score in scores.items():
+        assert score.value > one[name].value
+
+
+def test_each_reference_is_split_into_moses_tokens_before_it_is_scored():
+    hypotheses = ["Ein T-Shirt, z.B. rot."]
+    scores = translation_scores(hypotheses, [["Ein Hemd."], ["ein T-Shirt, z.B. rot."]], "de")
+    # "Ein" of "Ein T ##AT##-##AT## Shirt , z.B. rot ." is in the first, all others in the second.
+    expected = 100 * (8 / 8 * 6 / 7 * 5 / 6 * 4 / 5) ** (1 / 4)
+    assert scores["bleu_paper"].value == pytest.approx(expected)
+    assert scores["bleu_tokenized_lowercased"].value == pytest.approx(100)
+
+
 def test_each_label_says_what_the_figure_is():
     scores = translation_scores(["Ein Hund."], ["Ein Hund."], "de")
     assert {name: score.label for name, score in scores.items()} == {
@@ -286,6 +312,12 @@ def test_a_language_whose_segmenter_is_missing_is_named(monkeypatch):
 def test_counts_must_agree():
     with pytest.raises(UserError, match="must have the same length: found 1 and 2"):
         translation_scores(["a"], ["a", "b"])
+    with pytest.raises(UserError, match="must have the same length: found 1 and 2"):
+        translation_scores(["a"], [["a", "b"], ["a", "b"]])
+    with pytest.raises(UserError, match=r"lists of references must .*: found 1 and 2"):
+        translation_scores(["a"], [["a"], ["a", "b"]])
+    with pytest.raises(UserError, match=r"references must be .*: found a single string"):
+        translation_scores(["a"], [["a"], "b"])
 
 
 def test_nothing_cannot_be_scored():

@@ -34,6 +34,20 @@ def test_figures_are_those_of_sacrebleus_command_with_paired_bs():
         assert good[name].p_value is None
 
 
+def test_several_references_are_compared_with_as_sacrebleu_does():
+    references = [REFERENCES, [line.replace("der ", "die ") for line in GOOD]]
+    metrics = {"BLEU": BLEU(trg_lang="de")}
+    _, scores = PairedTest([("a", GOOD), ("b", POOR)], metrics, references, "bs")()
+    found = [each["bleu"] for each in bootstrap_scores([GOOD, POOR], references, "de")]
+    assert [(each.value, each.mean, each.margin, each.p_value) for each in found] == [
+        (each.score, each.mean, each.ci, each.p_value) for each in scores["BLEU"]
+    ]
+    assert found[0].signature.startswith("nrefs:2|bs:1000|")
+    assert found[0].value > estimates(GOOD)[0]["bleu"].value
+    with pytest.raises(UserError, match=r"there must be 60 hypotheses, one for each .*: found 59"):
+        bootstrap_scores([GOOD[1:]], references)
+
+
 def test_a_system_equals_itself_and_differs_from_a_poor_one():
     _, same, poor = estimates(GOOD, list(GOOD), POOR)
     assert {each.p_value for each in same.values()} == {1.0}  # where sacreBLEU says 0.001

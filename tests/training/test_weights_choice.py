@@ -19,7 +19,9 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import ReferenceLoss
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingJob, TrainingOptions, judging, train
+from keras_transformer.training.log import TrainingLog
 from keras_transformer.training.run_record import record_of_other
+from keras_transformer.training.trainer import report_choice
 from keras_transformer.training.weights_choice import choose_weights, described
 
 RECORD = record_of_other(None, "", None) | {
@@ -102,6 +104,16 @@ def test_the_same_weights_are_validated_once(model_dir):
     assert validated == [6.0]
     assert choice == ("mean", "BLEU", {"mean": 6.0, "best": 6.0, "last": 6.0})
     assert choose(model_dir, known={3: 30.0})[1] == []
+
+
+def test_a_mean_of_one_checkpoint_is_reported_as_the_last_one_alone(model_dir, capsys):
+    options = {**RECORD["options"], "average_checkpoints": 1}
+    model_dir.save_training({**RECORD, "options": options})
+    report_choice(choose(model_dir)[0], model_dir, TrainingLog(model_dir.path / "logs"))
+    figures, _ = capsys.readouterr().out.splitlines()
+    assert figures == (
+        "Validation BLEU: last checkpoint (step 3) 6.00, best checkpoint (step 2) 4.00"
+    )
 
 
 def test_without_a_best_validation_mean_and_last_are_left(model_dir):
