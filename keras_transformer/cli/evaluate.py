@@ -322,7 +322,7 @@ def reference_perplexity(model, corpus):
     print(f"{reference['perplexity']:6.2f}  perplexity of the {what}, per subword token")
     if left_out := corpus.counts.empty + corpus.counts.too_long:
         print(
-            f"        (without {left_out} pairs that are empty or longer than {MAX_LENGTH} tokens)"
+            f"        (without pairs that are empty or longer than {MAX_LENGTH} tokens: {left_out})"
         )
     return reference
 
