@@ -633,6 +633,29 @@ def test_pages_of_other_hosts_may_ask_only_if_they_are_named():
     server.batcher.close()
 
 
+def test_a_page_that_may_ask_may_send_any_header_and_another_is_refused_in_json():
+    server = Server([only_version("en-de", Doing())])
+    headers = "content-encoding, x-requested-with, traceparent"
+    asked = {
+        "Origin": "https://a.org",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": headers,
+    }
+    for origins in (["https://a.org"], ["*"]):
+        client = TestClient(create_app(server, cors_origins=origins))
+        answer = client.options(f"{EN_DE}:predict", headers=asked)
+        allowed = answer.headers["Access-Control-Allow-Headers"]
+        assert (answer.status_code, allowed) == (200, headers)
+    client = TestClient(create_app(server, cors_origins=["https://a.org"]))
+    for change, what in [
+        ({"Origin": "https://b.org"}, "origin"),
+        ({"Access-Control-Request-Method": "PUT"}, "method"),
+    ]:
+        message = f"Disallowed CORS {what}: --cors_origin adds origins, for GET and POST"
+        assert error_of(client.options(EN_DE, headers=asked | change)) == (400, message)
+    server.batcher.close()
+
+
 def test_a_server_for_one_machine_has_only_the_names_of_this_machine():
     server = Server([only_version("en-de", Doing())])
     hosts = host_names([], "127.0.0.1", "127.0.0.1")
