@@ -605,6 +605,11 @@ def test_a_key_is_asked_for_where_there_are_keys(tmp_path):
     server.batcher.close()
 
 
+def test_keys_have_no_byte_order_mark(tmp_path):
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbffirst\r\n# none\r\nsecond\r\n")
+    assert read_keys(str(tmp_path / "keys")) == ["first", "second"]
+
+
 def test_a_bad_file_of_keys_is_one_line(tmp_path):
     for content, message in {
         b"# none\n": " has no key: write one a line",
