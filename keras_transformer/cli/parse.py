@@ -40,10 +40,9 @@ def main():
         number = 0
         with CutLines(sentences="the input") as cut_lines:
             for block in blocks:
-                # Bytes that are not UTF-8 are written as they were read.
-                sentences = [line.decode("utf-8", "surrogateescape") for line in block]
                 cut_lines.numbers = range(number + 1, number + 1 + len(block))
-                for tree in parser(sentences):
+                for tree in parser(block):
+                    # Bytes that are not UTF-8 are written as they were read.
                     write.write(f"{tree}\n".encode("utf-8", "surrogateescape"))
                 write.flush()
                 number += len(block)

@@ -11,6 +11,7 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular
+from keras_transformer.importers import COMMANDS
 from keras_transformer.importers.assignment import against_names, assign, path_of
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.json_files import read_json
@@ -61,18 +62,28 @@ SOURCE, TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "d
 POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
 
 
-def check_files(folder: Path, family: str, names: Iterable[str]) -> None:
+def check_files(folder: Path, kind: str, family: str, names: Iterable[str]) -> None:
     """Raises `UserError` unless the folder has these files and weights, fetched by Git LFS.
 
     Args:
         folder: the folder of the model.
+        kind: the model's `model_type`.
         family: what the model is, such as "a Marian model".
         names: the names of the files beside the weights.
     """
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: there is no such folder: download the model first, for example by "
+            "git clone https://huggingface.co/NAME"
+        )
     missing = [name for name in names if not (folder / name).is_file()]
     if not any((folder / name).is_file() for name in _WEIGHTS_FILES):
         missing.append("model.safetensors or pytorch_model.bin")
     if missing:
+        config = read_json(folder / "config.json") if "config.json" not in missing else {}
+        found = str(config.get("model_type")) if isinstance(config, dict) else ""
+        if found in COMMANDS and found != kind:
+            raise UserError(f"{folder}: model_type is {found}: import it by {COMMANDS[found]}")
         raise UserError(f"{folder}: files of {family} are missing: {', '.join(missing)}")
     for name in (*names, *_WEIGHTS_FILES):
         if (folder / name).is_file():

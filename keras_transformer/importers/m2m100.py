@@ -80,7 +80,7 @@ def import_m2m100(folder: str | os.PathLike) -> tuple[Transformer, MultilingualT
         >>> [french] = translator.with_languages("fra_Latn", "eng_Latn")(["A man rides a horse."])
     """
     folder = Path(folder)
-    check_files(folder, "an M2M100 or NLLB model", (_CONFIG, _MODEL))
+    check_files(folder, "m2m_100", "an M2M100 or NLLB model", (_CONFIG, _MODEL))
     theirs = read_configuration(folder, _DEFAULTS)
     if "moe" in str(theirs.get("model_type")):
         raise UserError(

@@ -74,7 +74,7 @@ def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokeniz
         >>> [french] = Translator(model, tokenizer)(["A man rides a horse."])
     """
     folder = Path(folder)
-    check_files(folder, "a Marian model", _FILES)
+    check_files(folder, "marian", "a Marian model", _FILES)
     _check_one_vocabulary(folder)
     marian = read_configuration(folder, _DEFAULTS)
     try:

@@ -101,10 +101,18 @@ def import_opennmt(
 def _checkpoint(source: Path) -> Path:
     """The path that all files of a checkpoint begin with."""
     if source.is_dir():
-        latest = tf.train.latest_checkpoint(source)
-        if latest is None:
-            raise UserError(f"{source}: there is no checkpoint of OpenNMT-tf")
-        return Path(latest)
+        try:
+            latest = tf.train.latest_checkpoint(source)
+        except ValueError:  # the file `checkpoint`, which names the last one, is empty
+            latest = None
+        if latest is not None:
+            return Path(latest)
+        if found := sorted(source.glob("*.index")):
+            raise UserError(
+                f"{source}: its file `checkpoint` names no checkpoint of this folder: give one, "
+                f"such as {found[-1].with_suffix('')}"
+            )
+        raise UserError(f"{source}: there is no checkpoint of OpenNMT-tf")
     source = source.with_name(re.sub(r"\.(index|data-\d+-of-\d+)$", "", source.name))
     if not source.with_name(f"{source.name}.index").exists():
         raise UserError(f"{source}: there is no such checkpoint of OpenNMT-tf")

@@ -11,7 +11,7 @@ from keras_transformer.parsing.trees import Leaf, Tree, format_tree
 from keras_transformer.parsing.vocabulary import ParsingTokenizer
 from keras_transformer.parsing.word_symbols import as_brackets
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.sentences import as_text
+from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translator import Translator
 
 # The tags of words that are always punctuation; for other marks, the model's tag counts.
@@ -61,9 +61,10 @@ class Parser:
 
     def parse(self, sentences: Iterable[str]) -> list[Tree]:
         """Returns each sentence's tree; an empty tree if it has no words."""
+        sentences = as_list(sentences)
         # Bytes that are not UTF-8 are returned as they were read.
         all_words = [text.split() for text in as_text(sentences, errors="surrogateescape")]
-        symbols = self.translator([" ".join(words) for words in all_words])
+        symbols = self.translator([" ".join(text.split()) for text in as_text(sentences)])
         return trees_of(symbols, all_words, self.translator.tokenizer)
 
 

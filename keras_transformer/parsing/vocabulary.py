@@ -249,8 +249,7 @@ def _table(names: list[str], first_id: int) -> tf.lookup.StaticHashTable:
 
 
 def _plain(words: tf.Tensor) -> tf.Tensor:
-    """Words in the vocabulary's form: valid UTF-8, no escapes, every digit 0."""
-    words = tf.strings.unicode_transcode(words, "UTF-8", "UTF-8")
+    """Words in the vocabulary's form: no escapes, every digit 0."""
     for pattern, plain in ((r"\\([/*])", r"\1"), (r"\(", "-LRB-"), (r"\)", "-RRB-"), (r"\d", "0")):
         words = tf.strings.regex_replace(words, pattern, plain)
     return words

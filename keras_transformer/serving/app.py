@@ -8,7 +8,6 @@ from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,7 +18,7 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 from keras_transformer.errors import UserError
 from keras_transformer.serving.keys import Keys
 from keras_transformer.serving.libretranslate import libretranslate_routes
-from keras_transformer.serving.middleware import Observe, RefuseOtherSites, RequireKey
+from keras_transformer.serving.middleware import AllowOrigins, Observe, RefuseOtherSites, RequireKey
 from keras_transformer.serving.page_routes import page_routes
 from keras_transformer.serving.server import (
     Predict,
@@ -83,14 +82,7 @@ def create_app(
     ]
     middleware = [Middleware(Observe, server), Middleware(RefuseOtherSites, hosts, cors_origins)]
     if cors_origins:
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origins=cors_origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After"],
-        )
-        middleware.append(cors)
+        middleware.append(Middleware(AllowOrigins, cors_origins))
     if known:
         middleware.append(Middleware(RequireKey, known))
     handlers = {UserError: _user_error, HTTPException: _http_error, Exception: _internal_error}

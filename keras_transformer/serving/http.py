@@ -107,14 +107,19 @@ class HttpServer(uvicorn.Server):
         """Makes signals end the server once it has answered its current requests.
 
         They are SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed); one that the server
-        was started to ignore, as by `nohup`, stays ignored.
+        was started to ignore, as by `nohup`, stays ignored. Uvicorn calls it too; a caller of `run`
+        may do so earlier.
         """
-        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
-            loop = asyncio.get_running_loop()
+        before = {}
+        with contextlib.suppress(ValueError):  # not in the main thread
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    loop.add_signal_handler(number, self.stop)
-        yield
+                    before[number] = signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """Ends the server once it has answered its current requests; a second call, at once."""

@@ -39,7 +39,8 @@ def read_keys(path: str) -> list[str]:
         UserError: the file cannot be read, has no key, or has one that no header can hold.
     """
     try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        text = Path(path).read_text(encoding="utf-8-sig")  # editors of Windows begin it with a mark
+        lines = [line.strip() for line in text.splitlines()]
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8"
         raise UserError(f"--api_key_file {path}: {why}") from None

@@ -238,8 +238,9 @@ def _parts(body, content_type):
     fields = []
     for part in parts[1:-1]:  # the first one is empty, the last one the end, `--`
         head, _, value = part.partition(b"\r\n\r\n")
-        if name := re.search(rb'[; ]name="([^"]*)"', head):
-            fields.append((name[1].decode(errors="replace"), value.decode(errors="replace")))
+        if name := re.search(rb'[; ]name=(?:"([^"]*)"|([^\s;"]+))', head, re.IGNORECASE):
+            found = name[1] or name[2] or b""
+            fields.append((found.decode(errors="replace"), value.decode(errors="replace")))
     return fields
 
 

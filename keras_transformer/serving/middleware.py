@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection, Iterable
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_transformer.errors import UserError
@@ -109,6 +111,30 @@ def check_origins(origins: Iterable[str]) -> None:
                 f"--cors_origin must be * or an origin as browsers send it, such as {right}: "
                 f"found {origin!r}"
             )
+
+
+class AllowOrigins(CORSMiddleware):
+    """Lets web pages of some origins use the server, with any header; "*": those of all.
+
+    Headers need no list: what a page may do is decided by its origin and its key.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]):
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["Retry-After"],
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Answers a browser that asks what a page may send; a refusal is an error like others."""
+        response = super().preflight_response(request_headers)
+        if response.status_code == 200:
+            return response
+        message = f"{bytes(response.body).decode()}: --cors_origin adds origins, for GET and POST"
+        return json_response({"error": message}, 400, {"Vary": "Origin"})
 
 
 class RequireKey:

@@ -73,13 +73,14 @@ def serve(
 
     watcher = Watcher(server.models.values(), options.poll_seconds, fail)
     shown = f"[{address}]" if ":" in address else address
-    print(f"listening at http://{shown}:{port}", flush=True)
-    watcher.start()
-    try:
-        http.run(sockets=[socket])
-    finally:
-        is_loading = watcher.stop()
-        server.batcher.close()
+    with http.capture_signals():  # who reads the line may send one
+        print(f"listening at http://{shown}:{port}", flush=True)
+        watcher.start()
+        try:
+            http.run(sockets=[socket])
+        finally:
+            is_loading = watcher.stop()
+            server.batcher.close()
     if failures:
         raise failures[0]
     return is_loading

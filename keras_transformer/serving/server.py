@@ -171,7 +171,7 @@ class Server:
         options.expect_only(SERVING_OPTIONS, "the server", "leave it out")
         self.models = {model.name: model for model in models}
         self.options = options
-        self.metrics = Metrics(lambda: len(self.batcher))
+        self.metrics = Metrics(lambda: len(self.batcher), self._served)
         self._next_log, self._unlogged = 0.0, 0  # for `note_refused`
         self.batcher = Batcher(
             tokens_per_batch,
@@ -190,6 +190,13 @@ class Server:
         about = {"client": client, "reason": reason, "status": status, "details": details[:200]}
         _LOG.warning("refused", extra={"fields": about | {"not_logged": self._unlogged}})
         self._next_log, self._unlogged = time.monotonic() + 1, 0
+
+    def _served(self):
+        return [
+            (model.name, model.current[0], model.loaded_at)
+            for model in self.models.values()
+            if model.current
+        ]
 
     def is_ready(self) -> bool:
         """Whether every model has a version that is loaded and warmed up."""

@@ -6,6 +6,7 @@ import logging
 import math
 import stat
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
@@ -44,6 +45,9 @@ class Model:
         languages: codes of the source and target languages with which the model was trained, each
             None if it is unknown.
         multilingual: the languages of a model for several of them; None for any other.
+
+    Attributes:
+        loaded_at: when the current version was loaded, in seconds since 1970.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Model:
         multilingual: Languages | None = None,
     ):
         self.name, self.languages, self.multilingual = name, languages, multilingual
+        self.loaded_at = 0.0
         self._find, self._load = find, load
         self._current: tuple[int, Servable] | None = None
         self._failed: dict[int, tuple[Hashable, str]] = {}  # the files and the error
@@ -105,6 +110,7 @@ class Model:
             return False
         self._failed.pop(version, None)
         weakref.finalize(servable, self._has_ended, version)
+        self.loaded_at = time.time()
         before, self._current = self._current, (version, servable)
         self._states[version] = ModelVersionStatus.AVAILABLE, ""
         if before:

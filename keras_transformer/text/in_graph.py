@@ -6,8 +6,12 @@ from keras_transformer.text import plain_text as python
 
 
 def plain_text(texts: tf.Tensor) -> tf.Tensor:
-    """Replaces control characters by spaces and removes invisible ones, as in `plain_text.py`."""
-    separated = tf.strings.regex_replace(texts, python.SEPARATORS, " ")
+    """Replaces control characters by spaces and removes invisible ones, as in `plain_text.py`.
+
+    Bytes that are not UTF-8 become U+FFFD, the same number as in Python.
+    """
+    decoded = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    separated = tf.strings.regex_replace(decoded, python.SEPARATORS, " ")
     visible = tf.strings.regex_replace(separated, python.INVISIBLE, "")
     return tf.strings.regex_replace(visible, r"^\p{Z}+|\p{Z}+$", "")
 

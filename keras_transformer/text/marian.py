@@ -19,7 +19,7 @@ from keras_transformer.text.vocabulary import (
     written_marian,
 )
 
-_LANGUAGE = rf"^({LANGUAGE_SYMBOL})?\C*$"  # `\C` is any byte, also one that is not UTF-8
+_LANGUAGE = rf"^({LANGUAGE_SYMBOL})?.*$"
 
 
 class MarianTokenizer(Tokenizer):

@@ -52,9 +52,9 @@ def final_sigma_pattern() -> str:
     """The pattern of a capital sigma that ends a word, with what decides that around it.
 
     A cased letter comes before, and none after. Characters in between that are ignored, such as
-    accents and apostrophes, do not count. Bytes that are not UTF-8 match nothing.
+    accents and apostrophes, do not count.
     """
-    # Without surrogates, which stand for bytes that are not UTF-8, and without empty planes.
+    # Without surrogates, which UTF-8 does not have, and without empty planes.
     known = [*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)]
     characters = list(map(chr, known))
     cased = [c for c in characters if f"{c}Σ".lower()[-1] == "ς"]

@@ -68,11 +68,11 @@ def utf_8(sentence: str | bytes, for_lowercase: bool = False) -> bytes:
 
     Args:
         sentence: a string, in which a lone surrogate becomes a question mark, or bytes, of which
-            those that are not UTF-8 stay.
+            those that are not UTF-8 become U+FFFD.
         for_lowercase: whether a vocabulary will lower-case it (`with_final_sigmas`).
     """
-    encoded = sentence.encode("utf-8", "replace") if isinstance(sentence, str) else sentence
-    text = plain_text(encoded.decode("utf-8", "surrogateescape"))
+    text = sentence.decode("utf-8", "replace") if isinstance(sentence, bytes) else sentence
+    text = plain_text(text)
     if for_lowercase:
         text = with_final_sigmas(text)
-    return text.encode("utf-8", "surrogateescape")
+    return text.encode("utf-8", "replace")

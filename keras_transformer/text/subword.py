@@ -75,7 +75,7 @@ class SubwordTokenizer(Tokenizer):
 
     Text is read without control characters and white space at its ends (`plain_text`), and runs of
     spaces become one space. Characters outside the vocabulary are spelled in UTF-8 bytes, so
-    nothing is unknown. Bytes that are not UTF-8 become U+FFFD.
+    nothing is unknown. Bytes that are not UTF-8 become U+FFFD, which normalisation removes.
 
     A learned vocabulary normalises the source alone (NFKC, all white space to spaces):
     `detokenize(tokenize(text))` is `normalize(text)`, and `detokenize(tokenize_target(text))` is

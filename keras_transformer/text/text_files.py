@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import kind_of, not_utf_8
-from keras_transformer.text.sentences import utf_8
+from keras_transformer.text.plain_text import plain_text
 
 LONGEST_LINE = 1 << 24  # bytes: beyond about this, a file is no text of sentences
 _BUFFER_BYTES = 1 << 16
@@ -200,8 +200,12 @@ class _WithLines(io.RawIOBase):
 
 
 def without_end(line: bytes) -> bytes:
-    r"""Strips a binary line of its end, `\n` or `\r\n`, and makes it plain text (`plain_text`)."""
-    return utf_8(line.removesuffix(b"\n").rstrip(b"\r"))
+    r"""Strips a binary line of its end, `\n` or `\r\n`, and makes it plain text (`plain_text`).
+
+    Bytes that are not UTF-8 stay.
+    """
+    text = line.removesuffix(b"\n").rstrip(b"\r").decode("utf-8", "surrogateescape")
+    return plain_text(text).encode("utf-8", "surrogateescape")
 
 
 def is_utf8(lines: list[bytes]) -> bool:

@@ -23,6 +23,7 @@ from keras_transformer.files import (
     recover_folder,
     whole_file,
 )
+from keras_transformer.importers import COMMANDS
 from keras_transformer.json_files import parse_json
 from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
 from keras_transformer.training.checkpoints import (
@@ -267,6 +268,7 @@ class ModelDir:
                 with, unless the record has null in place of its digest.
         """
         text = self._read(self._config)
+        self._expect_own(parse_json(text, self._config))
         config = TransformerConfig.from_json(text, self._config)
         if self._recorded("config") not in (None, digest_of(text.encode())):
             raise UserError(
@@ -275,6 +277,20 @@ class ModelDir:
                 "the change is meant"
             )
         return config
+
+    def _expect_own(self, config):
+        """Refuses the `config.json` of other programs, which say in it what the folder is."""
+        if not isinstance(config, dict):
+            return
+        if "model_type" in config:
+            command = COMMANDS.get(str(config["model_type"]))
+            do = f"import it by {command}" if command else "models of its type cannot be imported"
+            raise UserError(f"{self.path}: a model of Transformers, not a model_dir: {do}")
+        if "add_source_bos" in config:
+            raise UserError(
+                f"{self.path}: a model for CTranslate2's own library, not a model_dir: choose the "
+                "folder that it was made from"
+            )
 
     def load_tokenizer(self) -> "Tokenizer":
         """The model's tokenizer.
@@ -316,8 +332,10 @@ class ModelDir:
         """Reads the vocabulary by the function of its file's name."""
         from keras_transformer.text.vocabulary import naming
 
-        found = (self.path / name for name in kinds if (self.path / name).exists())
-        path = next(found, self.path / _VOCABULARY)
+        found = [self.path / name for name in kinds if (self.path / name).exists()]
+        if not found:
+            self.load_config()  # refuses the folder of another program
+        path = next(iter(found), self.path / _VOCABULARY)
         with naming(path):
             content = read_whole(path)
             recorded = (self._recorded("data") or {}).get("vocabulary")

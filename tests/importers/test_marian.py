@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -490,13 +491,22 @@ def one_line(folder):
 
 
 def test_all_missing_files_are_named(tmp_path, copy):
-    assert one_line(tmp_path / "nowhere").endswith(
+    for nowhere in (tmp_path / "nowhere", Path("Helsinki-NLP/opus-mt-en-de"), copy / "config.json"):
+        assert one_line(nowhere).startswith(f"{nowhere}: there is no such folder: download the")
+    (tmp_path / "empty").mkdir()
+    assert one_line(tmp_path / "empty").endswith(
         "missing: config.json, source.spm, target.spm, vocab.json, model.safetensors or "
         "pytorch_model.bin"
     )
     for name in ("model.safetensors", "target.spm"):
         (copy / name).unlink()
     assert one_line(copy).endswith("missing: target.spm, model.safetensors or pytorch_model.bin")
+
+
+def test_a_model_that_another_command_imports_is_said_to_be_one(copy):
+    (copy / "source.spm").unlink()
+    (copy / "config.json").write_text(json.dumps({"model_type": "m2m_100"}))
+    assert one_line(copy) == f"{copy}: model_type is m2m_100: import it by import-m2m100"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "target.spm"])

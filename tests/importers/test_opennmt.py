@@ -447,6 +447,17 @@ def test_checkpoints_that_are_missing_damaged_or_of_others_are_refused(copy, tmp
     refuse(copy, "cannot read the checkpoint")
 
 
+@pytest.mark.parametrize("content", [None, "", 'model_checkpoint_path: "/moved/ckpt-5"\n'])
+def test_without_the_name_of_the_last_checkpoint_one_must_be_given(copy, content):
+    (copy / "checkpoint").unlink()
+    if content is not None:
+        (copy / "checkpoint").write_text(content)
+    message = f"{copy}: its file `checkpoint` names no checkpoint of this folder: give one, such as"
+    with pytest.raises(UserError, match=f"^{message} {copy}/ckpt-5$"):
+        import_opennmt(copy, copy / "data.yml")
+    import_opennmt(copy / "ckpt-5", copy / "data.yml")
+
+
 def test_the_command_refuses_in_one_line(copy, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("runs") / "new"
     write_config(copy, source_tokenization=AGGRESSIVE)

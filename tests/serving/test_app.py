@@ -605,6 +605,11 @@ def test_a_key_is_asked_for_where_there_are_keys(tmp_path):
     server.batcher.close()
 
 
+def test_keys_have_no_byte_order_mark(tmp_path):
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbffirst\r\n# none\r\nsecond\r\n")
+    assert read_keys(str(tmp_path / "keys")) == ["first", "second"]
+
+
 def test_a_bad_file_of_keys_is_one_line(tmp_path):
     for content, message in {
         b"# none\n": " has no key: write one a line",
@@ -630,6 +635,29 @@ def test_pages_of_other_hosts_may_ask_only_if_they_are_named():
     refused = opened.get(EN_DE, headers=origin)
     assert refused.status_code == 401  # with a key all the same
     assert refused.headers["Access-Control-Expose-Headers"] == "Retry-After"
+    server.batcher.close()
+
+
+def test_a_page_that_may_ask_may_send_any_header_and_another_is_refused_in_json():
+    server = Server([only_version("en-de", Doing())])
+    headers = "content-encoding, x-requested-with, traceparent"
+    asked = {
+        "Origin": "https://a.org",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": headers,
+    }
+    for origins in (["https://a.org"], ["*"]):
+        client = TestClient(create_app(server, cors_origins=origins))
+        answer = client.options(f"{EN_DE}:predict", headers=asked)
+        allowed = answer.headers["Access-Control-Allow-Headers"]
+        assert (answer.status_code, allowed) == (200, headers)
+    client = TestClient(create_app(server, cors_origins=["https://a.org"]))
+    for change, what in [
+        ({"Origin": "https://b.org"}, "origin"),
+        ({"Access-Control-Request-Method": "PUT"}, "method"),
+    ]:
+        message = f"Disallowed CORS {what}: --cors_origin adds origins, for GET and POST"
+        assert error_of(client.options(EN_DE, headers=asked | change)) == (400, message)
     server.batcher.close()
 
 

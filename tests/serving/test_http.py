@@ -1,10 +1,14 @@
 """Real sockets: slow, rude and many clients do not keep others from their answers."""
 
 import contextlib
+import io
 import json
 import logging
+import os
 import re
+import signal
 import socket
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +22,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.connections import Connections
 from keras_transformer.serving.http import listen
+from keras_transformer.serving.run import Access, serve
 from keras_transformer.serving.server import Server
 
 PATH = "/v1/models/m:predict"
@@ -524,6 +529,26 @@ def test_an_address_that_cannot_be_listened_at_is_one_line():
         for host, why in {"127.0.0.1": "in use", "no.such.host.invalid": "", "x" * 300: ""}.items():
             with pytest.raises(UserError, match=f"--port={port}: cannot listen there: .*{why}"):
                 listen(host, port)
+
+
+def test_a_signal_as_soon_as_the_address_is_printed_ends_the_server_well(monkeypatch):
+    class Printed(io.StringIO):
+        def write(self, text):
+            if "listening at" in text:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().write(text)
+
+    def fail(number, frame):
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGTERM, fail)
+    try:
+        monkeypatch.setattr(sys, "stdout", Printed())
+        serve([only_version("m", Doing())], ServingOptions(), Access(), port=0)  # ends
+        with pytest.raises(InterruptedError):  # the handler is back
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.slow

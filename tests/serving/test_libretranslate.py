@@ -433,6 +433,10 @@ def test_json_that_says_it_is_a_form_is_told_its_content_type(client):
 
 def test_a_form_is_read_as_text_whatever_its_bytes():
     assert parse_form(b"q=%FF%00", FORM["Content-Type"]) == {"q": "\ufffd\0"}
+    for name in (b'name="q"', b"name=q", b"Name=q", b"filename=f;name=q", b"name=q; filename=f"):
+        head = b"--x\r\nContent-Disposition: form-data; " + name
+        parts = head + b"\r\nContent-Type: text/plain\r\n\r\nTwo dogs.\r\n--x--"
+        assert parse_form(parts, MULTIPART["Content-Type"]) == {"q": "Two dogs."}
     file = b'--x\r\nContent-Disposition: form-data; filename="q"; name="f"\r\n\r\n--x\r\n\r\n--x--'
     assert parse_form(file, MULTIPART["Content-Type"])["f"] == ""
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -51,6 +52,28 @@ def test_the_highest_version_answers_and_is_loaded_once():
     shelf.model.refresh()
     assert shelf.loaded == [3] and shelf.model.current[0] == 3
     assert shelf.states() == {3: ("AVAILABLE", "")}
+
+
+def test_metrics_tell_which_version_is_served_and_since_when():
+    shelf = Shelf()
+    server = Server([shelf.model])
+    client = TestClient(create_app(server))
+
+    def shown():
+        lines = client.get("/metrics").text.splitlines()
+        return [line for line in lines if line.startswith("keras_transformer_model_")]
+
+    assert not shown()
+    for version in (1, 2):
+        shelf.loads[version] = Doing
+        before = time.time()
+        shelf.model.refresh()
+        info, loaded = shown()
+        assert info == f'keras_transformer_model_info{{model="m",version="{version}"}} 1.0'
+        name, value = loaded.split()
+        assert name == 'keras_transformer_model_loaded_timestamp_seconds{model="m"}'
+        assert before <= float(value) <= time.time()
+    server.batcher.close()
 
 
 def test_a_model_with_a_glossary_is_warmed_up_with_a_term_too():

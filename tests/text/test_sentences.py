@@ -1,14 +1,18 @@
 """Every function that takes sentences accepts any iterable, or says what it expects."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import lively_model
 
+from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import moses, translation_scores
 from keras_transformer.parsing import Parser, ParsingTokenizer, parse_tree, words
+from keras_transformer.placeholders import PlaceholderTranslator
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translator import Translator
@@ -164,6 +168,30 @@ def test_what_is_no_list_of_strings_is_refused_in_one_line(translator, parser, t
         value = value()
     with pytest.raises(UserError, match="must be .*: " + found):
         TAKE_SENTENCES[take](translator, parser, value)
+
+
+def test_bytes_that_are_not_utf_8_are_read_alike_on_all_paths(translator, tokenizer, tmp_path):
+    lines = [b"Die M\xe4dchen \xff schlafen.", b"\xf0\x9f\x90 horse\xc3", "Die Mädchen".encode()]
+    texts = [line.decode("utf-8", "replace") for line in lines]
+    expected = [[one.text for one in some] for some in translator.translate_n(texts)]
+    for one in (translator, PlaceholderTranslator(translator)):
+        assert [[best.text for best in some] for some in one.translate_n(lines)] == expected
+    assert translator.score(lines, lines) == translator.score(texts, texts)
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "config.json").write_text(json.dumps(special))
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(tokenizer.pieces))
+    for name, model in tokenizer.sentencepiece_models.items():
+        (tmp_path / name).write_bytes(model)
+    subwords = Subwords(tmp_path)
+    for is_target, in_graph, without_tensorflow in [
+        (False, tokenizer.tokenize, subwords.split_source),
+        (True, tokenizer.tokenize_target, subwords.split_target),
+    ]:
+        ids = tokenizer.encode(texts, is_target).ids
+        np.testing.assert_array_equal(tokenizer.encode(lines, is_target).ids, ids)
+        np.testing.assert_array_equal(in_graph(lines).flat_values, ids)
+        split = [piece for pieces in without_tensorflow(lines) for piece in pieces]
+        assert split == [tokenizer.pieces[id_] for id_ in ids]
 
 
 def test_a_lone_surrogate_is_a_question_mark(translator, tokenizer):

@@ -279,6 +279,28 @@ def test_damaged_file_is_named(model_dir, name, read):
         getattr(model_dir, read)()
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"model_type": "marian"},
+            "a model of Transformers, not a model_dir: import it by import-m",
+        ),
+        ({"model_type": "m2m_100"}, "not a model_dir: import it by import-m2m100"),
+        ({"model_type": ["t5"]}, "not a model_dir: models of its type cannot be imported"),
+        (
+            {"add_source_bos": False},
+            "a model for CTranslate2's own library, not a model_dir: choose",
+        ),
+    ],
+)
+def test_a_folder_of_another_program_is_said_to_be_one(tmp_path, config, message):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for read in ("load_config", "load_tokenizer", "load_vocabulary"):
+        with pytest.raises(UserError, match=f"^{tmp_path}: .*{message}"):
+            getattr(ModelDir(tmp_path), read)()
+
+
 def test_another_vocabulary_than_the_models_is_refused(model_dir, tokenizer):
     path = model_dir.path / "vocabulary.model"
     recorded = {"vocabulary": digest_of(tokenizer.to_bytes())}
