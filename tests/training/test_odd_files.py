@@ -351,16 +351,16 @@ def test_checkpoints_that_are_replaced_while_they_are_read_are_read_anew(
     model = ModelDir(model_dir).load_model()
     checkpoints = getattr(ModelDir(model_dir), "best" if weights == "best" else "checkpoints")
     checkpoints.save(model, 2)
-    replaced, read = [], Checkpoints._read
+    replaced, read = [], Checkpoints._arrays
 
-    def replace_and_read(self, step, variables):
+    def replace_and_read(self, step, like):
         if len(replaced) < 3:  # the training is faster three times
             replaced.append(step)
             checkpoints.save(model, step + 1)
             checkpoints.remove(step)
-        read(self, step, variables)
+        return read(self, step, like)
 
-    monkeypatch.setattr(Checkpoints, "_read", replace_and_read)
+    monkeypatch.setattr(Checkpoints, "_arrays", replace_and_read)
     loaded = ModelDir(model_dir).load_model(weights=weights)
     assert replaced == [2, 3, 4]
     np.testing.assert_array_equal(loaded.weights[0], model.weights[0])
@@ -370,12 +370,12 @@ def test_a_checkpoint_that_a_training_always_removes_first_is_reported(model_dir
     model = ModelDir(model_dir).load_model()
     checkpoints = ModelDir(model_dir).checkpoints
 
-    def replace(self, step, variables):
+    def replace(self, step, like):
         checkpoints.save(model, step + 1)
         checkpoints.remove(step)
         raise UserError("it has gone")
 
-    monkeypatch.setattr(Checkpoints, "_read", replace)
+    monkeypatch.setattr(Checkpoints, "_arrays", replace)
     with pytest.raises(UserError, match=r"checkpoints: a training replaced these checkpoints 10 t"):
         ModelDir(model_dir).load_model()
 
