@@ -112,7 +112,7 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.005,
             "checkpoint_steps": 100,
             "checkpoint_minutes": 0,
-            "keep_checkpoints": 50,
+            "keep_checkpoints": 10,
             "average_checkpoints": 3,
             "validation_steps": 1000,
         },
