@@ -116,9 +116,9 @@ def sacre_bleu(
     target_lang: str | None = None,
     lowercase: bool = False,
 ) -> Score:
-    """Scores translations by sacreBLEU alone, which cuts Chinese, Japanese and Korean into words.
+    """Scores translations by sacreBLEU alone, which cuts Japanese and Korean into words.
 
-    Thai and other languages without spaces are cut into characters. Arguments are those of
+    Chinese, Thai and other languages without spaces are cut into characters. Arguments are those of
     `translation_scores`, checked already.
 
     Example:
