@@ -218,6 +218,8 @@ class HtmlUnits:
         root, is_nested = _tree(self._text, tags, text)
         flat = [(tag.offset, self._text[tag.start : tag.end]) for tag in tags]
         lines = [bisect.bisect_left(self._line_ends, start) + 1 for start in reader.starts]
+        # Surrogates stand for bytes that are not UTF-8; what is not translated keeps them.
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
         return Unit(text, root, flat, is_nested, dict(sorted(kept.items())), lines)
 
 
