@@ -360,15 +360,18 @@ class _Placement:
 
     def _within(self, node: Node, span: Span, tokens: Span) -> Iterator[str]:
         """The HTML of what is in a node, which has some characters and tokens."""
-        position = span[0]
+        position, after, joined = span[0], "", None
         for place, child, its_tokens in self._places(node, span, tokens):
-            yield self._escaped(position, place[0])
-            before, after = self._spaces(child, node, place[0])
-            yield before + child.before
+            before, after_child = self._spaces(child, node, place[0])
+            if (place[0], child.start) == (position, joined):
+                before = after = ""
+            yield after + self._escaped(position, place[0]) + before + child.before
             yield from self._within(child, place, its_tokens)
-            yield child.after + after
-            position = place[1]
-        yield self._escaped(position, span[1])
+            yield child.after
+            position, after = place[1], after_child
+            # Where a child stands that has no white space to this one.
+            joined = child.end if child.start == child.end and not child.is_spaced else None
+        yield after + self._escaped(position, span[1])
 
     def _spaces(self, child, node, place):
         """White space before and after a child without text that is in the source alone.

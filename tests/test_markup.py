@@ -39,6 +39,8 @@ def translated(text, translator=None, **options):
         ("a<i> </i>b", "B A<i></i>"),  # white space is no word
         ("a<b><i>&nbsp;</i></b>b c", "C B A<b><i></i></b>"),
         ("a <img src=x> b c", "C <img src=x> B A"),
+        ("a <img><img> b c", "C <img><img> B A"),
+        ("a <img><i></i> <img> b c", "C <img><i></i> <img> B A"),
         ("note<sup><a>1</a></sup> b", "B <sup><a>NOTE1</a></sup>"),  # one word to the model
         ("one<br>two three<hr/>four", "ONE<br>THREE TWO<hr/>FOUR"),
         ("a b<!-- c --> d", "D B<!-- c --> A"),
@@ -70,7 +72,8 @@ class Given(Words):
 
 
 @pytest.mark.parametrize(
-    "element", ["<img>", "<i class=x></i>", "<a><img></a>", "<a> <img> </a>", "<svg></svg>"]
+    "element",
+    ["<img>", "<i class=x></i>", "<a><img></a>", "<a> <img> </a>", "<svg></svg>", "<img><i></i>"],
 )
 @pytest.mark.parametrize(
     ("text", "expected", "links"),

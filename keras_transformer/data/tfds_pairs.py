@@ -79,13 +79,12 @@ class TfdsPairs(SentencePairs):
             return
         first = 1
         for sides in self._dataset().batch(BLOCK_PAIRS).as_numpy_iterator():
-            source, target = (list(map(utf_8, side.tolist())) for side in sides)
-            block = Block(source, target, first=first)
-            for row, pair in enumerate(zip(block.source, block.target, strict=True)):
-                if not is_utf8(list(pair)):
+            source, target = (side.tolist() for side in sides)
+            for row, pair in enumerate(zip(source, target, strict=True)):
+                if not is_utf8(list(pair)):  # before `utf_8` makes it valid
                     raise UserError(f"{self.description}: pair {first + row}: not UTF-8 text")
-            yield block
-            first += len(block.source)
+            yield Block(list(map(utf_8, source)), list(map(utf_8, target)), first=first)
+            first += len(source)
 
     def place(self, side: int, file: int, line: int) -> str:
         if self._files is not None:

@@ -86,8 +86,8 @@ class Node:
         end: the position where it ends.
         before: its HTML before what is in it.
         after: its HTML after that.
-        is_spaced: of one without text, whether white space stands on both sides, for which the text
-            has one space, before it.
+        is_spaced: of one without text, whether white space stands before it and directly after it,
+            for which the text has one space, before it.
         children: the nodes in it, in order.
     """
 
@@ -148,7 +148,7 @@ class _Event:
         partner: the other tag of the element, if there is one in the unit.
         text: what the model reads of an element that is copied.
         is_block: whether it divides the text.
-        is_spaced: whether white space stands on both sides.
+        is_spaced: whether white space stands before it, and directly after it.
     """
 
     kind: str
@@ -218,6 +218,8 @@ class HtmlUnits:
         root, is_nested = _tree(self._text, tags, text)
         flat = [(tag.offset, self._text[tag.start : tag.end]) for tag in tags]
         lines = [bisect.bisect_left(self._line_ends, start) + 1 for start in reader.starts]
+        # Surrogates stand for bytes that are not UTF-8; what is not translated keeps them.
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
         return Unit(text, root, flat, is_nested, dict(sorted(kept.items())), lines)
 
 
@@ -409,12 +411,13 @@ class _UnitText:
             for space in self._spaces:
                 space.kind = "absorbed"
             # Tags after the white space are after the space.
-            first, last = self._spaces[0].start, self._spaces[-1].start
+            following = ""
             for tag in reversed(self.tags):
-                if tag.start < first:
+                if tag.start < self._spaces[0].start:
                     break
                 tag.offset += 1
-                tag.is_spaced = tag.start < last
+                tag.is_spaced = following == "absorbed"
+                following = tag.kind
         self._spaces = []
         self.characters += characters
         self.starts += starts
@@ -490,7 +493,7 @@ def _tree(html_: str, tags: Sequence[_Event], text: str) -> tuple[Node, bool]:
     for tag in tags:
         content = html_[tag.start : tag.end]
         if tag.kind == "open" and tag.partner:
-            is_spaced = tag.is_spaced and tag.partner.is_spaced
+            is_spaced = tag.partner.is_spaced
             path.append(Node(tag.offset, tag.offset, content, is_spaced=is_spaced))
             path[-2].children.append(path[-1])
             is_nested &= len(path) <= _MOST_NESTED

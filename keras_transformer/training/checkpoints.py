@@ -129,7 +129,7 @@ class Checkpoints:
             kind: "weights", or "ema" for their moving average.
 
         Returns:
-            float32 arrays by path, as in `shapes`.
+            Arrays by path, as in `shapes`, in float32 or the model's other type of floats.
 
         Raises:
             UserError: as for `restore`.
@@ -330,7 +330,7 @@ def read_while_trained(
 
 
 def mean_weights(several: Iterable[Mapping[str, "np.ndarray"]]) -> dict[str, "np.ndarray"]:
-    """The mean of the weights of checkpoints (paper, section 6.1), in float32.
+    """The mean of the weights of checkpoints (paper, section 6.1), in float64.
 
     Args:
         several: the weights of each checkpoint, by their paths.
@@ -341,7 +341,9 @@ def mean_weights(several: Iterable[Mapping[str, "np.ndarray"]]) -> dict[str, "np
         number += 1
         for name, array in weights.items():
             total[name] = total.get(name, 0.0) + array.astype("float64")
-    return {name: (array / number).astype("float32") for name, array in total.items()}
+    for name in total:
+        total[name] /= number  # in place: models may be large
+    return total
 
 
 def read_weights(

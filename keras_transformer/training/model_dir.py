@@ -418,7 +418,8 @@ class ModelDir:
                 checkpoints.check_fits(config, step)
             return mean_weights(checkpoints.load_weights(shapes, step, kind) for step in steps)
 
-        return read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
+        mean = read_while_trained(lambda: self.chosen_checkpoints(average, weights), read)
+        return {path: array.astype("float32") for path, array in mean.items()}
 
     def chosen_checkpoints(
         self, average: int | None = None, weights: str | int = "auto"

@@ -347,6 +347,12 @@ def test_lines_that_are_not_utf8_are_named(translate):
     assert "UTF-8" not in translate.said
 
 
+def test_a_page_that_is_not_utf8_is_read_like_lines(translate):
+    line = b"A caf\xe9 of two horses!\n"
+    [page] = translate(line, format="html")
+    assert [html.unescape(page)] == translate(line)
+
+
 PAGE = b"""<!DOCTYPE html>\r
 <p>The girls <b>sleep</b>.\r
  A horse!</p><img alt="A horse!">\xff

@@ -226,6 +226,18 @@ def test_tfds_data_set_by_name():
     assert pairs.description.startswith("wmt14_translate/de-en")
 
 
+def test_a_pair_of_tfds_that_is_not_utf_8_is_named():
+    def latin_1(*_, **__):
+        return tf.data.Dataset.from_tensor_slices(
+            {"en": ["one", "two"], "de": ["eins", b"f\xfcnf"]}
+        )
+
+    with tfds.testing.mock_data(as_dataset_fn=latin_1):
+        pairs = TfdsPairs("wmt14_translate/de-en", "train", "en", "de")
+        with pytest.raises(UserError, match="pair 2: not UTF-8 text"):
+            pairs.check()
+
+
 def test_tfds_does_not_download_unasked(tmp_path):
     builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path)
     with pytest.raises(UserError, match=r"no prepared data in .*download"):

@@ -208,6 +208,14 @@ def test_the_average_is_the_plain_mean(checkpoints):
         np.testing.assert_allclose(weight.numpy(), mean, rtol=1e-6, atol=1e-7)
 
 
+def test_the_average_of_a_model_in_float64_is_as_exact(checkpoints):
+    model = new_model(dtype="float64")
+    checkpoints.save(model, 1)
+    saved = [weight.numpy() for weight in model.weights]
+    average_weights(model, checkpoints, [1])
+    assert_same([weight.numpy() for weight in model.weights], saved)
+
+
 def test_a_mean_of_no_checkpoints_is_refused(checkpoints):
     model = fixed_model(seed=1)
     before = state(model)
