@@ -273,8 +273,11 @@ def test_translate_writes_as_many_lines_as_it_reads(lively):
     engine, *said = process.stderr.decode().splitlines()
     assert engine == "Translating with CTranslate2"
     assert "Read only the first 1,023 tokens of 1 line of the input (5)" in said
+    [not_utf_8] = [line for line in said if "not UTF-8 text" in line]
+    assert not_utf_8.startswith("1 line of the input (3) is not UTF-8 text")
     # The model is hardly trained, so some translations repeat themselves.
-    assert all("Read only" in line or "repeat a phrase" in line for line in said)
+    expected = ("Read only", "not UTF-8 text", "repeat a phrase")
+    assert all(any(part in line for part in expected) for line in said)
     assert process.stdout.endswith(b"\n")
     lines = process.stdout.decode().split("\n")[:-1]
     assert len(lines) == 9
