@@ -1,6 +1,6 @@
-"""What users change in the parts of a layer after it is made: quantised and frozen ones.
+"""Parts that a user has quantised or frozen after their layer was made.
 
-The configurations of composite layers and of `Transformer` record it, so that a saved model is
+The configurations of composite layers and of `Transformer` record them, so that a saved model is
 loaded as it was.
 """
 

@@ -376,16 +376,21 @@ def average_weights(model: "Transformer", checkpoints: Checkpoints, steps: Seque
         raise UserError(
             f"{checkpoints.folder}: steps must name a checkpoint to average: found none"
         )
-    weights = {weight.path.partition("/")[2]: weight for weight in model.weights}
+    weights = _by_path(model)
     shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
     mean = mean_weights(checkpoints.load_weights(shapes, step) for step in steps)
     for path, weight in weights.items():
         weight.assign(mean[path])
 
 
-def _weights(model):
+def _by_path(model):
     """The model's weights by their paths, without the model's name."""
-    return {f"weights/{weight.path.partition('/')[2]}": weight for weight in model.weights}
+    return {weight.path.partition("/")[2]: weight for weight in model.weights}
+
+
+def _weights(model):
+    """The model's weights by their names in a checkpoint."""
+    return {f"weights/{path}": weight for path, weight in _by_path(model).items()}
 
 
 def _training_state(model):

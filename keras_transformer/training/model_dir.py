@@ -335,7 +335,7 @@ class ModelDir:
         found = [self.path / name for name in kinds if (self.path / name).exists()]
         if not found:
             self.load_config()  # refuses the folder of another program
-        path = next(iter(found), self.path / _VOCABULARY)
+        path = found[0] if found else self.path / _VOCABULARY
         with naming(path):
             content = read_whole(path)
             recorded = (self._recorded("data") or {}).get("vocabulary")
