@@ -236,17 +236,30 @@ def test_a_recipe_keeps_the_shares_of_its_phases_with_other_steps(
     assert found == phases
 
 
-def test_a_run_in_both_directions_cannot_end_before_the_wanted_one_begins(tmp_path):
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        (
+            {"bidirectional_steps": 2800},
+            "--steps must be above 2,800, because the run in {path} first trains so many steps in "
+            "both directions: found 30",
+        ),
+        (
+            {"cooldown_steps": 1200},
+            "--steps must be at least 1,200, because the learning rate of the run in {path} falls "
+            "over so many last steps: found 30; or give --cooldown_steps too",
+        ),
+    ],
+)
+def test_a_resumed_run_has_room_for_its_phases(phases, message, tmp_path):
     model_dir = ModelDir(tmp_path / "run")
     tokenizer = SubwordTokenizer.train_from_sentences(["A man rides a horse."] * 2, 280)
     model_dir.create_trained(small_model(0, vocab_size=280), tokenizer, None, "train")
     record = model_dir.load_training()
-    record["options"] |= {"steps": 8800, "bidirectional_steps": 2800}
+    record["options"] |= {"steps": 8800, **phases}
     model_dir.save_training(record)
-    assert refused("train", model_dir=model_dir.path, steps=30) == (
-        f"--steps must be above 2,800, because the run in {model_dir.path} first trains so "
-        "many steps in both directions: found 30"
-    )
+    found = refused("train", model_dir=model_dir.path, steps=30)
+    assert found == message.format(path=model_dir.path)
 
 
 @pytest.mark.usefixtures("without_steps")

@@ -27,14 +27,24 @@ def resumed(model_dir: ModelDir, model: Mapping[str, Any], training: Mapping[str
         training: given fields of `TrainingOptions`.
 
     Raises:
-        UserError: the run would end before the steps that train both directions.
+        UserError: a phase of the run does not fit into the given number of steps.
     """
     options = model_dir.load_training()["options"]
-    steps, first = training.get("steps"), options.get("bidirectional_steps", 0)
-    if steps and steps <= first and "bidirectional_steps" not in training:
+    steps = training.get("steps")
+    first, last = (
+        0 if phase in training else options.get(phase, 0)
+        for phase in ("bidirectional_steps", "cooldown_steps")
+    )
+    if steps and steps <= first:
         raise UserError(
             f"--steps must be above {first:,}, because the run in {model_dir.path} first trains "
             f"so many steps in both directions: found {steps:,}"
+        )
+    if steps and steps < last:
+        raise UserError(
+            f"--steps must be at least {last:,}, because the learning rate of the run in "
+            f"{model_dir.path} falls over so many last steps: found {steps:,}; or give "
+            "--cooldown_steps too"
         )
     config = dataclasses.replace(model_dir.load_config(), **model)
     return Recipe(config, TrainingOptions(**{**options, **training}))
