@@ -48,6 +48,7 @@ from keras_transformer.text.text_files import refuse_pipes
 from keras_transformer.training import recipe
 from keras_transformer.training.duration import spoken
 from keras_transformer.training.preset_choice import LIGHT, choose_preset
+from keras_transformer.training.resumption import check_start
 
 NOT_EMPTY = (
     "train_source",
@@ -325,7 +326,7 @@ def check_combinations():
         )
         if not FLAGS.model_dir:
             raise UserError("--start_from needs --model_dir, for the new model")
-        training.ModelDir(FLAGS.model_dir).check_start(FLAGS.start_from)
+        check_start(training.ModelDir(FLAGS.model_dir), FLAGS.start_from)
     if FLAGS.vocabulary:
         refuse(present(["vocab_type", "normalization", "symbols"]), "with --vocabulary")
         refuse_pipes([FLAGS.vocabulary])

@@ -25,14 +25,14 @@ from keras_transformer.files import (
 )
 from keras_transformer.importers import COMMANDS
 from keras_transformer.json_files import parse_json
-from keras_transformer.options.training import MAY_CHANGE, TrainingOptions
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.checkpoints import (
     Checkpoints,
     mean_weights,
     read_weights,
     read_while_trained,
 )
-from keras_transformer.training.run_record import read_record, record_of_other, recorded_run
+from keras_transformer.training.run_record import read_record, record_of_other
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,13 +51,6 @@ _OWN = {".lock", "config.json", "training.json", "checkpoints", "best", "logs", 
 _OWN |= {"weights.json", _VOCABULARY, _MARIAN, _OPENNMT, _MULTILINGUAL, "vocabulary.json"}
 # The weights among which `train` chooses. Of equally good ones, it chooses the first.
 CHOICES = ("mean", "ema", "best", "last")
-# What the digests in the record of a run's data are of.
-_DIGESTS = {
-    "fingerprint": "training pairs",
-    "validation": "validation pairs",
-    "validation_text": "validation pairs",
-    "vocabulary": "vocabulary",
-}
 
 
 def digest_of(content: bytes) -> str:
@@ -525,66 +518,6 @@ class ModelDir:
                 f"{self.checkpoints.folder}: found {average!r}"
             )
         return average
-
-    def check_trained_here(self) -> None:
-        """Raises `UserError` if the model was imported, so that training cannot resume."""
-        if not self.load_training()["data"]:
-            raise UserError(
-                f"model_dir {self.path} has an imported model, so there is no run to resume: begin "
-                f"a new one in another model_dir with start_from={self.path}"
-            )
-
-    def check_same(self, config: TransformerConfig, way_out: str = "") -> None:
-        """Raises `UserError` if the model has another configuration, and names the difference.
-
-        Args:
-            config: the configuration.
-            way_out: end of the message, with what to do.
-        """
-        here, wanted = self.load_config().to_dict(), config.to_dict()
-        self._refuse_difference("model of another configuration", here, wanted, way_out)
-
-    def check_start(self, start_from: str | os.PathLike | None) -> None:
-        """Raises `UserError` if a run would start from the weights of its own folder."""
-        if start_from and os.path.realpath(start_from) == os.path.realpath(self.path):
-            raise UserError(
-                f"start_from={os.fspath(start_from)} is model_dir {self.path} itself: give the new "
-                "run another model_dir, or leave out start_from to resume this one"
-            )
-
-    def check_same_run(
-        self, options: dict, data: dict, vocab_type: str | None, linearization: str | None = None
-    ) -> None:
-        """Raises `UserError` if the run cannot be resumed with these, and names the difference.
-
-        Args:
-            options: the `TrainingOptions`; only those in `MAY_CHANGE` may differ.
-            data: the record of the data; if it differed, so would the batches.
-            vocab_type: kind of subwords, or None.
-            linearization: how a parser writes trees, or None.
-        """
-        here = recorded_run(self.load_training())
-        fixed = {n: v for n, v in options.items() if n not in MAY_CHANGE}
-        kinds = {"vocab_type": vocab_type, "linearization": linearization}
-        wanted = {**fixed, **data, **kinds}
-        way_out = (
-            "; resume it with the recorded ones, or begin a new run from its weights: "
-            f"--start_from={self.path} --model_dir=NEW"
-        )
-        self._refuse_difference("run with other options or data", here, wanted, way_out)
-
-    def _refuse_difference(self, what, here, wanted, way_out=""):
-        different = dict.fromkeys(
-            f"other {_DIGESTS[name]}"
-            if name in _DIGESTS
-            else f"{name}={here.get(name)} (now {value})"
-            for name, value in wanted.items()
-            if here.get(name) != value
-        )
-        if different:
-            raise UserError(
-                f"model_dir {self.path} holds a {what}: {', '.join(different)}{way_out}"
-            )
 
     def _recorded(self, field: str) -> Any:
         """A field of the record; None if there is no record yet, or not this field."""

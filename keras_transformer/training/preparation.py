@@ -18,6 +18,7 @@ from keras_transformer.text import Tokenizer
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
+from keras_transformer.training.resumption import check_same_run, check_start
 from keras_transformer.training.strategies import expect_same, failing_together, is_chief
 from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
@@ -71,7 +72,7 @@ def prepare(
     """
     model_dir = ModelDir(job.model_dir)
     _check_cache(job, model_dir)
-    model_dir.check_start(job.start_from)
+    check_start(model_dir, job.start_from)
     tokenizer = None
     with failing_together(strategy):
         if model_dir.exists():
@@ -286,7 +287,7 @@ def _record(job, model_dir, data, vocab_type):
             if not (theirs.get(name) and data[name]):  # a run may add it or leave it out
                 del compared[name]
                 data[name] = data[name] or theirs.get(name)
-        model_dir.check_same_run(options, compared, vocab_type, linearization)
+        check_same_run(model_dir, options, compared, vocab_type, linearization)
     return {
         **before,
         "preset": job.preset or before["preset"],

@@ -9,6 +9,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.training.model_dir import ModelDir
+from keras_transformer.training.resumption import check_same_model
 
 
 class Recipe(NamedTuple):
@@ -77,6 +78,6 @@ def expect_preset(model_dir: ModelDir, preset: str, model: Mapping[str, Any]) ->
             raise UserError(
                 f"model_dir {model_dir.path} holds a run of preset {began_with} (now {preset})"
             )
-        model_dir.check_same(TransformerConfig.from_preset(preset, **own))
+        check_same_model(model_dir, TransformerConfig.from_preset(preset, **own))
     except UserError as error:
         raise UserError(f"{error}; leave out --preset to resume it as it is") from None

@@ -11,6 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.text import SubwordTokenizer, Tokenizer
 from keras_transformer.text.subword import VocabularySizeError
+from keras_transformer.training import resumption
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, tokenizer_kinds
 from keras_transformer.training.strategies import gather
@@ -102,10 +103,11 @@ def _without_symbols(sentences: Iterable[str], symbols: Sequence[str]) -> Iterab
 
 def _vocabulary_here(job, model_dir):
     """The vocabulary of this model_dir; raises `UserError` if the job trains another model."""
-    model_dir.check_trained_here()
+    resumption.check_trained_here(model_dir)
     tokenizer = model_dir.load_tokenizer()
     _check_task(tokenizer, job.train, f"model_dir {model_dir.path}")
-    model_dir.check_same(
+    resumption.check_same_model(
+        model_dir,
         job.config,
         "; resume the run with the recorded values, or train another model in a new --model_dir",
     )
@@ -133,9 +135,10 @@ def _vocabulary_of_start(job):
     start = ModelDir(job.start_from)
     tokenizer = _fitting(start.load_tokenizer(), job, f"start_from={os.fspath(job.start_from)}")
     theirs = start.load_config()
-    start.check_same(
-        dataclasses.replace(job.config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS})
+    config = dataclasses.replace(
+        job.config, **{name: getattr(theirs, name) for name in _NOT_OF_WEIGHTS}
     )
+    resumption.check_same_model(start, config)
     return tokenizer
 
 
