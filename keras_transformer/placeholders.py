@@ -17,6 +17,7 @@ from keras_transformer.text.placeholders import (
     filled_in_order,
     find_placeholders,
     placeholder_patterns,
+    without_spans,
 )
 from keras_transformer.text.sentences import as_text
 from keras_transformer.text.words import is_part_of_word
@@ -31,6 +32,8 @@ from keras_transformer.translation import (
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
 _SEPARATES = re.compile(r"[^\W_]|[()\[\]]")  # two groups: a word, or a bracket of one only
+# What placeholders are written with, except the punctuation of sentences.
+_MARKS = frozenset("%{}()[]<>$@#")
 _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“", "«»", "»«", "\u2018\u2019"}
 
 
@@ -286,10 +289,17 @@ class _Sentence:
             return None
         if filled_in_order(there.values()) != filled_in_order(self.parts):
             return None
+        if self._marks_outside(text, there) - self._marks_outside(self.text, self.spans):
+            return None  # pieces of placeholders, such as the `)s` of `%(name)s)s`
         waiting = collections.defaultdict(list)
         for span, part in there.items():
             waiting[part].append(span)
         return [waiting[part].pop(0) for part in self.parts]
+
+    def _marks_outside(self, text, spans):
+        """How often a text has each mark of this sentence's placeholders outside of `spans`."""
+        marks = _MARKS.intersection("".join(self.parts))
+        return collections.Counter(filter(marks.__contains__, without_spans(text, spans)))
 
     def exchanged(self, hypotheses: Iterable[Translation]) -> KeptTranslation | None:
         """The first translation that has as many placeholders, with the right ones in their place.

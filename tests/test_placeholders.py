@@ -121,6 +121,30 @@ def test_the_first_hypothesis_that_has_all_placeholders_counts():
     assert translated("the %s", "%s a", "a %s", "x", n_best=2) == (["%s a", "a %s"], False)
 
 
+@pytest.mark.parametrize(
+    ("sentence", "broken", "whole"),
+    [
+        ("in %(a)s%(b)s.", "IN %(a)s%(b)s)s.", "IN %(a)s%(b)s."),
+        ("in %(place)s.", "IN %(place)s%.", "IN %(place)s."),
+        ("%(year)d/%(month)d of it", "%(year)d/%(month)d)d IT", "%(year)d/%(month)d IT"),
+        ("{a} (see {b})", "{a} (SEE {b}})", "{a} (SEE {b})"),
+        ("<0>two</0> dogs", "<0>TWO</0>> DOGS", "<0>TWO</0> DOGS"),
+        ("%d dogs", "100% %d DOGS", "%d DOGS"),
+    ],
+)
+def test_a_translation_with_pieces_of_placeholders_does_not_count(sentence, broken, whole):
+    assert translated(sentence, broken, whole) == ([whole], False)
+
+
+def test_other_punctuation_and_what_the_sentence_has_are_no_pieces():
+    for sentence, translation in [
+        ("%d dogs, or cats", "%d DOGS (OR CATS)"),
+        ("100% of %d dogs (big ones)", "100% OF (BIG) %d DOGS"),
+        ("see https://a.org, {b}", "[SEE] https://a.org: {b}"),
+    ]:
+        assert translated(sentence, translation, "OTHER") == ([translation], False)
+
+
 def test_a_wrong_placeholder_is_replaced_by_the_missing_one():
     assert translated("in {folder}", "in {Ordner}") == (["in {folder}"], False)
     assert translated("{a} in {b} {c}", "{b} in {A} {C}") == (["{b} in {a} {c}"], True)

@@ -97,12 +97,13 @@ def without_placeholders(
         >>> without_placeholders("See {name}.", placeholder_patterns())
         'See \ufffc.'
     """
-    text = _without(text, copied)
-    return _without(text, find_placeholders(text, patterns))
+    text = without_spans(text, copied)
+    return without_spans(text, find_placeholders(text, patterns))
 
 
-def _without(text, spans):
-    for start, end in reversed(spans):
+def without_spans(text: str, spans: Iterable[Span]) -> str:
+    """The text with a character that no term has in place of each span; these are in order."""
+    for start, end in reversed([*spans]):
         text = text[:start] + _STANDS_FOR_ONE + text[end:]
     return text
 
