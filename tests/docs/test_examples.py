@@ -8,6 +8,7 @@ import sys
 
 import keras
 import numpy as np
+import polib  # type: ignore[import-untyped]
 import pytest
 import tensorflow as tf
 from helpers import ROOT, lively_model
@@ -50,6 +51,10 @@ def run():
         ("fit_mirrored.py", ["a.en", "a.de"], "not enough values"),
         ("fit_mirrored.py", ["a.en", "a.de", "model.h5"], "ends in .keras, found model.h5"),
         ("language_model.py", ["none.txt"], "No such file or directory: 'none.txt'"),
+        ("translate_po.py", ["runs/none", "de.po"], "not enough values"),
+        ("translate_po.py", ["runs/none", "none.po", "new.po"], "No such file or directory"),
+        ("translate_po.py", ["runs/none", __file__, "new.po"], "Syntax error in po file"),
+        ("translate_po.py", ["runs/none", "de.po", __file__], "exists already"),
     ],
 )
 def test_wrong_arguments_end_in_one_line(run, name, arguments, problem):
@@ -306,3 +311,53 @@ def test_the_english_is_drawn_and_by_its_seed(back_translation):
         for options in ({"sample": True, "seed": 1}, {})
     )
     assert drawn == back_translation["drawn"] != greedy
+
+
+CATALOGUE = r"""# The header of a catalogue.
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=2; plural=n != 1;\n"
+
+#, c-format
+msgid "The man sees %s.\n"
+msgstr ""
+
+msgid "%d dog sleeps."
+msgid_plural "%d dogs sleep."
+msgstr[0] ""
+msgstr[1] ""
+
+#, fuzzy
+msgid "Two dogs"
+msgstr "Zwei Katzen"
+
+msgid "A dog"
+msgstr "Ein Hund"
+"""
+
+
+@pytest.mark.slow
+def test_messages_without_a_translation_get_one_with_their_placeholders(run, model_dir, tmp_path):
+    source, target = tmp_path / "de.po", tmp_path / "new.po"
+    source.write_text(CATALOGUE, "utf-8")
+    run("translate_po.py", model_dir.path, source, target)
+    assert source.read_text("utf-8") == CATALOGUE
+    sentence, plural, unsure, done = catalogue = polib.pofile(target)
+    assert catalogue.metadata == polib.pofile(source).metadata
+    assert sentence.flags == ["fuzzy", "c-format"]
+    assert sentence.msgstr.count("%s") == 1 and sentence.msgstr.endswith("\n")
+    assert plural.fuzzy and plural.msgstr == ""
+    assert [one.count("%d") for one in plural.msgstr_plural.values()] == [1, 1]
+    assert plural.msgstr_plural[0] != plural.msgstr_plural[1]
+    assert unsure.msgstr == "Zwei Katzen" and done.msgstr == "Ein Hund" and not done.fuzzy
+
+
+@pytest.mark.slow
+def test_a_language_with_one_form_for_all_numbers_gets_the_plural(run, model_dir, tmp_path):
+    source, both, one = tmp_path / "de.po", tmp_path / "both.po", tmp_path / "one.po"
+    source.write_text(CATALOGUE, "utf-8")
+    run("translate_po.py", model_dir.path, source, both)
+    source.write_text(CATALOGUE.replace('msgstr[1] ""\n', ""), "utf-8")
+    run("translate_po.py", model_dir.path, source, one)
+    assert polib.pofile(one)[1].msgstr_plural == {0: polib.pofile(both)[1].msgstr_plural[1]}
