@@ -1,4 +1,4 @@
-"""How long a run will take on this machine, said before the time is spent."""
+"""Forecasts how long a run will take on this machine."""
 
 import datetime
 import statistics
