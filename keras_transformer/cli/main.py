@@ -221,6 +221,7 @@ def _overview():
         'The Transformer of "Attention Is All You Need": train, evaluate and serve\n'
         f"sequence-to-sequence models.\n\n{commands}\n\n"
         f"{PROGRAM} COMMAND --help lists the flags of a command.\n"
+        f"{PROGRAM} --version prints the version.\n"
     )
 
 

@@ -133,7 +133,10 @@ def _files_of_folder(folder: Path, split: str, languages: tuple[str, str]) -> Te
         found.setdefault(name, set()).add(language)
     if split not in found:
         splits = ", ".join(sorted(found)) or "no file"
-        raise UserError(f"{folder} has no split {split}: found {splits}")
+        raise UserError(
+            f"{folder} has no split {split}: found {splits}; to go without validation or test, "
+            "give `--valid_split= --test_split=`"
+        )
     for language in languages:
         if language not in found[split]:
             others = ", ".join(sorted(found[split]))

@@ -10,7 +10,7 @@ Tensor = Any
 
 
 class Required(NamedTuple):
-    """What the translation of each sentence must contain.
+    """Symbols that the translation of each sentence must contain.
 
     Attributes:
         prefix_ids: integer (batch, prefix_length), symbols that it must start with, without a start

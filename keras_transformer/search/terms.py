@@ -46,7 +46,7 @@ class Terms(NamedTuple):
 
 
 class TermState(NamedTuple):
-    """How far each hypothesis has come with the terms of its sentence."""
+    """The progress of each hypothesis through the terms of its sentence."""
 
     states: Tensor  # int32 (batch, n)
     left: Tensor  # int32 (batch, n, terms), how often each term must still occur
@@ -154,7 +154,7 @@ def turns(log_probs: Tensor, needs: Tensor) -> Tensor:
 
 
 def _rank_in_bank(log_probs, needs):
-    """How many candidates of its bank come before each one: int32 (batch, n), from 0.
+    """Ranks each candidate within its bank: int32 (batch, n), 0 for the likeliest.
 
     Sorting takes a thousandth of the memory of comparing all pairs of a thousand candidates.
     """

@@ -1,4 +1,4 @@
-"""How a language is written: its code, such as `de`, and its symbol, such as `>>fra<<`."""
+"""Codes of languages, such as `de`, and their symbols, such as `>>fra<<`."""
 
 import re
 

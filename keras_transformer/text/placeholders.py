@@ -109,7 +109,7 @@ def without_spans(text: str, spans: Iterable[Span]) -> str:
 
 
 def filled_in_order(placeholders: Iterable[str]) -> list[str]:
-    """Those placeholders that a program fills in their order, so that the order must stay.
+    """Returns the placeholders that a program fills in order, so that their order must stay.
 
     Example:
         >>> filled_in_order(["%s", "%1$s", "%(n)d", "%.2f", "%%", "{}", "{:d}", "{x}"])

@@ -63,6 +63,6 @@ def _runs(words: Sequence[str], length: int) -> Iterator[tuple[int, int]]:
 
 
 def _has_meaning(word: str) -> bool:
-    """Whether a word is one: not a number, nor a letter such as that of %s."""
+    """Whether a text is a real word: no number, and no single letter, such as the s of %s."""
     is_spelled = all(one.isalpha() or one in MARKS for one in word)
     return is_spelled and (len(word) > 1 or not word.isascii())

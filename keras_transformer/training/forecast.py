@@ -1,4 +1,4 @@
-"""How long a run will take on this machine, said before the time is spent."""
+"""Forecasts how long a run will take on this machine."""
 
 import datetime
 import statistics
@@ -87,7 +87,8 @@ def forecast(
         recipes.append(f"this run with --steps={steps}")
     if not recipes:
         return line
-    return f"{line}\nThat is more than a day; in a night of 8 hours fits {' or '.join(recipes)}"
+    enough = " or ".join(recipes)
+    return f"{line}\nThat is more than a day; a night of 8 hours is enough for {enough}"
 
 
 def _figure(seconds):

@@ -43,6 +43,7 @@ def flags_in(text):
 def test_the_overview_lists_every_command(arguments):
     text, loaded = help_of(*arguments)
     assert all(f"  {name} " in text for name in COMMANDS)
+    assert "--version" in text
     assert loaded == []
 
 

@@ -76,8 +76,8 @@ def test_a_resumed_run_counts_validations_and_checkpoints_as_they_were():
 def test_a_run_of_more_than_a_day_names_what_fits_into_a_night():
     _, advice = lines("small", 3.0)
     assert advice == (
-        "That is more than a day; in a night of 8 hours fits --preset=compact --model_dir=NEW or "
-        "this run with --steps=9600"
+        "That is more than a day; a night of 8 hours is enough for --preset=compact "
+        "--model_dir=NEW or this run with --steps=9600"
     )
 
 
@@ -85,14 +85,14 @@ def test_too_few_steps_to_warm_up_are_not_recommended():
     options = TrainingOptions.from_preset("small")
     seconds = 8 * 3600 / options.warmup_steps
     _, advice = lines("small", seconds)
-    assert advice.endswith("fits --preset=compact --model_dir=NEW")
+    assert advice.endswith("enough for --preset=compact --model_dir=NEW")
     _, advice = lines("small", seconds, start_from="runs/own")  # a new model would not start there
-    assert advice.endswith(f"fits this run with --steps={options.warmup_steps}")
+    assert advice.endswith(f"enough for this run with --steps={options.warmup_steps}")
 
 
 def test_the_smallest_preset_has_only_fewer_steps():
     _, advice = lines("tiny", 10.0)
-    assert advice.endswith("fits this run with --steps=2880")
+    assert advice.endswith("enough for this run with --steps=2880")
 
 
 def test_steps_that_train_would_refuse_are_not_recommended():
@@ -108,7 +108,7 @@ def test_steps_that_train_would_refuse_are_not_recommended():
 
 def test_several_workers_are_not_advised_a_preset_that_is_for_one_machine():
     _, advice = lines("small", 3.0, workers=2)
-    assert advice.endswith("fits this run with --steps=9600")
+    assert advice.endswith("enough for this run with --steps=9600")
 
 
 def test_the_steps_of_a_night_come_after_those_that_are_done():
@@ -123,4 +123,4 @@ def test_a_long_run_of_a_parser_is_advised_a_parser(tmp_path):
 
     options = dataclasses.replace(TrainingOptions.from_preset("parsing"), steps=50_000)
     _, advice = lines("parsing", 9.0, train=Trees("train", 10), options=options, vocab_type=None)
-    assert advice.endswith("fits --preset=parsing-small --model_dir=NEW")
+    assert advice.endswith("enough for --preset=parsing-small --model_dir=NEW")
