@@ -100,7 +100,12 @@ def main():
         findings = data.check_pairs(pairs, rules, keep if outputs else None)
         kept = findings.pairs - findings.suspicious
         if outputs and not kept:
-            raise UserError(f"{pairs.description}: every pair breaks a rule, so none is left")
+            counts = [f"{rule} {count:,}" for rule, count in findings.broken.items() if count]
+            raise UserError(
+                f"{pairs.description}: every pair breaks a rule ({', '.join(counts)}), so none is "
+                "left: read --examples=FILE, without --output_source, and turn rules off by "
+                "--skip_rules or change their limits"
+            )
         if "examples" in files:
             rows = ["\t".join(example) + "\n" for example in findings.examples]
             files["examples"].write("".join(rows).encode("utf-8", "backslashreplace"))

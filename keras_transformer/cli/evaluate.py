@@ -152,8 +152,8 @@ def evaluate_translator():
     if language is None:
         language = training.ModelDir(FLAGS.model_dir[0]).load_training()["target_lang"]
     evaluation.check_language(language)
-    every, files = itertools.chain.from_iterable(references), ", ".join(FLAGS.reference)
-    if warning := evaluation.language_warning(every, language, files):
+    about = [*itertools.chain.from_iterable(references)], language, ", ".join(FLAGS.reference)
+    if warning := evaluation.language_warning(*about) or evaluation.short_lines_warning(*about):
         print(warning, file=sys.stderr)
     if FLAGS.bleu_on_tokens and not evaluation.has_moses_tokens(language):
         found = language or "none"

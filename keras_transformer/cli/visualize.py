@@ -131,7 +131,6 @@ def main():
     Path(FLAGS.output).mkdir(parents=True, exist_ok=True)
     for key, path in names.items():
         save(figures[key], path)
-        print(path)
 
 
 def chosen_kinds():
@@ -229,6 +228,7 @@ def save(figure, path):
         else:
             figure.savefig(partial, format=FLAGS.format, dpi=DPI)
     missing = {int(found[1]) for w in caught if (found := re.match(r"Glyph (\d+)", str(w.message)))}
+    print(path)
     if missing:
         print(f"  (matplotlib has no font for {' '.join(map(chr, sorted(missing)))})")
 

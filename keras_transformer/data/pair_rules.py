@@ -23,7 +23,7 @@ _PLACEHOLDER = re.compile(
 _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
 _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
 _SHORT = 10  # characters that are added to each side before lengths are compared
-_SAMPLED = 50  # one line of so many shows the usual script
+_SAMPLED = 100  # lines of a block, evenly spread, that show the usual script
 
 
 class HeldOut(NamedTuple):
@@ -65,7 +65,8 @@ class Usual:
             hashes.append(pair_hashes(block))
             for side, lines in enumerate((block.source, block.target)):
                 characters[side] += len(b"".join(lines).decode("utf-8"))
-                samples[side].extend(line.decode("utf-8") for line in lines[::_SAMPLED])
+                every = 1 + len(lines) // _SAMPLED
+                samples[side].extend(line.decode("utf-8") for line in lines[::every])
         scripts = main_script(samples[0]), main_script(samples[1])
         return cls(repeats(hashes), usual_ratio(*characters), scripts)
 

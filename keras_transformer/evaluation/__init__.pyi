@@ -4,6 +4,7 @@ from .bleu import (
     format_scores,
     has_moses_tokens,
     language_warning,
+    short_lines_warning,
     split_compounds,
     translation_scores,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "format_scores",
     "has_moses_tokens",
     "language_warning",
+    "short_lines_warning",
     "split_compounds",
     "translation_scores",
 ]

@@ -170,6 +170,31 @@ def language_warning(references: Iterable[str], target_lang: str | None, where: 
     )
 
 
+def short_lines_warning(
+    references: Sequence[str], target_lang: str | None, where: str
+) -> str | None:
+    """One line, if BLEU is 0 even for the references themselves; else None.
+
+    BLEU compares sequences of one to four words, so it needs a line of at least four.
+
+    Args:
+        references: the reference translations.
+        target_lang: code of the target language, or None.
+        where: where they stand, such as "valid.de".
+
+    Example:
+        >>> short_lines_warning(["Haus", "Hund"], None, "words.de")
+        'Warning: no target of words.de has four words, so BLEU is 0, however good the ...'
+    """
+    is_usual = any(len(line.split()) >= 4 for line in references)  # almost all text; it is fast
+    if is_usual or sacre_bleu(references, references, target_lang).value > 0:
+        return None
+    return (
+        f"Warning: no target of {where} has four words, so BLEU is 0, however good the "
+        "translations are: compare them by chrF"
+    )
+
+
 def has_moses_tokens(language: str | None) -> bool:
     """Whether the Moses tokenizer knows a language, given by its code."""
     # Imported here: it takes up to a second, which would delay every command.

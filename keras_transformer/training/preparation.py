@@ -11,7 +11,12 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
 from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation.bleu import check_language, language_warning, sacre_bleu
+from keras_transformer.evaluation.bleu import (
+    check_language,
+    language_warning,
+    sacre_bleu,
+    short_lines_warning,
+)
 from keras_transformer.machine.cores import parts_for_cores
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
@@ -99,7 +104,7 @@ def prepare(
             _warn_of_corpus(job, corpus, valid_corpus)
             if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
                 print(part, flush=True)
-            if warning := _language_warning(job):
+            if warning := _bleu_warning(job):
                 print(warning, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         # A parser's vocabulary and Marian's have no type.
@@ -183,13 +188,16 @@ def _warn_of_corpus(job, corpus, valid_corpus):
         print(warning, flush=True)
 
 
-def _language_warning(job):
-    """One line if the validation of a translator needs its target language, which is not given."""
+def _bleu_warning(job):
+    """One line if BLEU of a translator's validation is about 0, however good the translations."""
     if not job.valid or job.valid.task != "translation" or job.train.target_langs:
         return None
-    return language_warning(
-        (target for _, target in job.valid), job.target_lang, job.valid.description
-    )
+    about = [target for _, target in job.valid], job.target_lang, job.valid.description
+    if warning := language_warning(*about):
+        return warning
+    if job.options.best_by == "score" and (warning := short_lines_warning(*about)):
+        return f"{warning}, and choose the weights by --best_by=loss"
+    return None
 
 
 def _batches(options, corpus, strategy):

@@ -165,7 +165,7 @@ def _interrupted(pairs, rules, keep):
         ({"overwrite": True}, "--overwrite has no effect without a file to write: leave it out"),
         (
             {**OUTPUTS, "max_characters": 1},
-            "raw.en, raw.de: every pair breaks a rule, so none is left",
+            "raw.en, raw.de: every pair breaks a rule (long 6), so none is left: read --examples",
         ),
     ],
     ids=str,

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer.data import BuiltinPairs
+from keras_transformer.data import BuiltinPairs, TextPairs
 from keras_transformer.data.pair_rules import (
     HeldOut,
     PairRules,
@@ -140,6 +140,13 @@ def test_what_is_usual_is_read_from_the_pairs():
     sides = list(zip(*BuiltinPairs("train", 1000), strict=True))
     assert usual.ratio == pytest.approx(len("".join(sides[1])) / len("".join(sides[0])))
     assert usual.repeats.sum() == 1000 - len({*zip(*sides, strict=True)})
+
+
+def test_a_first_line_in_another_script_does_not_decide_for_a_small_corpus(tmp_path):
+    for name, lines in (("en", ["English"] + ["a dog"] * 9), ("ru", ["Russian"] + ["собака"] * 9)):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    usual = Usual.of(TextPairs(str(tmp_path / "en"), str(tmp_path / "ru")))
+    assert usual.scripts == ("LATIN", "CYRILLIC")
 
 
 @pytest.mark.parametrize("languages", [("en", "de"), ("eng", "de-at")])

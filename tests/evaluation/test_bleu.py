@@ -21,7 +21,7 @@ from keras_transformer.evaluation import (
     split_compounds,
     translation_scores,
 )
-from keras_transformer.evaluation.bleu import language_warning, sacre_bleu
+from keras_transformer.evaluation.bleu import language_warning, sacre_bleu, short_lines_warning
 
 
 def plain_bleu(hypotheses, references):
@@ -276,6 +276,17 @@ def test_text_without_spaces_needs_its_language():
     named = (chinese, "zh"), (chinese, "yue"), (chinese, "de")
     for lines, language in (*named, (english, None), (["나는 사과를 먹는다."], None), ([""], None)):
         assert language_warning(lines, language, "valid.zh") is None
+
+
+def test_lines_of_fewer_than_four_words_have_no_bleu():
+    words, phrase = ["Haus", "der Hund"], "Der Hund bellt."
+    message = "Warning: no target of words.de has four words, so BLEU is 0, however good"
+    assert short_lines_warning(words, "de", "words.de").startswith(message)
+    assert sacre_bleu(words, words, "de").value == 0  # as the warning says
+    assert sacre_bleu([*words, phrase], [*words, phrase], "de").value == pytest.approx(100)
+    others = ([*words, phrase], "de"), ([*words, "a b c d"], None), (["我爱吃苹果"], "zh")
+    for lines, language in others:
+        assert short_lines_warning(lines, language, "words.de") is None
 
 
 @pytest.mark.parametrize("code", ["zh-cn", "zh_Hans", "zho", "cmn"])

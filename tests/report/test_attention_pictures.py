@@ -4,6 +4,8 @@ import base64
 import html.parser
 import json
 import re
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from matplotlib.colors import to_rgb
 
 from keras_transformer import InverseSquareRootSchedule
 from keras_transformer.attention_maps import attention_maps
+from keras_transformer.cli import visualize
 from keras_transformer.data import BuiltinPairs
 from keras_transformer.errors import UserError
 from keras_transformer.layers import LearnedPositions, PositionalEncoding
@@ -428,6 +431,18 @@ def test_visualize_draws_every_attention_and_writes_over_nothing(model_dir, tmp_
 
 
 KINDS = ("lines", "heatmap", "grid")
+
+
+def test_characters_without_a_font_are_named_below_their_figure(tmp_path, monkeypatch, capsys):
+    class Figure:
+        def savefig(self, path, **options):
+            path.touch()
+            warnings.warn("Glyph 35486 (CJK) missing from font(s) DejaVu Sans.", stacklevel=1)
+
+    monkeypatch.setattr(visualize, "FLAGS", SimpleNamespace(format="png"))
+    visualize.save(Figure(), tmp_path / "a.png")
+    note = "  (matplotlib has no font for 語)"
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "a.png"), note]
 
 
 def test_visualize_takes_the_weights_that_it_is_asked_for(model_dir, tmp_path):

@@ -856,6 +856,16 @@ def test_a_validation_set_without_spaces_and_language_has_a_warning(tmp_path, ca
         assert said.count("have no spaces between words, so BLEU without target_lang is") == times
 
 
+def test_a_validation_set_of_single_words_has_a_warning(tmp_path, capsys):
+    valid = TextPairs(lines_of(tmp_path / "en", "house"), lines_of(tmp_path / "de", "Haus"))
+    for best_by, times in (("score", 1), ("loss", 0)):
+        job = job_in(tmp_path / "runs", valid=valid).with_options(best_by=best_by)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("by chrF, and choose the weights by --best_by=loss") == times
+
+
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"^cannot score 'ja'"):
