@@ -98,7 +98,17 @@ class CompositeLayer(ConfiguredLayer):
             )
 
     def get_config(self):
-        return {**super().get_config(), **quantized_parts(self), **frozen_parts(self)}
+        config = {**super().get_config(), **quantized_parts(self), **frozen_parts(self)}
+        if self.built:
+            # Keras would build a part before this layer, so its weights would have other paths.
+            for name, value in config.items():
+                parts = getattr(self, name, None)
+                if not isinstance(parts, list):
+                    parts, value = [parts], [value]
+                for part, part_config in zip(parts, value, strict=True):
+                    if isinstance(part, ConfiguredLayer):
+                        part_config.pop("build_config", None)
+        return config
 
     @classmethod
     def from_config(cls, config):

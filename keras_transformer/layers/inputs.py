@@ -21,14 +21,18 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
     """
     shape = getattr(x, "shape", None)
     rows = batch if isinstance(batch, int) else "batch"
+    ragged = getattr(x, "ragged_rank", None)  # of TensorFlow: None in symbols
     if (
         shape is not None
+        and not ragged
         and len(shape) == 3
         and shape[-1] in (width, None)
         and (rows == "batch" or not isinstance(shape[0], int) or shape[0] in (rows, 1))
     ):
         return
     found = type(x).__name__ if shape is None else f"shape {tuple(shape)}"
+    if ragged:
+        found = f"ragged {found}: pad the data of the model with `to_tensor()`"
     raise ValueError(f"{name} must be a tensor ({rows}, length, {width}): found {found}")
 
 

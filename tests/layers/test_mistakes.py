@@ -51,6 +51,16 @@ def test_an_input_that_is_no_tensor_is_named(name):
     assert "x must be a tensor (batch, length, 16)" in message_of(lambda: layer([X]))
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="ragged tensors are its own")
+@pytest.mark.parametrize("name", OF_ONE)
+def test_an_input_that_is_ragged_is_named(name):
+    import tensorflow as tf
+
+    ragged = tf.RaggedTensor.from_row_lengths(X[0], [3, 4])
+    expected = "(batch, length, 16): found ragged shape (2, None, 16): pad"
+    assert expected in message_of(lambda: OF_ONE[name]()(ragged))
+
+
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [

@@ -139,6 +139,21 @@ def test_the_configuration_of_a_subclass_has_its_arguments_and_its_dtype():
     assert (copy.factor, copy.dtype_policy.name) == (2.0, "mixed_bfloat16")
 
 
+def test_weights_of_a_saved_model_and_of_a_clone_have_their_paths(tmp_path):
+    """Keras's `get_state_tree` needs different paths, and users choose weights by them."""
+    x, memory = keras.Input((None, 16)), keras.Input((None, 12))
+    part = EncoderLayer(16, d_ff=32, self_attention=Convolution(16, 3))
+    encoder = Encoder([EncoderLayer(16, 4, 32), part], name="encoder")
+    decoder = Decoder([DecoderLayer(16, 4, 32) for _ in range(2)], name="decoder")
+    model = keras.Model([x, memory], decoder(encoder(x), memory))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    paths = [weight.path for weight in model.weights]
+    assert len(set(paths)) == len(paths)
+    for copy in (loaded, keras.models.clone_model(model)):
+        assert [weight.path for weight in copy.weights] == paths
+
+
 def num_trained(*models):
     return [len(model.trainable_variables) for model in models]
 
