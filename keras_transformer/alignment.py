@@ -24,8 +24,7 @@ def align(
 ) -> list[Alignment]:
     """Aligns each target subword with the source subword that it attends to most.
 
-    It uses the mean attention over heads in the last layer but one, which is closest to human
-    alignments (Garg et al., 2019).
+    It uses the mean attention over heads in the model's `config.alignment_layer`.
 
     Args:
         model: a built model.
@@ -65,5 +64,5 @@ def _attention(model, source, target):
     source_ids = padded([[*ids, end_id] for ids in source], pad_id)
     target_ids = padded([[start_id, *ids] for ids in target], pad_id)
     weights = attention_maps(model, source_ids, target_ids).memory
-    weights = weights[max(0, len(weights) - 2)]  # (sentences, heads, target, source)
+    weights = weights[model.config.alignment_layer]  # (sentences, heads, target, source)
     return ops.convert_to_numpy(ops.mean(ops.cast(weights, "float32"), axis=1))

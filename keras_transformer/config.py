@@ -160,6 +160,15 @@ class TransformerConfig(Record):
         """Number of ids that can be generated, and of logits: `target_vocab_size`, or all ids."""
         return min(self.vocab_size, self.target_vocab_size or self.vocab_size)
 
+    @property
+    def alignment_layer(self) -> int:
+        """Index of the decoder layer whose attention to the source links words best.
+
+        The last but one is closest to human alignments (Garg et al., 2019); of two layers, it is
+        the last (measured in docs/translating.md).
+        """
+        return min(self.num_decoder_layers - 1, max(1, self.num_decoder_layers - 2))
+
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "TransformerConfig":
         """Makes the configuration of a preset, with some fields replaced.

@@ -98,7 +98,7 @@ def test_links_are_where_the_heads_look_most(translator):
     source = [translator.tokenizer.pieces.index(piece) for piece in found.source]
     target = [translator.tokenizer.pieces.index(piece) for piece in found.target]
     maps = attention_maps(translator.models[0], [[*source, 2]], [[1, *target]])
-    means = np.mean(np.array(maps.memory[0])[0], axis=0)  # the last but one of two layers
+    means = np.mean(np.array(maps.memory[1])[0], axis=0)  # the last of two layers
     assert [source for source, _ in found.links] == means[:-1, :-1].argmax(1).tolist()
 
 

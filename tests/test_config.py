@@ -61,6 +61,14 @@ def test_the_base_model_is_the_default():
     assert TransformerConfig.from_preset("base") == TransformerConfig()
 
 
+def test_words_are_linked_by_the_last_layer_but_one_and_never_by_the_first_of_several():
+    linking = {
+        layers: TransformerConfig(num_decoder_layers=layers).alignment_layer
+        for layers in (1, 2, 3, 4, 6)
+    }
+    assert linking == {1: 0, 2: 1, 3: 1, 4: 2, 6: 4}
+
+
 def test_fields_given_override_a_preset():
     config = TransformerConfig.from_preset("tiny", d_model=64, dropout=0.25)
     assert (config.d_model, config.dropout) == (64, 0.25)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer
 
 _MANIFEST = "manifest.json"
-_FORMAT = 2  # of converted models; raised when the same model is converted differently
+_FORMAT = 3  # of converted models; raised when the same model is converted differently
 _ATTEMPTS = 3  # to convert checkpoints while a training replaces them
 
 

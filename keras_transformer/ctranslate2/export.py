@@ -132,7 +132,7 @@ def model_spec(
         pre_norm=config.pre_norm,
         activation=getattr(Activation, ACTIVATIONS[config.activation]),
         # The attention that `alignment.align` reads: the mean over all heads of this layer.
-        alignment_layer=max(0, config.num_decoder_layers - 2),
+        alignment_layer=config.alignment_layer,
         alignment_heads=config.num_heads,
     )
     spec.register_source_vocabulary(list(pieces))

@@ -91,7 +91,7 @@ def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> Figure | None:
     except UserError:  # a sentence has no token, or too many for a picture
         return None
     attention = attention._replace(title=attention.title + of)
-    return heat_figure(attention, layer=max(0, len(attention.weights) - 2))
+    return heat_figure(attention, layer=model.config.alignment_layer)
 
 
 def _png(figure: Figure) -> bytes:

@@ -480,9 +480,10 @@ class Hypothesis {
 const named = (word) => `“${isolated(word.replace(/^\p{P}+|\p{P}+$/gu, "") || word)}”`;
 
 // How much a word of the translation attends to each word of the source: by all heads of the last
-// layer but one, which is nearest to what people align.
+// layer but one, or of the last of two, which is nearest to what people align.
 function wordShares({ kinds, colours, words }, index) {
-  const cross = kinds.at(-1), layer = Math.max(0, cross.layers - 2);
+  const cross = kinds.at(-1);
+  const layer = Math.min(cross.layers - 1, Math.max(1, cross.layers - 2));
   const queries = [...words.target.keys()].filter((query) => words.target[query] === index);
   const shares = [];
   for (const query of queries) {
