@@ -270,6 +270,11 @@ def test_a_vocabulary_is_no_larger_than_a_text_of_three_pairs_allows(training, t
     assert size < 2000
     said = f"Vocabulary of {size:,}: the text does not allow 2,000"
     assert said in capsys.readouterr().out.splitlines()
+    named = {**training, "model_dir": tmp_path / "named"}
+    run("train", **named, preset="tiny")
+    assert ModelDir(named["model_dir"]).load_config().vocab_size == size
+    said = f"Vocabulary of {size:,}: the text does not allow 10,000"
+    assert said in capsys.readouterr().out.splitlines()
     # A size that the user gives is not changed.
     other = {**training, "model_dir": tmp_path / "other"}
     message = refused("train", **other, vocab_size=2000)

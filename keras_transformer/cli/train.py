@@ -301,7 +301,7 @@ def chosen_job():
         vocab_type=FLAGS.vocab_type,
         normalization=FLAGS.normalization,
         symbols=read_symbols(FLAGS.symbols) if FLAGS.symbols else None,
-        exact_vocab_size=vocab_size is None or FLAGS.vocab_size is not None,
+        exact_vocab_size=bool(FLAGS.vocab_size or FLAGS.start_from or is_parser),
         start_from=FLAGS.start_from,
         target_lang="de" if is_builtin else FLAGS.target_lang,
         source_lang="en" if is_builtin else FLAGS.source_lang,
