@@ -479,8 +479,8 @@ class ModelDir:
             if not is_integer(choice.get(name)):
                 raise self._damaged_choice(f'{self._choice}: "{name}" must be an integer')
         chosen = self.best if choice["weights"] == "best" else self.checkpoints
-        found = self.checkpoints.steps()[-1:], chosen.steps()[-1:]
-        if found != ([choice["last_step"]], [choice["step"]]):
+        last = self.checkpoints.steps()[-1:]  # none if a user has removed them
+        if last not in ([], [choice["last_step"]]) or chosen.steps()[-1:] != [choice["step"]]:
             return "mean"
         if choice["weights"] == "ema" and not self.load_training()["options"]["ema_decay"]:
             raise self._damaged_choice(

@@ -174,6 +174,15 @@ def test_a_choice_of_the_best_is_void_once_there_is_a_better_one_or_none(model_d
     assert model_dir.resolved_weights() == "mean"
 
 
+def test_the_best_weights_are_enough_where_they_were_chosen(model_dir):
+    model_dir.save_choice("best", "BLEU", {})
+    model_dir.checkpoints.remove(*model_dir.checkpoints.steps())
+    assert value_of(model_dir.load_model()) == 4.0
+    for weights in ("mean", "last"):
+        with pytest.raises(UserError, match="has no checkpoint yet"):
+            model_dir.load_model(weights=weights)
+
+
 STEPS = '"step": 3, "last_step": 3'
 
 
