@@ -26,6 +26,7 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.cli.outputs import check_files, writing
+from keras_transformer.data.mixed_up import exchanged, slipped
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import refuse_existing
 from keras_transformer.options.cleaning import RULES, CleaningOptions
@@ -110,6 +111,10 @@ def main():
             rows = ["\t".join(example) + "\n" for example in findings.examples]
             files["examples"].write("".join(rows).encode("utf-8", "backslashreplace"))
     print(data.format_findings(findings, options))
+    if slip := slipped(findings.characters):
+        print(f"\nWarning: {pairs.description}: {slip}")
+    for other in exchanged(pairs, sets):
+        print(f"\nWarning: source and target of {other.description} seem to be exchanged")
     if outputs:
         print(
             f"\nWrote {kept:,} pairs to {FLAGS.output_source} and {FLAGS.output_target}; dropped "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.data.mixed_up import exchanged, slipped
 from keras_transformer.data.pair_rules import (
     HeldOut,
     is_copy,
@@ -23,7 +24,8 @@ def corpus_warning(pairs: TextPairs, valid: SentencePairs | None) -> str | None:
     """One line if more than 1% of the pairs are suspicious, or some share a validation line.
 
     It looks only for what costs little to find: empty sides, very different lengths, copies,
-    repeated pairs, and lines of the validation set. It needs 50 bytes of memory for each pair.
+    repeated pairs, lines of the validation set, and files that were mixed up. It needs 50 bytes of
+    memory for each pair.
 
     Args:
         pairs: the training set.
@@ -40,9 +42,14 @@ def corpus_warning(pairs: TextPairs, valid: SentencePairs | None) -> str | None:
         copies.append(_are_copies(*sides, lengths[-1]))
         for seen, lines, side in zip(found, held_out, sides, strict=True):
             seen |= lines.intersection(side)
-    parts = _suspicious(np.concatenate(lengths, axis=1), np.concatenate(copies), repeats(hashes))
+    of_lines = np.concatenate(lengths, axis=1)
+    parts = _suspicious(of_lines, np.concatenate(copies), repeats(hashes))
     if valid and (shared := _count_with(valid, found)):
         parts.append(f"training lines are in {shared:,} of {valid.check():,} validation pairs")
+    if slip := slipped(of_lines):
+        parts.append(slip)
+    for other in exchanged(pairs, [valid] if valid else []):
+        parts.append(f"source and target of {other.description} seem to be exchanged")
     if not parts:
         return None
     return f"Warning: {pairs.description}: {'; '.join(parts)}: see {_command(pairs, valid)}"

@@ -49,6 +49,12 @@ def test_it_prints_what_it_finds_and_writes_nothing(files, tmp_path, capsys):
     assert {*tmp_path.iterdir()} == before
 
 
+def test_it_warns_of_files_that_were_mixed_up(files, tmp_path, capsys):
+    run("corpus", **files, valid_source="valid.de", valid_target="valid.en")
+    warning = "Warning: source and target of valid.de, valid.en seem to be exchanged"
+    assert capsys.readouterr().out.splitlines()[-1] == warning
+
+
 def test_it_writes_the_pairs_that_break_no_rule_and_examples_of_the_others(files, tmp_path, capsys):
     run("corpus", **files, **VALID, **OUTPUTS)
     assert (tmp_path / "out.en").read_text() == "Save the file\nClose the window\n"

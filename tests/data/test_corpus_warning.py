@@ -60,6 +60,16 @@ def test_one_validation_line_in_the_training_set_is_enough(warning):
     assert "training lines are in 1 of 1 validation pairs" in said and "suspicious" not in said
 
 
+def test_files_that_were_mixed_up_are_named(warning, tmp_path):
+    sources, targets = zip(*dict.fromkeys(BuiltinPairs("train", 1500)), strict=True)
+    valid = [pair[::-1] for pair in BuiltinPairs("validation", 20)]
+    assert warning([*zip(sources, targets[1:], strict=False)], valid).startswith(
+        f"Warning: {tmp_path}/train.en, {tmp_path}/train.de: from about pair 1 on, source n + 1 "
+        f"seems to go with target n; source and target of {tmp_path}/valid.en, "
+        f"{tmp_path}/valid.de seem to be exchanged: see keras-transformer corpus"
+    )
+
+
 def test_the_command_has_patterns_as_they_were_given(tmp_path):
     text_pairs(tmp_path, SOUND * 2)
     pairs = TextPairs(f"{tmp_path}/tr*.en", f"{tmp_path}/tr*.de")
