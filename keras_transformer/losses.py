@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.errors import is_integer
 from keras_transformer.fast.dispatch import sum_dtype
 from keras_transformer.fast.known_labels import known_labels
 from keras_transformer.fast.losses import fused_smoothed_cross_entropy, target_shares
@@ -59,6 +60,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Args:
         epsilon: share of the target that goes to the wrong tokens, in [0, 1).
         pad_id: labels of this id do not count. It may be outside of the vocabulary, such as -100.
+            Where every label counts, give -1.
         reduction: what to return, as in every Keras loss. "sum_over_batch_size" or "mean": the loss
             above; "mean_with_sample_weight": the sum divided by the sum of the weights;
             "sum": the sum over the real tokens; "none" or None: the loss of each token.
@@ -74,9 +76,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Scalar, in nats per token; (batch, length) without a reduction.
 
     Raises:
-        ValueError: `epsilon` is out of range, or the labels have another shape. A label is neither
-            in [0, vocab_size) nor `pad_id`: in TensorFlow's graphs on a CPU this is an
-            `InvalidArgumentError`, in graphs for XLA or a GPU the loss is NaN.
+        ValueError: `epsilon` is out of range, `pad_id` is no integer, or the labels have another
+            shape. A label is neither in [0, vocab_size) nor `pad_id`: in TensorFlow's graphs on a
+            CPU this is an `InvalidArgumentError`, in graphs for XLA or a GPU the loss is NaN.
 
     Example:
         >>> loss = LabelSmoothedCrossEntropy(0.1)
@@ -96,7 +98,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         if not 0 <= epsilon < 1:
             raise ValueError(f"epsilon must be in [0, 1): found {epsilon}")
         self.epsilon = epsilon
-        self.pad_id = pad_id
+        self.pad_id = checked_pad_id(pad_id)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own `__call__` would copy the logits to float32, and apply an unwanted mask.
@@ -149,6 +151,15 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             "reduction": self.reduction,
             "dtype": self.dtype,
         }
+
+
+def checked_pad_id(pad_id: int) -> int:
+    """Returns a padding id; raises `ValueError` unless it is an integer."""
+    if not is_integer(pad_id):
+        raise ValueError(
+            f"pad_id must be an integer: found {pad_id!r}; where every label counts, give -1"
+        )
+    return pad_id
 
 
 def labels_and_logits(y_true, y_pred):

@@ -8,7 +8,12 @@ from keras import ops
 from keras_transformer.fast.dispatch import sum_dtype, value_of
 from keras_transformer.fast.known_labels import known_labels
 from keras_transformer.fast.losses import token_nll
-from keras_transformer.losses import in_vocabulary, labels_and_logits, token_weights
+from keras_transformer.losses import (
+    checked_pad_id,
+    in_vocabulary,
+    labels_and_logits,
+    token_weights,
+)
 from keras_transformer.machine.replicas import sum_over_replicas
 
 
@@ -17,7 +22,7 @@ class _TokenMean(keras.metrics.Metric, abc.ABC):
 
     def __init__(self, name, pad_id, dtype):
         super().__init__(name=name, dtype=dtype)
-        self.pad_id = pad_id
+        self.pad_id = checked_pad_id(pad_id)
         # float16 ends at 65,504 tokens, less than some batches have.
         self.total = self.add_variable((), "zeros", sum_dtype(self), name="total")
         self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
@@ -50,7 +55,7 @@ class TokenAccuracy(_TokenMean):
     """Share of the real target tokens whose logit is the highest.
 
     Args:
-        pad_id: labels of this id do not count.
+        pad_id: labels of this id do not count; -1 if all count.
 
     Update arguments:
         y_true: integer labels (batch, length) or (batch, length, 1).
@@ -84,7 +89,7 @@ class Perplexity(_TokenMean):
     """Perplexity per token: exp of the mean negative log-likelihood, without label smoothing.
 
     Args:
-        pad_id: labels of this id do not count.
+        pad_id: labels of this id do not count; -1 if all count.
 
     Update arguments are those of `TokenAccuracy`.
 
@@ -111,7 +116,7 @@ class TokenCount(keras.metrics.Metric):
     """The number of real target tokens seen.
 
     Args:
-        pad_id: labels of this id do not count.
+        pad_id: labels of this id do not count; -1 if all count.
 
     Update arguments are those of `TokenAccuracy`; `y_pred` is not read.
 
@@ -124,7 +129,7 @@ class TokenCount(keras.metrics.Metric):
 
     def __init__(self, name: str = "target_tokens", pad_id: int = 0, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.pad_id = pad_id
+        self.pad_id = checked_pad_id(pad_id)
         self.tokens = self.add_variable((), "zeros", sum_dtype(self), name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer import LabelSmoothedCrossEntropy, Perplexity, TokenAccuracy
+from keras_transformer import LabelSmoothedCrossEntropy, Perplexity, TokenAccuracy, TokenCount
 from keras_transformer.fast.losses import (
     fused_smoothed_cross_entropy,
     symmetric_divergence,
@@ -354,3 +354,18 @@ def test_a_vocabulary_of_one_entry_costs_nothing():
 def test_an_impossible_epsilon_is_refused(epsilon):
     with pytest.raises(ValueError, match=rf"epsilon must be in \[0, 1\): found {epsilon}"):
         LabelSmoothedCrossEntropy(epsilon)
+
+
+@pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropy, TokenAccuracy, Perplexity, TokenCount])
+def test_no_padding_is_a_pad_id_of_minus_one_and_not_none(kind):
+    message = "pad_id must be an integer: found None; where every label counts, give -1"
+    with pytest.raises(ValueError, match=message):
+        kind(pad_id=None)
+
+
+def test_every_label_counts_with_a_pad_id_of_minus_one():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 5))
+    labels = np.array([[0, 0, 1], [2, 0, 4]])
+    expected = float(np.mean(smoothed_cross_entropy(labels, logits, 0.1)))
+    found = LabelSmoothedCrossEntropy(0.1, pad_id=-1)(labels, logits)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
