@@ -14,6 +14,8 @@ _UNSEEN = rf"(?:\s|{INVISIBLE})*"
 # What a line may begin with: indentation, and markers of lists, headings and quotations.
 _MARKER = r"[-*+>•‣◦▪\u2013\u2014]|#{1,6}|\(?\d{1,3}[.)]|\(?[a-z]\)"
 _LINE_START = re.compile(rf"{_UNSEEN}(?:(?:{_MARKER})\s{_UNSEEN})*")
+# Columns are separated by a tab or by three spaces: each is translated by itself.
+_COLUMN = re.compile(r".+?(?:\t| {3,}|\Z)", re.DOTALL)
 # sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
 _INITIAL = re.compile(rf"(?<![\w{MARKS}])[^\W\d_]\.\s*$")
 _NUMBER = re.compile(r"\W*\w\.\s*")
@@ -25,7 +27,7 @@ _AT_ONCE = 2000
 def split_sentences(text: str, language: str | None = None) -> tuple[list[str], list[str]]:
     r"""Splits a text into sentences and the gaps around them, of which there is one more.
 
-    A sentence never goes beyond its line. Gaps hold white space, markers such as the `-` of a
+    A sentence never goes beyond its line, nor beyond a tab or three spaces. Gaps hold white space, markers such as the `-` of a
     list, and whatever else has neither letter nor digit, such as a line of dashes.
 
     Args:
@@ -47,7 +49,8 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
     for line in text.splitlines(keepends=True):
         start = _LINE_START.match(line).end()  # type: ignore[union-attr]
         gap.append(line[:start])
-        for piece in _pieces(line[start:], code):
+        columns = _COLUMN.findall(line, start)
+        for piece in itertools.chain.from_iterable(_pieces(column, code) for column in columns):
             if not any(map(str.isalnum, piece)):
                 gap.append(piece)
                 continue

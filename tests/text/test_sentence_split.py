@@ -131,3 +131,15 @@ def test_marks_that_nobody_sees_are_no_part_of_a_sentence_that_follows_a_marker(
 @pytest.mark.parametrize("text", ["", "\n", " \t\r\n", "---", "- \n- \n", "?!"])
 def test_a_text_without_letters_or_digits_has_no_sentence(text):
     assert split_sentences(text) == ([], [text])
+
+
+def test_columns_are_translated_apart_and_stay_where_they_are():
+    text = "  --open=X      Open a tree. Then go on.\n%(id)s:\t%(father)s\n1.\tTwo\n"
+    sentences, gaps = split_sentences(text)
+    assert sentences == ["--open=X", "Open a tree.", "Then go on.", "%(id)s:", "%(father)s", "Two"]
+    assert gaps == ["  ", "      ", " ", "\n", "\t", "\n1.\t", "\n"]
+    assert join_sentences(sentences, gaps) == text
+
+
+def test_two_spaces_within_a_sentence_are_no_columns():
+    assert split_sentences("It  has  them.")[0] == ["It  has  them."]
