@@ -267,10 +267,18 @@ class SavedModelServable:
         [graph] = SavedModel.FromString(content).meta_graphs
         self.signatures: Mapping[str, SignatureDef] = dict(graph.signature_def)
         self._loaded = tf.saved_model.load(str(path))
-        if missing := {"serving_default", "nbest", "score"} - set(self.signatures):
+        lacking = [
+            f"signature {name}"
+            for name in ("nbest", "score", "serving_default")
+            if name not in self.signatures
+        ]
+        # Exports of 0.1.0 have all signatures, but not these.
+        functions = ("count_tokens", "max_tokens")
+        lacking += [f"function {name}" for name in functions if not hasattr(self._loaded, name)]
+        if lacking:
             raise UserError(
-                f"{path}: the SavedModel has no signature {min(missing)}: make it with "
-                "`keras-transformer export`"
+                f"{path}: the SavedModel has no {lacking[0]}: make it with `keras-transformer "
+                "export` of this version"
             )
         self.max_tokens = int(self._loaded.max_tokens())
 

@@ -27,8 +27,9 @@ _AT_ONCE = 2000
 def split_sentences(text: str, language: str | None = None) -> tuple[list[str], list[str]]:
     r"""Splits a text into sentences and the gaps around them, of which there is one more.
 
-    A sentence never goes beyond its line, nor beyond a tab or three spaces. Gaps hold white space, markers such as the `-` of a
-    list, and whatever else has neither letter nor digit, such as a line of dashes.
+    A sentence never goes beyond its line, nor beyond a tab or three spaces. Gaps hold white space,
+    markers such as the `-` of a list, and whatever else has neither letter nor digit, such as a
+    line of dashes.
 
     Args:
         text: any text, of any number of lines.

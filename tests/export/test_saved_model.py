@@ -515,6 +515,17 @@ def test_our_own_server_refuses_another_saved_model(tmp_path):
         SavedModelServable(tmp_path)
 
 
+def test_an_export_of_an_earlier_version_is_refused(tmp_path):
+    """Those of 0.1.0 have all signatures, but do not count tokens."""
+    module = tf.Module()
+    function = tf.function(lambda text: text, [tf.TensorSpec([None], tf.string)])
+    names = ("serving_default", "nbest", "score")
+    signatures = dict.fromkeys(names, function.get_concrete_function())
+    tf.saved_model.save(module, str(tmp_path), signatures)
+    with pytest.raises(UserError, match=r"no function count_tokens: make it .* of this version"):
+        SavedModelServable(tmp_path)
+
+
 @pytest.mark.slow
 def test_our_own_server_samples_by_seeds_and_else_joins_no_requests(exported_sampling):
     servable = SavedModelServable(exported_sampling)
