@@ -196,12 +196,12 @@ class LinkedTexts:
         for number, origin in enumerate(origins):
             if origin and (
                 # Attention to punctuation often says something else.
-                (not self._is_word(number) and self._source[slice(*origin)].isalnum())
+                (not self.is_word(number) and self._source[slice(*origin)].isalnum())
                 # A placeholder has one copy, which is known.
                 or is_within_one(origin, copied)
             ):
                 origins[number] = None
-        if self.tokens and self._source_tokens and not self._is_word(-1):
+        if self.tokens and self._source_tokens and not self.is_word(-1):
             span = self._source_tokens[-1]
             is_word = any(map(str.isalnum, self._source[slice(*span)]))
             origins[-1] = None if is_word else span
@@ -210,7 +210,8 @@ class LinkedTexts:
             origins[number] = source
         return origins
 
-    def _is_word(self, number):
+    def is_word(self, number: int) -> bool:
+        """Whether a token of the translation is a word or a placeholder, not punctuation."""
         return self._weights[number] == 1.0
 
     def segment(self, of: Span, free: Sequence[Span]) -> Span | None:
@@ -292,7 +293,7 @@ class LinkedTexts:
                 continue
             numbers = [number for number in self._targets[index] if start <= number < end]
             is_word = source[self._source_starts[index]].isalnum()
-            alike = [number for number in numbers if self._is_word(number) == is_word]
+            alike = [number for number in numbers if self.is_word(number) == is_word]
             numbers = alike or numbers
             if numbers:
                 return self.tokens[min(numbers)][0] if follows else self.tokens[max(numbers)][1]

@@ -25,6 +25,8 @@ from keras_transformer.text.sentence_split import split_sentences
 from keras_transformer.text.sentences import as_list
 from keras_transformer.translation import Translation
 
+_NEAR = 3  # tokens that a word may be further away than punctuation, and still count as nearer
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MarkedSentence:
@@ -441,8 +443,18 @@ class _Placement:
             return None
         token = self._linked.token_at(self._gap(child.start, free[0][0], free[-1][1]))
         after = bisect.bisect(free, (token, math.inf))
-        near = [min(max(token, a), b - 1) for a, b in free[max(0, after - 1) : after + 1]]
-        nearest = min(near, key=lambda number: abs(number - token))
+        near = {
+            min(max(token + step, a), b - 1)
+            for a, b in free[max(0, after - 2) : after + 2]
+            for step in range(-_NEAR, _NEAR + 1)
+        }
+        has_words = any(map(str.isalnum, self._unit.text[child.start : child.end]))
+        nearest = min(
+            sorted(near),
+            key=lambda number: (
+                abs(number - token) + _NEAR * (has_words and not self._linked.is_word(number))
+            ),
+        )
         return nearest, nearest + 1
 
     def _escaped(self, start, end):

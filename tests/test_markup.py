@@ -251,6 +251,14 @@ def test_a_translation_that_is_cut_where_it_is_aligned_is_not_reported():
         )
 
 
+def test_punctuation_is_no_nearest_word():
+    links = [(0, 0), (1, 1), (2, 2), (2, 3), (0, 4), (5, 5)]
+    given = Given("Nimm die löschenden Zellen aus.", links)
+    assert translated("Take the <b>cells</b> to <i>delete</i>.", given) == (
+        "Nimm die <b>löschenden Zellen</b> <i>aus</i>."
+    )
+
+
 def test_an_element_whose_words_have_no_translation_takes_the_nearest_word():
     translator = Words(lambda count: [0, 2])
     assert translated("one <b>two</b> three", translator) in (
