@@ -33,7 +33,8 @@ from keras_transformer.translation import (
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
 _SEPARATES = re.compile(r"[^\W_]|[()\[\]]")  # two groups: a word, or a bracket of one only
 # What placeholders are written with, except the punctuation of sentences.
-_MARKS = frozenset("%{}()[]<>$@#")
+_MARKS = frozenset("%{}()[]<>$@#/=&")
+_BROKEN_ENTITY = re.compile(r"&[a-zA-Z][\w.-]*;?")  # models lose the semicolon
 _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“", "«»", "»«", "\u2018\u2019"}
 
 
@@ -267,7 +268,11 @@ class _Sentence:
         # What a copied element has may also be a word of the translation, such as `in`.
         self._words = {text[start:end] for start, end in others}
         self._placeholders = patterns
-        self._patterns = [*([_literally(text, others)] if others else []), *patterns]
+        self._patterns = [
+            *([_literally(text, others)] if others else []),
+            *([_BROKEN_ENTITY] if any(part.startswith("&") for part in self.parts) else []),
+            *patterns,
+        ]
 
     def those_with_all(self, hypotheses: Iterable[Translation]) -> list[KeptTranslation]:
         """Those translations that have each part once, and no other."""
