@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from keras_transformer.linked_texts import Link, LinkedTexts, links_of
 from keras_transformer.options.search import OF_SAMPLING, SearchOptions
+from keras_transformer.text.numbers import with_long_numbers
 from keras_transformer.text.placeholders import (
     Span,
     filled_in_order,
@@ -222,9 +223,16 @@ def _without_sampling(options):
 
 def _translations(translator, sentences, spans):
     """The best translations of each sentence; a glossary has no terms for the parts to copy."""
-    if hasattr(translator, "glossary"):
-        return translator.translate_n(sentences, copied=spans)
-    return translator.translate_n(sentences)
+    copied = {"copied": spans} if hasattr(translator, "glossary") else {}
+    return _with_numbers(translator.translate_n(sentences, **copied), sentences)
+
+
+def _with_numbers(found, sentences):
+    """The translations of each sentence, with its long numbers in place of wrong copies."""
+    return [
+        [one._replace(text=with_long_numbers(one.text, sentence)) for one in best]
+        for best, sentence in zip(found, sentences, strict=True)
+    ]
 
 
 def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Link]]:
@@ -444,7 +452,8 @@ class _Sentence:
 def _put_in(translator, sentences):
     """The translation of each sentence without its parts, which are put in by the alignment."""
     bare = [sentence.without_parts() for sentence in sentences]
-    translations = translator.translate_n([text for text, _ in bare])
+    texts = [text for text, _ in bare]
+    translations = _with_numbers(translator.translate_n(texts), texts)
     best = [
         sentence.without_invented(hypotheses[0])
         for sentence, hypotheses in zip(sentences, translations, strict=True)

@@ -151,6 +151,12 @@ def test_other_punctuation_and_what_the_sentence_has_are_no_pieces():
         assert translated(sentence, translation, "OTHER") == ([translation], False)
 
 
+def test_a_long_number_is_right_with_placeholders_and_without():
+    assert translated("Two dogs, 2022", "ZWEI 202", n_best=1) == (["ZWEI 2022"], False)
+    assert translated("%s dogs, 2022", "ZWEI 202") == (["%s DOGS, 2022"], True)
+    assert translated("%s dogs, 2022", "%s ZWEI 202") == (["%s ZWEI 2022"], False)
+
+
 def test_an_entity_that_lost_its_semicolon_has_it_again():
     assert translated("run &dpkg; now", "NOW &dpkg RUN") == (["NOW &dpkg; RUN"], False)
 
