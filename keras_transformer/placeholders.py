@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from keras_transformer.linked_texts import Link, LinkedTexts, links_of
 from keras_transformer.options.search import OF_SAMPLING, SearchOptions
+from keras_transformer.text.numbers import with_long_numbers
 from keras_transformer.text.placeholders import (
     Span,
     filled_in_order,
@@ -33,7 +34,8 @@ from keras_transformer.translation import (
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
 _SEPARATES = re.compile(r"[^\W_]|[()\[\]]")  # two groups: a word, or a bracket of one only
 # What placeholders are written with, except the punctuation of sentences.
-_MARKS = frozenset("%{}()[]<>$@#")
+_MARKS = frozenset("%{}()[]<>$@#/=&")
+_BROKEN_ENTITY = re.compile(r"&[a-zA-Z][\w.-]*;?")  # models lose the semicolon
 _BRACKETS = {"()", "[]", "<>", "{}", '""', "''", "`'", "``", "“”", "„“", "«»", "»«", "\u2018\u2019"}
 
 
@@ -221,9 +223,16 @@ def _without_sampling(options):
 
 def _translations(translator, sentences, spans):
     """The best translations of each sentence; a glossary has no terms for the parts to copy."""
-    if hasattr(translator, "glossary"):
-        return translator.translate_n(sentences, copied=spans)
-    return translator.translate_n(sentences)
+    copied = {"copied": spans} if hasattr(translator, "glossary") else {}
+    return _with_numbers(translator.translate_n(sentences, **copied), sentences)
+
+
+def _with_numbers(found, sentences):
+    """The translations of each sentence, with its long numbers in place of wrong copies."""
+    return [
+        [one._replace(text=with_long_numbers(one.text, sentence)) for one in best]
+        for best, sentence in zip(found, sentences, strict=True)
+    ]
 
 
 def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Link]]:
@@ -267,7 +276,11 @@ class _Sentence:
         # What a copied element has may also be a word of the translation, such as `in`.
         self._words = {text[start:end] for start, end in others}
         self._placeholders = patterns
-        self._patterns = [*([_literally(text, others)] if others else []), *patterns]
+        self._patterns = [
+            *([_literally(text, others)] if others else []),
+            *([_BROKEN_ENTITY] if any(part.startswith("&") for part in self.parts) else []),
+            *patterns,
+        ]
 
     def those_with_all(self, hypotheses: Iterable[Translation]) -> list[KeptTranslation]:
         """Those translations that have each part once, and no other."""
@@ -439,7 +452,8 @@ class _Sentence:
 def _put_in(translator, sentences):
     """The translation of each sentence without its parts, which are put in by the alignment."""
     bare = [sentence.without_parts() for sentence in sentences]
-    translations = translator.translate_n([text for text, _ in bare])
+    texts = [text for text, _ in bare]
+    translations = _with_numbers(translator.translate_n(texts), texts)
     best = [
         sentence.without_invented(hypotheses[0])
         for sentence, hypotheses in zip(sentences, translations, strict=True)

@@ -39,7 +39,11 @@ from keras_transformer.translation import Alignment, Translation
         ("詳しくはhttps://a.org/かme@b.orgまで", "https://a.org/ me@b.org"),
         ("Foo@Example.COM, バージョン%PRODUCTNAME", "Foo@Example.COM %PRODUCTNAME"),
         ("https://a.org/दिल्ली, #हिन्दी @राहुल", "https://a.org/दिल्ली #हिन्दी @राहुल"),
+        ("Call &dpkg; or &#8217; or &apt-get;", "&dpkg; &#8217; &apt-get;"),
+        ("⚠️ Two 🐍🐍, 👩‍💻! 1️⃣ │ a → b", "⚠️ 🐍🐍 👩‍💻 1️⃣ │ →"),
+        ("(https://a.org/1...2), see https://b.org…", "https://a.org/1...2 https://b.org"),
         # What is none.
+        ("&File, A & B; © ® 5 °C ™ ① ≤", ""),
         ("100% of 50% discount, 100%ige, 5 % der", ""),
         ("{a sentence in braces} a < b C# a@b x#y", ""),
         ("Two dogs, 1 < 2 > 0; the price is $5 (#1).", ""),
@@ -130,6 +134,8 @@ def test_the_first_hypothesis_that_has_all_placeholders_counts():
         ("{a} (see {b})", "{a} (SEE {b}})", "{a} (SEE {b})"),
         ("<0>two</0> dogs", "<0>TWO</0>> DOGS", "<0>TWO</0> DOGS"),
         ("%d dogs", "100% %d DOGS", "%d DOGS"),
+        ("[dogs](https://a.b/?c=1)", "[DOGS](https://a.b/?c=1)/c=1", "[DOGS](https://a.b/?c=1)"),
+        ("(https://a.b/1...2)", "(https://a.b/1...2…2)", "(https://a.b/1...2)"),
     ],
 )
 def test_a_translation_with_pieces_of_placeholders_does_not_count(sentence, broken, whole):
@@ -143,6 +149,16 @@ def test_other_punctuation_and_what_the_sentence_has_are_no_pieces():
         ("see https://a.org, {b}", "[SEE] https://a.org: {b}"),
     ]:
         assert translated(sentence, translation, "OTHER") == ([translation], False)
+
+
+def test_a_long_number_is_right_with_placeholders_and_without():
+    assert translated("Two dogs, 2022", "ZWEI 202", n_best=1) == (["ZWEI 2022"], False)
+    assert translated("%s dogs, 2022", "ZWEI 202") == (["%s DOGS, 2022"], True)
+    assert translated("%s dogs, 2022", "%s ZWEI 202") == (["%s ZWEI 2022"], False)
+
+
+def test_an_entity_that_lost_its_semicolon_has_it_again():
+    assert translated("run &dpkg; now", "NOW &dpkg RUN") == (["NOW &dpkg; RUN"], False)
 
 
 def test_a_wrong_placeholder_is_replaced_by_the_missing_one():

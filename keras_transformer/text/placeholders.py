@@ -1,4 +1,4 @@
-r"""Placeholders: parts of a text that a translation copies, such as `%s`, `{name}` and URLs."""
+r"""Placeholders: what a translation copies, such as `%s`, `{name}`, URLs and emoji."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _UNSPACED = (
     "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _LETTER = rf"[^\W{_UNSPACED}]"  # a letter, a digit or `_` that would belong to the same word
-_OF_URL = rf"""[^\s()<>"'`«»\u2010-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
+_OF_URL = rf"""[^\s()<>"'`«»\u2010-\u2025\u2027-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
 # The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
 _REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w{MARKS}/=&\#~+$)-])"
 _DOMAIN = rf"[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{{2,24}}(?!{_LETTER})"
@@ -43,7 +43,17 @@ _ON_THE_WEB = rf"""
     | (?<![\w.&/])[@\#][^\W\d][\w{MARKS}]*(?:@{_DOMAIN})?       # @name, #topic
     | (?<!\.)(?<!{_LETTER})www\.[\w-]+\.{_REST_OF_URL}
 """
-_PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB, re.VERBOSE)
+# Arrows, lines of tables, signs such as those for warnings, emoji; not what NFKC makes of letters.
+_SIGN = (
+    "[\u2190-\u21ff\u2300-\u23ff\u2500-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001f0ff"
+    "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]"
+)
+_SIGNS_AND_ENTITIES = rf"""
+    | {_SIGN}(?:[\u200d\ufe0e\ufe0f]|{_SIGN}|[\U000e0020-\U000e007f])*
+    | [0-9*\#]\ufe0f?\u20e3                         # a digit on a key
+    | &(?:[a-zA-Z][\w.-]{{0,80}}|\#\d{{1,7}}|\#[xX][0-9a-fA-F]{{1,6}});  # &name; of XML and HTML
+"""
+_PLACEHOLDER = re.compile(_IN_PROGRAMS + _ON_THE_WEB + _SIGNS_AND_ENTITIES, re.VERBOSE)
 _STANDS_FOR_ONE = "\N{OBJECT REPLACEMENT CHARACTER}"  # in no term and in no placeholder
 # Those that are filled in order: `%s`, `{}` and `{:.2f}`, not `%1$s`, `%(name)s`, `%1` or `%%`.
 _IN_ORDER = re.compile(r"%(?!\d{1,2}\$|L?\d{1,2}$|[(%{]|[A-Z]{2}).*|\{(?:![a-z])?(?::.*)?\}")

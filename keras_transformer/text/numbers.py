@@ -1,0 +1,48 @@
+"""Long numbers: years, versions and hashes, of which a translation may lack a digit."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+# A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
+_NUMBER = re.compile(r"(?<![\w.:])[0-9a-f]*[0-9][0-9a-f]*(?:\.[0-9]+)*(?!\w|:[0-9])", re.ASCII)
+_LEAST = 4  # digits of a long number: people write shorter ones in other ways, such as in words
+_ALIKE = 0.6  # the least similarity of a number and a wrong copy of it, such as 9999 and 99
+
+
+def with_long_numbers(translation: str, source: str) -> str:
+    """The translation, with the long numbers of its source in place of wrong copies of them.
+
+    A number is a wrong copy if the source does not have it, and it resembles the only one that is
+    missing there. Digits count, and not what separates thousands.
+
+    Example:
+        >>> with_long_numbers("am 16. Aug. 202", "Aug 16, 2022")
+        'am 16. Aug. 2022'
+        >>> with_long_numbers("1.234.567 Dateien", "1,234,567 files")
+        '1.234.567 Dateien'
+    """
+    numbers = _NUMBER.findall(source)
+    missing = _lost(numbers, translation)
+    if not missing:
+        return translation
+    known = {*map(_digits, numbers), _digits(source)}
+    pieces, end = [], 0
+    for match in _NUMBER.finditer(translation):
+        alike = difflib.get_close_matches(match[0], missing, n=1, cutoff=_ALIKE)
+        if alike and _digits(match[0]) not in known:
+            missing.remove(alike[0])
+            pieces += [translation[end : match.start()], alike[0]]
+            end = match.end()
+    return "".join(pieces) + translation[end:]
+
+
+def _lost(numbers: Sequence[str], translation: str) -> list[str]:
+    """The long ones of some numbers that a translation lacks."""
+    there = _digits(translation)
+    return [one for one in numbers if len(_digits(one)) >= _LEAST and _digits(one) not in there]
+
+
+def _digits(text):
+    """The digits of a number, also hexadecimal ones; of a text, all that may be digits."""
+    return re.sub(r"[^0-9a-f]", "", text)

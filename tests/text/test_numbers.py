@@ -1,0 +1,34 @@
+"""A long number of a sentence is in its translation with all digits."""
+
+import pytest
+
+from keras_transformer.text.numbers import with_long_numbers
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong", "right"),
+    [
+        ("Tue, 16 Aug 2022", "Di, 16. Aug. 202", "Di, 16. Aug. 2022"),
+        ("ports 7777 and 9999", "Ports 99 und 777", "Ports 9999 und 7777"),
+        ("9.0.0503  build failure", "9.0503-Baufehler", "9.0.0503-Baufehler"),
+        ("commit e5ddd6b302004", "Commit e5ddd6b30204", "Commit e5ddd6b302004"),
+    ],
+)
+def test_a_wrong_copy_is_replaced(source, wrong, right):
+    assert with_long_numbers(wrong, source) == right
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("1,234,567 of 2000 files", "1.234.567 von 2 000 Dateien"),
+        ("at 11:30 pm, 01/31/2005", "um 23:30 Uhr am 31.01.2005"),
+        ("1500 km, 5280 feet", "tausendfünfhundert km, 1609 m"),
+        ("in 1990", "1990 (vor 35 Jahren)"),
+        ("Mon, 06 Aug 2012 13:12:22", "Mo, 06 Aug 2012:12:2"),
+        ("in 2022", "২০২২ সালে"),
+        ("two dogs", "2 Hunde, 2022"),
+    ],
+)
+def test_other_numbers_stay(source, translation):
+    assert with_long_numbers(translation, source) == translation
