@@ -86,15 +86,46 @@ def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
     The vocabulary may have normalised the text, so both are compared in a normal form. If they
     still differ, the positions are in proportion to the characters of the subwords.
     """
-    marked: list[tuple[str, int]] = []  # "Two dogs" is "▁two▁dogs", each with its position
-    for index, character in enumerate(text):
-        if not character.isspace() and (not index or text[index - 1].isspace()):
-            marked.append((_MARK, index))
-        marked += [(one, index) for one in _normal(character) if not one.isspace()]
+    marked = _marked(text)
     ends = _ends(pieces, "".join(one for one, _ in marked))
     if ends is None:
         marked = [(one, index) for one, index in marked if one != _MARK]
         ends = _shared(0, len(marked), map(_length, pieces))
+    return _between(ends, marked)
+
+
+def unknown_spans(pieces: Sequence[str], text: str) -> list[Span]:
+    """The characters of a text that its subwords do not have: unknown ones, and those in bytes.
+
+    Example:
+        >>> unknown_spans(["▁On", "d", "<0xC5>", "<0x99>", "ej"], "Ondřej")
+        [(3, 4)]
+    """
+    if all(map(_is_known, pieces)):
+        return []
+    marked = _marked(text)
+    ends = _ends(pieces, "".join(one for one, _ in marked))
+    if ends is None:
+        return []
+    spans = zip(pieces, _between(ends, marked), strict=True)
+    return [span for piece, span in spans if span and not _is_known(piece)]
+
+
+def _marked(text: str) -> list[tuple[str, int]]:
+    """The characters of a text in a normal form, each with its position.
+
+    "Two dogs" is "▁two▁dogs".
+    """
+    marked: list[tuple[str, int]] = []
+    for index, character in enumerate(text):
+        if not character.isspace() and (not index or text[index - 1].isspace()):
+            marked.append((_MARK, index))
+        marked += [(one, index) for one in _normal(character) if not one.isspace()]
+    return marked
+
+
+def _between(ends: Iterable[int], marked: Sequence[tuple[str, int]]) -> list[Span | None]:
+    """The characters of the text between some ends; None if there is only white space."""
     spans: list[Span | None] = []
     for start, end in itertools.pairwise([0, *ends]):
         inside = [index for one, index in marked[start:end] if one != _MARK]

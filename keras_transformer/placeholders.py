@@ -29,6 +29,7 @@ from keras_transformer.translation import (
     Translation,
     first_few,
 )
+from keras_transformer.unknown_words import with_unknown_words
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")
@@ -174,6 +175,20 @@ def translate_keeping(
     Returns:
         Up to `n_best` translations of each sentence, best first.
     """
+    given = spans
+    spans = with_unknown_words(translator, sentences, given)
+    found = _keeping(translator, sentences, spans, patterns)
+    for row, (all_spans, some) in enumerate(zip(spans, given, strict=True)):
+        if len(all_spans) > len(some):  # links are of what the caller asked for
+            found[row] = [
+                one._replace(kept=[link for link in one.kept if link.source in some])
+                for one in found[row]
+            ]
+    return found
+
+
+def _keeping(translator, sentences, spans, patterns):
+    """`translate_keeping`, with the spans of unknown words too."""
     kept = [_Sentence(*both, patterns) for both in zip(sentences, spans, strict=True)]
     hypotheses = _translations(translator, sentences, spans)
     found = [one.those_with_all(best) for one, best in zip(kept, hypotheses, strict=True)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.linked_texts import links_of, word_links
+from keras_transformer.linked_texts import links_of, unknown_spans, word_links
 from keras_transformer.translation import Alignment
 
 
@@ -61,3 +61,19 @@ def test_words_are_those_of_the_text_whatever_the_vocabulary_sees(pieces, text, 
     assert alone == [[(n, 0)] for n in numbers]
     other_way = Alignment(["▁x"], pieces, [(0, n) for n, _ in links])
     assert word_links(other_way, "x", text) == [(0, n) for n in sorted({*numbers})]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "unknown"),
+    [
+        ("▁On d <0xC5> <0x99> ej ▁S", "Ondřej S", ["ř"]),
+        ("▁a ▁ <unk> ▁b <unk>", "a 車車 b車", ["車車", "車"]),
+        ("▁ <0xE8> <0xBB> <0x8A> <0xE8> <0xBB> <0x8A>", "車車", ["車", "車"]),
+        ("▁Two ▁dogs", "Two dogs", []),
+        ("▁other ▁ <unk>", "text 車", []),  # where the text is another, nobody knows
+        ("", "", []),
+    ],
+)
+def test_unknown_characters_are_those_in_bytes_or_of_the_unknown_symbol(pieces, text, unknown):
+    found = unknown_spans(pieces.split(), text)
+    assert [text[slice(*span)] for span in found] == unknown

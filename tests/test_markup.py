@@ -366,7 +366,8 @@ def test_whatever_a_model_and_its_alignment_say_all_tags_are_there_and_nested(se
         found = translated(text, translator)
     assert Counter(TAG.findall(found)) == Counter(TAG.findall(text)) and is_nested(found)
     for copied in ("%s", "{name}", "https://a.b/c?d=1&amp;e=2", "<code>x=1</code>"):
-        assert found.count(copied) == text.count(copied)
+        apart = re.compile(rf"(?<![a-zA-Z]){re.escape(copied)}")  # `doghttps://` is a word
+        assert len(apart.findall(found)) == len(apart.findall(text))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,8 +8,10 @@ import pytest
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
 from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
+from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
 from keras_transformer.translation import Alignment, Translation
+from keras_transformer.unknown_words import with_unknown_words
 
 
 @pytest.mark.parametrize(
@@ -289,3 +291,68 @@ def test_a_long_hostile_line_takes_no_time(piece):
     for line in (piece * (100_000 // len(piece)), piece + "." * 100_000):
         find_placeholders(line, placeholder_patterns())
     assert time.process_time() - begun < 10  # it is about one second
+
+
+class Spelling(Fixed):
+    """Knows the letters of ASCII, and Chinese 我; spells others in bytes."""
+
+    glossary = None
+
+    def translate_n(self, sentences, prefixes=None, copied=None):
+        return super().translate_n(sentences, prefixes)
+
+    def align(self, sentences, translations):
+        sources = [
+            [piece for word in sentence.split() for piece in ["▁", *self._pieces(word)]]
+            for sentence in sentences
+        ]
+        return [
+            alignment._replace(source=source)
+            for alignment, source in zip(
+                super().align(sentences, translations), sources, strict=True
+            )
+        ]
+
+    def _pieces(self, word):
+        for character in word:
+            if character.isascii() or character in "我\u2019":
+                yield character
+            else:
+                yield from (f"<0x{byte:02X}>" for byte in character.encode())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("by Jiří Růžička today", "BY Jiří Růžička TODAY"),
+        ("the word привет, twice", "THE WORD привет, TWICE"),
+        ("Привет, мир!", "Привет, мир!"),
+        ("한국어", "한국어"),
+        ("dogs → cats: {name}", "DOGS → CATS: {name}"),
+        ("it\u2019s “so”", "IT\u2019S “SO”"),  # only letters
+        ("two dogs", "TWO DOGS"),
+        ("", ""),
+    ],
+)
+def test_words_with_letters_that_the_vocabulary_lacks_are_copied(sentence, expected):
+    """In capitals: what the model translates."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlaceholderWarning)
+        assert PlaceholderTranslator(Spelling())([sentence]) == [expected]
+
+
+def test_in_a_script_without_spaces_the_unknown_letters_alone_are_copied():
+    [spans] = with_unknown_words(Spelling(), ["我喂我"], [()])
+    assert spans == [(1, 2)]
+
+
+def test_unknown_words_beside_other_parts_are_in_order_and_never_overlap_them():
+    [spans] = with_unknown_words(Spelling(), ["Ř {ř} ů"], [[(2, 5)]])
+    assert spans == [(0, 1), (2, 5), (6, 7)]
+
+
+def test_a_word_of_the_glossary_is_not_copied():
+    translator = Spelling()
+    translator.glossary = Glossary({"city of Łódź": "Lodz"})
+    found = with_unknown_words(translator, ["The city of Łódź.", "In Łódź."], [(), ()])
+    assert found == [[], [(3, 7)]]

@@ -1,0 +1,87 @@
+"""Words with letters that the vocabulary lacks: a translation copies them, as it does placeholders.
+
+A vocabulary spells such a letter in bytes, or replaces it by the symbol for unknown ones. A model
+that has hardly seen that loses the word, and often the rest of the sentence.
+"""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from keras_transformer.linked_texts import unknown_spans
+from keras_transformer.text.glossary import Glossary
+from keras_transformer.text.placeholders import Span
+from keras_transformer.text.words import is_part_of_word
+from keras_transformer.translation import Alignment, CutWarning
+
+
+class Aligner(Protocol):
+    """What this module calls of a translator."""
+
+    def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
+        """The alignment of each sentence with its translation."""
+
+
+def with_unknown_words(
+    translator: Aligner, sentences: Sequence[str], spans: Sequence[Sequence[Span]]
+) -> list[list[Span]]:
+    """The spans of each sentence, and those of its unknown words, in order.
+
+    Of a script without spaces between words, only the unknown letters are copied. A word within a
+    term of the translator's glossary is none.
+
+    Args:
+        translator: has the vocabulary.
+        sentences: plain text.
+        spans: parts of each sentence that are copied anyhow, in order.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CutWarning)  # the search warns
+        # An alignment with nothing has the subwords of the sentence, without a pass of the model.
+        alignments = translator.align(sentences, [""] * len(sentences))
+    glossary = getattr(translator, "glossary", None)
+    found = []
+    for text, some, alignment in zip(sentences, spans, alignments, strict=True):
+        words = sorted(
+            _word_around(text, span)
+            for span in unknown_spans(alignment.source, text)
+            if any(map(str.isalpha, text[slice(*span)]))
+        )
+        apart = [
+            (start, end)
+            for start, end in _joined(words)
+            if not any(start < other_end and other < end for other, other_end in some)
+            and not (glossary and _is_in_term(glossary, text, (start, end)))
+        ]
+        found.append(sorted([*some, *apart]))
+    return found
+
+
+def _is_in_term(glossary: Glossary, text: str, span: Span) -> bool:
+    start, end = span
+    return glossary.terms([text]) != glossary.terms([f"{text[:start]} {text[end:]}"])
+
+
+def _word_around(text: str, span: Span) -> Span:
+    start, end = span
+    while start and is_part_of_word(text[start - 1]):
+        start -= 1
+    while end < len(text) and is_part_of_word(text[end]):
+        end += 1
+    return start, end
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that touch or overlap as one.
+
+    Example:
+        >>> _joined([(0, 3), (3, 4), (5, 6), (5, 6)])
+        [(0, 4), (5, 6)]
+    """
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            before, former_end = joined.pop()
+            start, end = before, max(end, former_end)
+        joined.append((start, end))
+    return joined
