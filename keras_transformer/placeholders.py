@@ -166,6 +166,8 @@ def translate_keeping(
 ) -> list[list[KeptTranslation]]:
     """Translates sentences, and copies some parts of each unchanged, each once.
 
+    With patterns, it also copies words with letters that the vocabulary lacks.
+
     Args:
         translator: translates and aligns.
         sentences: plain text.
@@ -176,7 +178,7 @@ def translate_keeping(
         Up to `n_best` translations of each sentence, best first.
     """
     given = spans
-    spans = with_unknown_words(translator, sentences, given)
+    spans = with_unknown_words(translator, sentences, given) if patterns else given
     found = _keeping(translator, sentences, spans, patterns)
     for row, (all_spans, some) in enumerate(zip(spans, given, strict=True)):
         if len(all_spans) > len(some):  # links are of what the caller asked for
