@@ -381,6 +381,51 @@ def test_layers_and_losses_train_in_loops_and_checkpoints_of_jax():
     assert run_on("jax", CHECKPOINTS).strip().endswith("equal")
 
 
+SECOND_DERIVATIVES = """
+import keras, torch
+from keras import ops
+from keras_transformer.fast.losses import symmetric_divergence
+from keras_transformer.layers import DecoderLayer, EncoderLayer, Rotation, SelfAttention
+
+def penalty_gradient(function, x):  # of the squared norm of a gradient
+    x = x.detach().requires_grad_()
+    slope, = torch.autograd.grad(torch.sin(function(x)).sum(), x, create_graph=True)
+    return torch.autograd.grad(slope.square().sum(), x)[0]
+
+keras.utils.set_random_seed(1)
+x = torch.randn(2, 7, 8)
+attention = SelfAttention(8, 2, rotation=Rotation())
+for layer, inputs in (
+    (EncoderLayer(8, 2, 12, dropout=0.0), 1),
+    (EncoderLayer(8, d_ff=12, dropout=0.0, pre_norm=True, self_attention=attention), 1),
+    (DecoderLayer(8, 2, 12, dropout=0.0), 2),
+):
+    layer(*inputs * [x])
+    in_training, plain = (
+        penalty_gradient(lambda x: layer(*inputs * [x], training=training), x)
+        for training in (True, False)
+    )
+    torch.testing.assert_close(in_training, plain, rtol=1e-4, atol=1e-4)
+
+def divergence(x):
+    logs = ops.log_softmax(x)
+    return ((ops.exp(logs[0]) - ops.exp(logs[1])) * (logs[0] - logs[1])).sum(-1)
+
+found, expected = (penalty_gradient(each, x) for each in (symmetric_divergence, divergence))
+torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+dropout = EncoderLayer(8, 2, 12, dropout=0.5)
+dropout(x)
+assert torch.isfinite(penalty_gradient(lambda x: dropout(x, training=True), x)).all()
+print("equal")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_layers_in_training_have_second_derivatives_on_pytorch():
+    assert run_on("torch", SECOND_DERIVATIVES).strip().endswith("equal")
+
+
 NEEDS_TENSORFLOW = """
 import keras_transformer as kt
 

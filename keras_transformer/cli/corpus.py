@@ -26,7 +26,6 @@ from keras_transformer.cli.flags import (
     refuse,
 )
 from keras_transformer.cli.outputs import check_files, writing
-from keras_transformer.data.mixed_up import exchanged, slipped
 from keras_transformer.errors import UserError, expect_named
 from keras_transformer.files import refuse_existing
 from keras_transformer.options.cleaning import RULES, CleaningOptions
@@ -77,6 +76,9 @@ def define_flags() -> None:
 
 
 def main():
+    # Imported here, not at the top: it needs NumPy and TensorFlow.
+    from keras_transformer.data.mixed_up import exchanged, slipped
+
     for name in ("source", "target", *OUTPUTS, *LANGUAGES):
         if FLAGS[name].value is not None:
             expect_named(name, FLAGS[name].value)

@@ -82,7 +82,9 @@ def custom_gradient(function: Callable) -> Callable:
         output, gradient = function(*inputs)
 
         def adapted_gradient(*args, upstream=None):
-            return gradient(args[0] if upstream is None else upstream)
+            if upstream is None:
+                return gradient(args[0])
+            return _on_torch(function, gradient, args, upstream)
 
         return output, adapted_gradient
 
@@ -130,6 +132,25 @@ def _on_jax(function):
 
     output_of.defjvp(with_tangent, symbolic_zeros=True)
     return output_of
+
+
+def _on_torch(function, gradient, inputs, upstream):
+    """Computes a custom gradient on PyTorch, or that of the formula if it is differentiated again.
+
+    The custom gradient would take what it keeps of the forward pass, such as a mean, for constant.
+    """
+    import torch
+
+    if not torch.is_grad_enabled():
+        return gradient(upstream)
+    # Views, because an input may have been computed from another one.
+    inputs = [x.view_as(x) for x in inputs]
+    moving = [i for i, x in enumerate(inputs) if x.requires_grad]
+    gradients = torch.autograd.grad(
+        function(*inputs)[0], [inputs[i] for i in moving], upstream, create_graph=True
+    )
+    by_input = dict(zip(moving, gradients, strict=True))
+    return tuple(by_input.get(i) for i in range(len(inputs)))
 
 
 def builds_tensorflow_graph() -> bool:

@@ -16,6 +16,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.training import ModelDir, TrainingOptions
 from keras_transformer.training.model_dir import digest_of
+from keras_transformer.training.resumption import check_same_model, check_same_run
 
 SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd."]
 TRAINING = {
@@ -194,10 +195,10 @@ def test_a_url_is_no_model_dir():
 
 def test_difference_of_configuration_is_named(model_dir):
     config = model_dir.load_config()
-    model_dir.check_same(dataclasses.replace(config))
+    check_same_model(model_dir, dataclasses.replace(config))
     other = dataclasses.replace(config, d_ff=99, dropout=0.25)
     with pytest.raises(UserError, match=r"d_ff=24 \(now 99\), dropout=0\.0 \(now 0\.25\)$"):
-        model_dir.check_same(other)
+        check_same_model(model_dir, other)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +331,7 @@ def test_a_run_that_would_end_with_other_weights_is_refused(tmp_path, changed, m
     model_dir.save_training(TRAINING)
     now = {**TRAINING, **changed}
     with pytest.raises(UserError) as error:
-        model_dir.check_same_run(now["options"], now["data"], now["vocab_type"])
+        check_same_run(model_dir, now["options"], now["data"], now["vocab_type"])
     assert str(error.value) == (
         f"model_dir {tmp_path} holds a run with other options or data: {message}; "
         "resume it with the recorded ones, or begin a new run from its weights: "
@@ -343,9 +344,9 @@ def test_an_option_that_a_record_lacks_had_its_default(tmp_path):
     options = dict(TRAINING["options"])
     del options["clip_norm"]
     model_dir.save_training({**TRAINING, "options": options})
-    model_dir.check_same_run(TRAINING["options"], TRAINING["data"], "bpe")
+    check_same_run(model_dir, TRAINING["options"], TRAINING["data"], "bpe")
     with pytest.raises(UserError, match=r"clip_norm=0.0 \(now 0.25\);"):
-        model_dir.check_same_run({**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
+        check_same_run(model_dir, {**options, "clip_norm": 0.25}, TRAINING["data"], "bpe")
 
 
 @pytest.mark.parametrize(
