@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 
 # A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
-_NUMBER = re.compile(r"(?<![\w.:])[0-9a-f]*[0-9][0-9a-f]*(?:\.[0-9]+)*(?!\w|:[0-9])", re.ASCII)
+_NUMBER = re.compile(r"(?<![\w.:])(?=[a-f]*+[0-9])[0-9a-f]++(?:\.[0-9]++)*(?!\w|:[0-9])", re.ASCII)
 _LEAST = 4  # digits of a long number: people write shorter ones in other ways, such as in words
+_MOST = 20  # numbers that are put right: each is compared with all numbers of the translation
 _ALIKE = 0.6  # the least similarity of a number and a wrong copy of it, such as 9999 and 99
 
 
@@ -24,7 +25,7 @@ def with_long_numbers(translation: str, source: str) -> str:
     """
     numbers = _NUMBER.findall(source)
     missing = _lost(numbers, translation)
-    if not missing:
+    if not 0 < len(missing) <= _MOST:
         return translation
     known = {*map(_digits, numbers), _digits(source)}
     pieces, end = [], 0

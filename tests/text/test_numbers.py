@@ -1,5 +1,7 @@
 """A long number of a sentence is in its translation with all digits."""
 
+import time
+
 import pytest
 
 from keras_transformer.text.numbers import with_long_numbers
@@ -32,3 +34,11 @@ def test_a_wrong_copy_is_replaced(source, wrong, right):
 )
 def test_other_numbers_stay(source, translation):
     assert with_long_numbers(translation, source) == translation
+
+
+@pytest.mark.parametrize("text", ["1" * 20_000 + "x", "a" * 20_000, "1.1" * 5000 + "x"])
+def test_a_long_hostile_line_takes_no_time(text):
+    start = time.process_time()
+    with_long_numbers(f"{text} 1234", f"{text} 12345")
+    with_long_numbers(" ".join(map(str, range(1000, 9000))), " ".join(map(str, range(9000, 9999))))
+    assert time.process_time() - start < 1
