@@ -240,12 +240,9 @@ def _without_sampling(options):
 
 def _translations(translator, sentences, spans):
     """The best translations of each sentence; a glossary has no terms for the parts to copy."""
-    copied = {"copied": spans} if hasattr(translator, "glossary") else {}
-    return _with_numbers(translator.translate_n(sentences, **copied), sentences)
-
-
-def _with_numbers(found, sentences):
-    """The translations of each sentence, with its long numbers in place of wrong copies."""
+    if hasattr(translator, "glossary"):  # whose terms may have other numbers
+        return translator.translate_n(sentences, copied=spans)
+    found = translator.translate_n(sentences)
     return [
         [one._replace(text=with_long_numbers(one.text, sentence)) for one in best]
         for best, sentence in zip(found, sentences, strict=True)
@@ -470,7 +467,7 @@ def _put_in(translator, sentences):
     """The translation of each sentence without its parts, which are put in by the alignment."""
     bare = [sentence.without_parts() for sentence in sentences]
     texts = [text for text, _ in bare]
-    translations = _with_numbers(translator.translate_n(texts), texts)
+    translations = _translations(translator, texts, [()] * len(texts))
     best = [
         sentence.without_invented(hypotheses[0])
         for sentence, hypotheses in zip(sentences, translations, strict=True)

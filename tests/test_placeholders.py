@@ -356,3 +356,11 @@ def test_a_word_of_the_glossary_is_not_copied():
     translator.glossary = Glossary({"city of Łódź": "Lodz"})
     found = with_unknown_words(translator, ["The city of Łódź.", "In Łódź."], [(), ()])
     assert found == [[], [(3, 7)]]
+
+
+def test_numbers_are_put_right_but_those_of_a_glossary():
+    hypotheses = {"in 2022 %s": ["IM 202 %s"], "in 2022": ["IM 202"]}
+    sentences = [*hypotheses]
+    assert PlaceholderTranslator(Fixed(hypotheses))(sentences) == ["IM 2022 %s", "IM 2022"]
+    with_glossary = Spelling(hypotheses)
+    assert PlaceholderTranslator(with_glossary)(sentences) == ["IM 202 %s", "IM 202"]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 # A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
 _NUMBER = re.compile(r"(?<![\w.:])(?=[a-f]*+[0-9])[0-9a-f]++(?:\.[0-9]++)*(?!\w|:[0-9])", re.ASCII)
 _LEAST = 4  # digits of a long number: people write shorter ones in other ways, such as in words
+_LEAST_OF_COPY = 3  # digits of a wrong copy: `25. Jahrhundert` is right for 2500
 _MOST = 20  # numbers that are put right: each is compared with all numbers of the translation
-_ALIKE = 0.6  # the least similarity of a number and a wrong copy of it, such as 9999 and 99
+_ALIKE = 0.6  # the least similarity of a number and a wrong copy of it, such as 9999 and 999
 
 
 def with_long_numbers(translation: str, source: str) -> str:
@@ -30,8 +31,10 @@ def with_long_numbers(translation: str, source: str) -> str:
     known = {*map(_digits, numbers), _digits(source)}
     pieces, end = [], 0
     for match in _NUMBER.finditer(translation):
-        alike = difflib.get_close_matches(match[0], missing, n=1, cutoff=_ALIKE)
-        if alike and _digits(match[0]) not in known:
+        # Of two candidates, nobody knows which it is.
+        alike = difflib.get_close_matches(match[0], missing, len(missing) or 1, _ALIKE)
+        is_long = len(_digits(match[0])) >= _LEAST_OF_COPY
+        if is_long and len({*alike}) == 1 and _digits(match[0]) not in known:
             missing.remove(alike[0])
             pieces += [translation[end : match.start()], alike[0]]
             end = match.end()
