@@ -16,7 +16,7 @@ from keras_transformer.translation import Alignment, CutWarning
 
 
 class Aligner(Protocol):
-    """What this module calls of a translator."""
+    """The method of a translator that this module calls."""
 
     def align(self, sentences: Iterable[str], translations: Iterable[str]) -> list[Alignment]:
         """The alignment of each sentence with its translation."""
@@ -28,7 +28,7 @@ def with_unknown_words(
     """The spans of each sentence, and those of its unknown words, in order.
 
     Of a script without spaces between words, only the unknown letters are copied. A word within a
-    term of the translator's glossary is none.
+    term of the translator's glossary is not copied.
 
     Args:
         translator: has the vocabulary.
@@ -42,19 +42,32 @@ def with_unknown_words(
     glossary = getattr(translator, "glossary", None)
     found = []
     for text, some, alignment in zip(sentences, spans, alignments, strict=True):
-        words = sorted(
-            _word_around(text, span)
-            for span in unknown_spans(alignment.source, text)
-            if any(map(str.isalpha, text[slice(*span)]))
-        )
         apart = [
             (start, end)
-            for start, end in _joined(words)
+            for start, end in _unknown_words(alignment.source, text)
             if not any(start < other_end and other < end for other, other_end in some)
             and not (glossary and _is_in_term(glossary, text, (start, end)))
         ]
         found.append(sorted([*some, *apart]))
     return found
+
+
+def _unknown_words(pieces: Sequence[str], text: str) -> list[Span]:
+    """The words of a text, in order, that have letters which its subwords lack.
+
+    Example:
+        >>> _unknown_words(["▁J", "i", "<0xC5>", "<0x99>", "<0xC3>", "<0xAD>"], "Jiří")
+        [(0, 4)]
+    """
+    words: list[Span] = []
+    for start, end in unknown_spans(pieces, text):
+        if not any(map(str.isalpha, text[start:end])) or (words and end <= words[-1][1]):
+            continue
+        start, end = _word_around(text, (start, end))
+        if words and start <= words[-1][1]:  # they touch: as one
+            start, _ = words.pop()
+        words.append((start, end))
+    return words
 
 
 def _is_in_term(glossary: Glossary, text: str, span: Span) -> bool:
@@ -69,19 +82,3 @@ def _word_around(text: str, span: Span) -> Span:
     while end < len(text) and is_part_of_word(text[end]):
         end += 1
     return start, end
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that touch or overlap as one.
-
-    Example:
-        >>> _joined([(0, 3), (3, 4), (5, 6), (5, 6)])
-        [(0, 4), (5, 6)]
-    """
-    joined: list[Span] = []
-    for start, end in spans:
-        if joined and start <= joined[-1][1]:
-            before, former_end = joined.pop()
-            start, end = before, max(end, former_end)
-        joined.append((start, end))
-    return joined
