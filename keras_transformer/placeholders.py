@@ -316,12 +316,16 @@ class _Sentence:
             return None
         if filled_in_order(there.values()) != filled_in_order(self.parts):
             return None
-        if self._marks_outside(text, there) - self._marks_outside(self.text, self.spans):
+        if self._marks_outside(text, there) - self._own_marks:
             return None  # pieces of placeholders, such as the `)s` of `%(name)s)s`
         waiting = collections.defaultdict(list)
         for span, part in there.items():
             waiting[part].append(span)
         return [waiting[part].pop(0) for part in self.parts]
+
+    @functools.cached_property
+    def _own_marks(self):
+        return self._marks_outside(self.text, self.spans)
 
     def _marks_outside(self, text, spans):
         """How often a text has each mark of this sentence's placeholders outside of `spans`."""

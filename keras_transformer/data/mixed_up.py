@@ -1,7 +1,7 @@
 """Signs that files were mixed up: lines that have slipped, or source and target exchanged."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,8 +51,13 @@ def _correlation(source, target, shift):
     return float(source @ target / deviation) if deviation else 0.0
 
 
-def exchanged(pairs: SentencePairs, others: Iterable[SentencePairs]) -> list[SentencePairs]:
-    """Those of `others` whose sources have the words of the targets of `pairs`, and vice versa."""
+def exchanged(pairs: SentencePairs, others: Sequence[SentencePairs]) -> list[SentencePairs]:
+    """Returns those of the others whose source and target seem to be exchanged.
+
+    Their sources have the words of the targets of `pairs`, and their targets those of the sources.
+    """
+    if not others:
+        return []
     known = _words(pairs)
     found = []
     for other in others:

@@ -15,8 +15,8 @@ _ALIKE = 0.6  # the least similarity of a number and a wrong copy of it, such as
 def with_long_numbers(translation: str, source: str) -> str:
     """The translation, with the long numbers of its source in place of wrong copies of them.
 
-    A number is a wrong copy if the source does not have it, and it resembles the only one that is
-    missing there. Digits count, and not what separates thousands.
+    A number is a wrong copy if the source does not have it, and it resembles a single one of those
+    that are missing. Digits count, and not what separates thousands.
 
     Example:
         >>> with_long_numbers("am 16. Aug. 202", "Aug 16, 2022")
@@ -31,10 +31,11 @@ def with_long_numbers(translation: str, source: str) -> str:
     known = {*map(_digits, numbers), _digits(source)}
     pieces, end = [], 0
     for match in _NUMBER.finditer(translation):
-        # Of two candidates, nobody knows which it is.
-        alike = difflib.get_close_matches(match[0], missing, len(missing) or 1, _ALIKE)
-        is_long = len(_digits(match[0])) >= _LEAST_OF_COPY
-        if is_long and len({*alike}) == 1 and _digits(match[0]) not in known:
+        digits = _digits(match[0])
+        if not missing or len(digits) < _LEAST_OF_COPY or digits in known:
+            continue
+        alike = difflib.get_close_matches(match[0], missing, len(missing), _ALIKE)
+        if len({*alike}) == 1:  # of two candidates, nobody knows which it is
             missing.remove(alike[0])
             pieces += [translation[end : match.start()], alike[0]]
             end = match.end()
