@@ -272,7 +272,7 @@ class SavedModelServable:
             for name in ("nbest", "score", "serving_default")
             if name not in self.signatures
         ]
-        # Exports of 0.1.0 have all signatures, but not these.
+        # SavedModels of 0.1.0 have all signatures, but not these functions.
         functions = ("count_tokens", "max_tokens")
         lacking += [f"function {name}" for name in functions if not hasattr(self._loaded, name)]
         if lacking:

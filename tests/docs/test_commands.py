@@ -25,7 +25,7 @@ def commands(text):
 
 
 def mistake(name, given):
-    """What is wrong with the flags that a command is given; None if it takes them."""
+    """Returns the error that a command raises for its flags; None if it takes them."""
     before = set(flags.FLAGS)
     importlib.import_module(f"keras_transformer.cli.{name.replace('-', '_')}").define_flags()
     try:

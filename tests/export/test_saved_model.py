@@ -516,7 +516,7 @@ def test_our_own_server_refuses_another_saved_model(tmp_path):
 
 
 def test_an_export_of_an_earlier_version_is_refused(tmp_path):
-    """Those of 0.1.0 have all signatures, but do not count tokens."""
+    """SavedModels of 0.1.0 have all signatures, but no function that counts tokens."""
     module = tf.Module()
     function = tf.function(lambda text: text, [tf.TensorSpec([None], tf.string)])
     names = ("serving_default", "nbest", "score")
