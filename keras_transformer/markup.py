@@ -1,13 +1,12 @@
-"""HTML texts: their sentences for a translator, and the tags around what corresponds to it."""
+"""Texts with markup: their sentences for a translator, and tags around what corresponds to it."""
 
 import bisect
 import dataclasses
-import html
 import itertools
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from keras_transformer.linked_texts import Link, LinkedTexts, is_within_one
@@ -19,7 +18,8 @@ from keras_transformer.placeholders import (
     aligned,
     translate_keeping,
 )
-from keras_transformer.text.html_units import HtmlProblem, HtmlUnits, Node, Unit
+from keras_transformer.text.html_reader import MarkupProblem, first_problem, read_html
+from keras_transformer.text.markup_units import MarkupUnits, Node, Unit
 from keras_transformer.text.placeholders import Span, placeholder_patterns
 from keras_transformer.text.sentence_split import split_sentences
 from keras_transformer.text.sentences import as_list
@@ -65,7 +65,7 @@ class MarkupWarning(UserWarning):
         problem: the tag and its line.
     """
 
-    def __init__(self, index: int, problem: HtmlProblem):
+    def __init__(self, index: int, problem: MarkupProblem):
         self.index, self.problem = index, problem
         super().__init__(f"text at index {index}, {described(problem)}")
 
@@ -73,7 +73,7 @@ class MarkupWarning(UserWarning):
         return type(self), (self.index, self.problem)
 
 
-def described(problem: HtmlProblem) -> str:
+def described(problem: MarkupProblem) -> str:
     """Describes a tag without its counterpart, in one line for a person."""
     what = "closes nothing" if problem.tag.startswith("</") else "is not closed"
     others = f" (and {problem.count - 1:,} more)" if problem.count > 1 else ""
@@ -83,7 +83,7 @@ def described(problem: HtmlProblem) -> str:
     )
 
 
-class HtmlTexts:
+class MarkupTexts:
     """The sentences of HTML texts, for a translator, and the way back from their translations.
 
     Args:
@@ -109,11 +109,11 @@ class HtmlTexts:
             text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             for text in as_list(texts)
         ]
-        read = [HtmlUnits(text, patterns) for text in decoded]
-        self.problems = [one.problem for one in read]
+        events = [read_html(text) for text in decoded]
+        self.problems = [*map(first_problem, decoded, events)]
         self._parts = [
             [_SplitUnit(part, language, split) if isinstance(part, Unit) else part for part in one]
-            for one in (units.parts for units in read)
+            for one in (MarkupUnits(*both, patterns) for both in zip(decoded, events, strict=True))
         ]
         self.sentences: list[MarkedSentence] = []
         self.rows: list[int] = []
@@ -156,7 +156,7 @@ def translate_marked(
     sentences: Sequence[MarkedSentence],
     patterns: Sequence[re.Pattern[str]],
 ) -> list[list[LinkedTranslation]]:
-    """Translates the sentences of `HtmlTexts`, and aligns those that have tags.
+    """Translates the sentences of `MarkupTexts`, and aligns those that have tags.
 
     Args:
         translator: translates and aligns.
@@ -224,7 +224,7 @@ def translate_html(
         '<p>...<b>...</b>...</p>'
     """
     patterns = placeholder_patterns(keep)
-    read = HtmlTexts(texts, language, split, patterns)
+    read = MarkupTexts(texts, language, split, patterns)
     for index, problem in enumerate(read.problems):
         if problem:
             warnings.warn(MarkupWarning(index, problem), stacklevel=2)
@@ -285,7 +285,8 @@ class _SplitUnit:
             end = next_end
         text += self._unit.text[end:]
         edges |= {0: 0, len(self._unit.text): len(text)}
-        return _Placement(self._unit, text, links, kept, edges).html()
+        placement = _Placement(self._unit, text, links, kept, edges)
+        return self._unit.write(placement.markup, self._unit.source, text)
 
 
 def _sentence_spans(text, language):
@@ -342,8 +343,14 @@ class _Placement:
         self._linked = LinkedTexts(unit.text, text, links, kept)
         self._copies = sorted((link.target, unit.kept[link.source]) for link in kept)
 
-    def html(self) -> str:
-        """The translation with its tags."""
+    def markup(self, escape: Callable[[str], str], tags: Mapping[str, tuple[str, str]]) -> str:
+        """The translation with its tags.
+
+        Args:
+            escape: escapes what is not copied.
+            tags: pairs of tags to write for those that begin with a key.
+        """
+        self._escape, self._tags = escape, tags
         if self._unit.is_nested:
             tokens = 0, len(self._linked.tokens)
             return "".join(self._within(self._unit.root, (0, len(self._text)), tokens))
@@ -361,15 +368,16 @@ class _Placement:
         return self._linked.gap(offset, start, end)
 
     def _within(self, node: Node, span: Span, tokens: Span) -> Iterator[str]:
-        """The HTML of what is in a node, which has some characters and tokens."""
+        """The markup of what is in a node, which has some characters and tokens."""
         position, after, joined = span[0], "", None
         for place, child, its_tokens in self._places(node, span, tokens):
             before, after_child = self._spaces(child, node, place[0])
             if (place[0], child.start) == (position, joined):
                 before = after = ""
-            yield after + self._escaped(position, place[0]) + before + child.before
+            tags = self._tags.get(child.before, (child.before, child.after))
+            yield after + self._escaped(position, place[0]) + before + tags[0]
             yield from self._within(child, place, its_tokens)
-            yield child.after
+            yield tags[1]
             position, after = place[1], after_child
             # Where a child stands that has no white space to this one.
             joined = child.end if child.start == child.end and not child.is_spaced else None
@@ -458,15 +466,15 @@ class _Placement:
         return nearest, nearest + 1
 
     def _escaped(self, start, end):
-        """The HTML of some characters of the translation, with what is copied as it was."""
+        """Some characters of the translation with markup, and with what is copied as it was."""
         pieces = []
         first = bisect.bisect_left(self._copies, start, key=lambda copy: copy[0][0])
         for (copy_start, copy_end), copied in itertools.islice(self._copies, first, None):
             if copy_end > end:
                 break
-            pieces += [html.escape(self._text[start:copy_start], quote=False), copied]
+            pieces += [self._escape(self._text[start:copy_start]), copied]
             start = copy_end
-        return "".join(pieces) + html.escape(self._text[start:end], quote=False)
+        return "".join(pieces) + self._escape(self._text[start:end])
 
 
 def _take(free: list[Span], taken: Span) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from word_translator import Words
 
-from keras_transformer.markup import HtmlTexts, MarkupWarning, translate_html
+from keras_transformer.markup import MarkupTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
 from keras_transformer.translation import Alignment, CutWarning, Translation
 
@@ -304,7 +304,7 @@ def test_several_translations_of_a_text_take_those_of_the_same_rank():
 
 
 def test_each_sentence_has_its_line():
-    read = HtmlTexts(["<p>One.\nTwo.</p>\n\n<p>\nThree</p>"])
+    read = MarkupTexts(["<p>One.\nTwo.</p>\n\n<p>\nThree</p>"])
     assert [(one.text, one.line) for one in read.sentences] == [
         ("One.", 1),
         ("Two.", 2),

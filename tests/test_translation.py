@@ -8,7 +8,7 @@ import pytest
 from keras_transformer.errors import Unsupported
 from keras_transformer.markup import MarkupWarning
 from keras_transformer.placeholders import PlaceholderWarning
-from keras_transformer.text.html_units import HtmlProblem
+from keras_transformer.text.html_reader import MarkupProblem
 from keras_transformer.text.subword import VocabularySizeError
 from keras_transformer.translation import Alignment, CutWarning, TermsWarning
 
@@ -57,7 +57,7 @@ def test_every_subword_belongs_to_one_word():
     "error",
     [
         CutWarning("sentences", [1, 3], 1024),
-        MarkupWarning(0, HtmlProblem(1, "<b>", 1)),
+        MarkupWarning(0, MarkupProblem(1, "<b>", 1)),
         PlaceholderWarning([1, 3]),
         TermsWarning([1, 3]),
         Unsupported("CTranslate2", "terms", "leave them out"),

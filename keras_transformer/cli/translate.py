@@ -222,10 +222,10 @@ def translate_document(patterns, glossary):
 def translated_html(translator, content, patterns, cut_lines, repeated):
     """The document in another language, in UTF-8."""
     # Only documents need it, and a command for one line notices what it imports.
-    from keras_transformer.markup import HtmlTexts, described, translate_marked, uncertain
+    from keras_transformer.markup import MarkupTexts, described, translate_marked, uncertain
 
     text = content.decode("utf-8", "surrogateescape")
-    read = HtmlTexts([text], source_lang(), FLAGS.split != "none", patterns)
+    read = MarkupTexts([text], source_lang(), FLAGS.split != "none", patterns)
     if problem := read.problems[0]:
         print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
     numbers = cut_lines.numbers = [sentence.line for sentence in read.sentences]

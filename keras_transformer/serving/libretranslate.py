@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_transformer.errors import UserError
-from keras_transformer.markup import HtmlTexts
+from keras_transformer.markup import MarkupTexts
 from keras_transformer.options import ServingOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
@@ -349,7 +349,7 @@ def _plain(asked):
     """The texts without tags."""
     if not asked.is_html:
         return "\n".join(asked.texts)
-    return "\n".join(sentence.text for sentence in HtmlTexts(asked.texts).sentences)
+    return "\n".join(sentence.text for sentence in MarkupTexts(asked.texts).sentences)
 
 
 def _options(options: SearchOptions | None, alternatives: int) -> SearchOptions | None:

@@ -12,7 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keras_transformer.errors import UserError
-from keras_transformer.markup import HtmlTexts, LinkedTranslation, MarkedSentence, translate_marked
+from keras_transformer.markup import (
+    LinkedTranslation,
+    MarkedSentence,
+    MarkupTexts,
+    translate_marked,
+)
 from keras_transformer.options import ServingOptions
 from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
@@ -288,8 +293,8 @@ class Server:
         texts: Sequence[str],
         language: str | None,
         split: bool = True,
-    ) -> HtmlTexts:
-        """Reads HTML texts, whose sentences `compute` gets; `HtmlTexts.join` is the way back.
+    ) -> MarkupTexts:
+        """Reads HTML texts, whose sentences `compute` gets; `MarkupTexts.join` is the way back.
 
         Raises:
             UserError: the model has no alignment, or there are too many texts or too long ones.
@@ -300,7 +305,7 @@ class Server:
                 "the model_dir of a translator"
             )
         self._check_size("text", texts)
-        return await asyncio.to_thread(HtmlTexts, texts, language, split, PLACEHOLDERS)
+        return await asyncio.to_thread(MarkupTexts, texts, language, split, PLACEHOLDERS)
 
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
