@@ -22,7 +22,7 @@ from .importers.m2m100 import import_m2m100
 from .importers.marian import import_marian
 from .importers.opennmt import import_opennmt
 from .losses import LabelSmoothedCrossEntropy
-from .markup import MarkupWarning, translate_html
+from .markup import MarkupWarning, translate_html, translate_markdown
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .minimum_bayes_risk import MinimumBayesRisk
 from .model import Transformer
@@ -84,5 +84,6 @@ __all__ = [
     "text",
     "training",
     "translate_html",
+    "translate_markdown",
     "translate_paragraphs",
 ]

@@ -19,6 +19,7 @@ from keras_transformer.placeholders import (
     translate_keeping,
 )
 from keras_transformer.text.html_reader import MarkupProblem, first_problem, read_html
+from keras_transformer.text.markdown_reader import read_markdown
 from keras_transformer.text.markup_units import MarkupUnits, Node, Unit
 from keras_transformer.text.placeholders import Span, placeholder_patterns
 from keras_transformer.text.sentence_split import split_sentences
@@ -91,6 +92,7 @@ class MarkupTexts:
         language: code of their language, as for `split_sentences`.
         split: whether to split paragraphs into sentences.
         patterns: patterns of placeholders.
+        format: "html" or "markdown".
 
     Attributes:
         sentences: the sentences of all texts, in order.
@@ -104,12 +106,14 @@ class MarkupTexts:
         language: str | None = None,
         split: bool = True,
         patterns: Sequence[re.Pattern[str]] = (),
+        format: str = "html",
     ):
+        read = {"html": read_html, "markdown": read_markdown}[format]
         decoded = [
             text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             for text in as_list(texts)
         ]
-        events = [read_html(text) for text in decoded]
+        events = [*map(read, decoded)]
         self.problems = [*map(first_problem, decoded, events)]
         self._parts = [
             [_SplitUnit(part, language, split) if isinstance(part, Unit) else part for part in one]
@@ -223,15 +227,53 @@ def translate_html(
         >>> german.text  # such as "<p>Zwei <b>Hunde</b> &amp; ein Pferd.</p>"
         '<p>...<b>...</b>...</p>'
     """
+    return _translate(translator, texts, language, split, keep, "html")
+
+
+def translate_markdown(
+    translator: Translator,
+    texts: Iterable[str | bytes],
+    language: str | None = None,
+    split: bool = True,
+    keep: Sequence[str] = (),
+) -> list[list[Translation]]:
+    """Translates Markdown texts: emphasis and links are around the words that correspond.
+
+    Code, destinations of links, images, the marks of blocks and blank lines stay as they are, and
+    so do placeholders. The lines of a paragraph become one.
+
+    Args:
+        translator: a `Translator` or `CTranslate2Translator`.
+        texts: documents or parts of them.
+        language: code of their language, such as `de`, whose rules split them; None: English.
+        split: whether to split paragraphs into sentences.
+        keep: regular expressions of further text to copy.
+
+    Returns:
+        Up to `n_best` translations of each text, the best first. A score is the sum of those of the
+        sentences.
+
+    Raises:
+        UserError: one of `keep` is no regular expression, or matches an empty text.
+
+    Example:
+        >>> [[german]] = kt.translate_markdown(translator, ["# Two *dogs* and a horse"])
+        >>> german.text  # such as "# Zwei *Hunde* und ein Pferd"
+        '# ...*...*...'
+    """
+    return _translate(translator, texts, language, split, keep, "markdown")
+
+
+def _translate(translator, texts, language, split, keep, format_):
     patterns = placeholder_patterns(keep)
-    read = MarkupTexts(texts, language, split, patterns)
+    read = MarkupTexts(texts, language, split, patterns, format_)
     for index, problem in enumerate(read.problems):
         if problem:
-            warnings.warn(MarkupWarning(index, problem), stacklevel=2)
+            warnings.warn(MarkupWarning(index, problem), stacklevel=3)
     found = translate_marked(translator, read.sentences, patterns)
     if rows := uncertain(found):
         texts_of_rows = list(dict.fromkeys(read.rows[row] for row in rows))
-        warnings.warn(PlaceholderWarning(texts_of_rows), stacklevel=2)
+        warnings.warn(PlaceholderWarning(texts_of_rows), stacklevel=3)
     return read.join(found)
 
 

@@ -7,6 +7,7 @@ r"""Translates standard input to standard output, or files to files, line for li
   keras-transformer translate --model_dir=runs/nllb --source_lang=eng_Latn \
       --target_lang=fra_Latn < test.en
   keras-transformer translate --model_dir=runs/en-de --format=html < page.html > page.de.html
+  keras-transformer translate --model_dir=runs/en-de --format=markdown < a.md > a.de.md
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -24,9 +25,9 @@ with the white space, list markers and indentation that the line has.
 
 --glossary names a file of terms and their translations; see docs/glossaries.md.
 Placeholders such as %s, {name}, <0> and URLs are copied unchanged, each once, and so is what
---keep matches; --noplaceholders leaves them to the model. --format=html translates a whole HTML
-document: tags stand around the words that correspond, and paragraphs are split into sentences
-(docs/markup.md).
+--keep matches; --noplaceholders leaves them to the model. --format=html and --format=markdown
+translate a whole document: tags and emphasis stand around the words that correspond, and paragraphs
+are split into sentences (docs/markup.md).
 
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
 line on standard error then names the first of them. Another one names the lines whose translation
@@ -77,7 +78,7 @@ from keras_transformer.text.placeholders import placeholder_patterns
 from keras_transformer.text.sentences import as_text
 from keras_transformer.text.text_files import read_lines
 
-# The flags that --format=html refuses.
+# The flags that --format=html and --format=markdown refuse.
 _FOR_LINES = ("scores", "score", "alignment", "subwords", "prefix", "lines_at_once")
 
 
@@ -102,16 +103,17 @@ def define_flags() -> None:
         flags.DEFINE_enum(
             "format",
             "text",
-            ["text", "html"],
-            "text, which is translated line for line; or html, a document or a part of one",
+            ["text", "html", "markdown"],
+            "text, which is translated line for line; or html or markdown, a document or a part of "
+            "one",
         )
         flags.DEFINE_enum(
             "split",
             None,
             ["none", "sentences"],
-            "what to split each line into, or each paragraph of HTML: none, it is a sentence; or "
-            "sentences, by the rules of the source language that `train` recorded, or else of "
-            "English; default: none, for HTML sentences",
+            "what to split each line into, or each paragraph of HTML or Markdown: none, it is a "
+            "sentence; or sentences, by the rules of the source language that `train` recorded, or "
+            "else of English; default: none, for HTML and Markdown sentences",
         )
         flags.DEFINE_bool(
             "placeholders",
@@ -147,7 +149,7 @@ def main():
         refuse(present(["keep"]), "with --noplaceholders")
     patterns = kept_patterns()
     glossary = read_glossary()
-    if FLAGS.format == "html":
+    if FLAGS.format != "text":
         return translate_document(patterns, glossary)
     if FLAGS.split == "sentences":
         beside = [name for name in ("score", "prefix", "alignment") if FLAGS[name].value]
@@ -188,7 +190,7 @@ def check_languages():
     languages = model_languages()
     if languages is None:
         refuse(present(["target_lang"]), "with this model, which translates between two languages")
-    is_split = FLAGS.split == "sentences" or (FLAGS.format == "html" and FLAGS.split is None)
+    is_split = FLAGS.split == "sentences" or (FLAGS.format != "text" and FLAGS.split is None)
     if not (is_split or (languages and languages.in_target)):
         refuse(
             present(["source_lang"]),
@@ -207,25 +209,25 @@ def kept_patterns():
 
 
 def translate_document(patterns, glossary):
-    """Translates a whole HTML document."""
-    refuse(present(_FOR_LINES), "with --format=html, which reads a whole document")
-    refuse_n_best("--format=html writes one translation")
+    """Translates a whole document of HTML or Markdown."""
+    refuse(present(_FOR_LINES), f"with --format={FLAGS.format}, which reads a whole document")
+    refuse_n_best(f"--format={FLAGS.format} writes one translation")
     say_engine("Translating")
     inputs = [] if glossary is None else [FLAGS.glossary]
     with lines.document_and_output(inputs) as (content, write):
         translator = loaded_translator(glossary)
         with CutLines(sentences="the input") as cut_lines, RepeatedLines("the input") as repeated:
-            write.write(translated_html(translator, content, patterns, cut_lines, repeated))
+            write.write(translated_markup(translator, content, patterns, cut_lines, repeated))
             write.flush()
 
 
-def translated_html(translator, content, patterns, cut_lines, repeated):
+def translated_markup(translator, content, patterns, cut_lines, repeated):
     """The document in another language, in UTF-8."""
     # Only documents need it, and a command for one line notices what it imports.
     from keras_transformer.markup import MarkupTexts, described, translate_marked, uncertain
 
     text = content.decode("utf-8", "surrogateescape")
-    read = MarkupTexts([text], source_lang(), FLAGS.split != "none", patterns)
+    read = MarkupTexts([text], source_lang(), FLAGS.split != "none", patterns, FLAGS.format)
     if problem := read.problems[0]:
         print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
     numbers = cut_lines.numbers = [sentence.line for sentence in read.sentences]

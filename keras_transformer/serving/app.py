@@ -24,8 +24,8 @@ from keras_transformer.serving.server import (
     Predict,
     Server,
     TranslateMarked,
-    asks_for_html,
     asks_for_split,
+    format_of,
     json_response,
 )
 from keras_transformer.serving.tensor_json import parse_predict, predict_response
@@ -100,8 +100,9 @@ def _model_routes(server: Server) -> list[Route]:
         asked = await asyncio.to_thread(parse_predict, body, servable.signatures)
         servable = await server.in_languages(servable, body)
         signature = servable.signatures[asked.signature]
-        if asks_for_html(body):
-            outputs = await predict_html(request, servable, asked, asks_for_split(body))
+        if (format_ := format_of(body)) != "text":
+            split = asks_for_split(body)
+            outputs = await predict_markup(request, servable, asked, split, format_)
         elif asks_for_split(body):
             outputs = await predict_paragraphs(request, servable, asked)
         else:
@@ -110,10 +111,10 @@ def _model_routes(server: Server) -> list[Route]:
             outputs = await server.compute(request, task, asked.rows, texts)
         return json_response(predict_response(asked, signature, outputs))
 
-    async def predict_html(request, servable, asked, split):
-        expect_default(asked, "format=html")
+    async def predict_markup(request, servable, asked, split, format_):
+        expect_default(asked, f"format={format_}")
         texts = [text for (text,) in asked.rows]
-        read = await server.read_html(servable, texts, servable.source_lang, split)
+        read = await server.read_markup(servable, texts, servable.source_lang, split, format_)
         task = TranslateMarked(servable, servable.options.best_only())
         sentences = [sentence.text for sentence in read.sentences]
         found = await server.compute(request, task, read.sentences, sentences)

@@ -332,7 +332,7 @@ async def _translations(server, request, languages, asked, source):
     servable = await server.in_languages(servable, languages)
     options = _options(servable.options, asked.alternatives)
     if asked.is_html:
-        read = await server.read_html(servable, asked.texts, source)
+        read = await server.read_markup(servable, asked.texts, source)
         task = TranslateMarked(servable, options)
         texts = [sentence.text for sentence in read.sentences]
         found = await server.compute(request, task, read.sentences, texts)

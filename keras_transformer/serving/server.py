@@ -287,25 +287,26 @@ class Server:
         found = await self.compute(request, TranslateMarked(servable, options), rows, sentences)
         return [[Translation(one.kept.text, one.kept.score) for one in some] for some in found]
 
-    async def read_html(
+    async def read_markup(
         self,
         servable: Servable,
         texts: Sequence[str],
         language: str | None,
         split: bool = True,
+        format: str = "html",
     ) -> MarkupTexts:
-        """Reads HTML texts, whose sentences `compute` gets; `MarkupTexts.join` is the way back.
+        """Reads texts with markup, whose sentences `compute` gets; `MarkupTexts.join` leads back.
 
         Raises:
             UserError: the model has no alignment, or there are too many texts or too long ones.
         """
         if servable.translator_with is None:
             raise UserError(
-                "format=html needs the alignment of words, which this model does not have: serve "
-                "the model_dir of a translator"
+                f"format={format} needs the alignment of words, which this model does not have: "
+                "serve the model_dir of a translator"
             )
         self._check_size("text", texts)
-        return await asyncio.to_thread(MarkupTexts, texts, language, split, PLACEHOLDERS)
+        return await asyncio.to_thread(MarkupTexts, texts, language, split, PLACEHOLDERS, format)
 
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
@@ -467,16 +468,16 @@ def asks_for_split(body: Mapping[str, Any]) -> bool:
     return split == "sentences"
 
 
-def asks_for_html(body: Mapping[str, Any]) -> bool:
-    """Whether the texts of a request are HTML: whether its `format` is "html".
+def format_of(body: Mapping[str, Any]) -> str:
+    """The `format` of the texts of a request: "text", the default, "html" or "markdown".
 
     Raises:
-        UserError: it is neither that nor "text", the default.
+        UserError: it is none of these.
     """
     format_ = body.get("format", "text")
-    if format_ not in ("text", "html"):
-        raise UserError(f"format must be text or html: found {str(format_)[:80]!r}")
-    return format_ == "html"
+    if format_ not in ("text", "html", "markdown"):
+        raise UserError(f"format must be text, html or markdown: found {str(format_)[:80]!r}")
+    return format_
 
 
 async def _gone(request):

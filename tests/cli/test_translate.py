@@ -312,7 +312,7 @@ def test_one_line_names_the_lines_that_repeat_a_phrase(translate, monkeypatch):
     assert translate.said.endswith(f"{said}--no_repeat_ngram=3 and --engine=tensorflow\n")
 
 
-# Placeholders and HTML
+# Placeholders, HTML and Markdown
 
 
 def test_placeholders_are_copied_and_the_lines_to_check_are_named(translate, translator):
@@ -336,7 +336,8 @@ def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
 def test_lines_that_are_not_utf8_are_named(translate):
     lines = "Ja\nMädchen\nMädchen\n".encode("latin-1")
     said = "of the input (2, 3) are not UTF-8 text, so some letters are lost: convert the input"
-    for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, {"format": "html"}):
+    formats = {"format": "html"}, {"format": "markdown"}
+    for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, *formats):
         translate(lines, **options)
         assert f"2 lines {said}" in translate.said
         assert translate.said.endswith("for example by iconv -f LATIN1 -t UTF-8\n")
@@ -378,6 +379,13 @@ def test_a_document_keeps_its_markup_byte_for_byte(translate, translator, tmp_pa
     assert text.count("<b>") == text.count("</b>") == 1
     plain = html.unescape(text.replace("<b>", "").replace("</b>", ""))
     assert plain == f"{girls} {horse}"
+
+
+def test_a_markdown_file_keeps_its_markup_byte_for_byte(translate, translator):
+    girls, horse = translator(["The girls sleep.", "A horse!"])
+    page = "# The girls sleep.\n\n- A\n  horse!\n\n![A horse!](a)\n"
+    found = translate(page.encode(), format="markdown")
+    assert found == [f"# {girls}", "", f"- {horse}", "", "![A horse!](a)"]
 
 
 def test_a_paragraph_may_be_a_sentence_and_a_tag_that_is_not_closed_is_named(translate, translator):
@@ -450,6 +458,7 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"min_length": 0}, "min_length must be"),
         ({"format": "html", "scores": True}, "--scores has no effect with --format=html, which"),
         ({"format": "html", "prefix": "x"}, "--prefix has no effect with --format=html"),
+        ({"format": "markdown", "lines_at_once": 2}, "--lines_at_once has no effect with"),
         ({"format": "html", "n_best": 2}, "--n_best=2 has no effect: --format=html writes one"),
         ({"keep": "("}, "--keep='(' is no regular expression: missing ), unterminated"),
         ({"keep": ""}, "--keep='' matches an empty text: say what it must contain"),

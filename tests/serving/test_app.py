@@ -463,9 +463,11 @@ def test_predictions_of_html_have_its_tags():
         {"translation": "<p>ONE. <b>TWO</b> THREE</p>", "score": -2.0},
         {"translation": "", "score": 0.0},
     ]
+    [found] = ask(client, instances=["# One *two*"], format="markdown").json()["predictions"]
+    assert found["translation"] == "# ONE *TWO*"
     assert ask(client, instances=texts, format="text").json()["predictions"][1]["score"] == 0.0
     for body, message in [
-        ({"format": "xml"}, "format must be text or html: found 'xml'"),
+        ({"format": "xml"}, "format must be text, html or markdown: found 'xml'"),
         (
             {"format": "html", "signature_name": "nbest"},
             "format=html is for the signature serving_default: leave out one of them",

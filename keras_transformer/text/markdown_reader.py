@@ -1,0 +1,349 @@
+"""Markdown as tags and runs of text.
+
+CommonMark (https://spec.commonmark.org/0.31.2/) by markdown-it-py, with GitHub's tables,
+strikethrough, task lists, footnotes, alerts and formulas.
+"""
+
+import bisect
+import collections
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from keras_transformer.text.html_reader import copied_whole, html_events
+from keras_transformer.text.markup_units import Event, Place
+from keras_transformer.text.placeholders import Span
+
+_LINE_END = re.compile(r"\r\n?|\n")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|\.\.\.)[ \t]*(?:\n|\Z)")
+# Formulas, which a model reads as a word.
+_FORMULA = re.compile(
+    r"\$\$.+?\$\$|\$`[^`\n]{1,200}`\$"
+    r"|\$(?:\w|(?=\S)[^$\n]{0,200}[\\^_={}][^$\n]{0,200}(?<!\s))\$(?!\d)",
+    re.DOTALL,
+)
+# References to footnotes, attributes such as `{#id}`, and emoji, which it does not read.
+_UNREAD = re.compile(
+    r"\[\^[^\]\s]{1,100}\]:?|\{[#.:][^{}\n]{0,200}\}|(?<!\w):[a-z0-9][a-z0-9_+-]{0,50}:"
+)
+# Lines that belong to the next block: alerts, admonitions, containers, a table of contents.
+_MARKER_LINE = re.compile(
+    r"\[![a-zA-Z]+\][-+]?|(?:!!!|\?\?\?\+?|:::+)(?:\s.*)?|===\+?\s.*|\[TOC\]|\[\[_TOC_\]\]"
+)
+_TASK = re.compile(r"\[[ xX]\]\s+")
+_QUOTE_OR_LIST = re.compile(r"(?:[ \t]*(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
+_CELL = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
+# What would begin another block at the start of a paragraph's line.
+_BLOCK_START = re.compile(
+    r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|\d{1,9}(?=[.)](?:\s|\Z))"
+)
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~|$]")
+_AS_HTML = {
+    "*": ("<em>", "</em>"),
+    "_": ("<em>", "</em>"),
+    "**": ("<strong>", "</strong>"),
+    "__": ("<strong>", "</strong>"),
+    "~~": ("<del>", "</del>"),
+}
+
+
+def read_markdown(text: str) -> list[Event]:
+    """The tags and runs of text of a document or a part of one, which are the whole of it.
+
+    Code, HTML comments, front matter, definitions of links and the marks of blocks, such as `#` and
+    `>`, are copied.
+    """
+    return list(copied_whole(text, list(_Reader(text).events())))
+
+
+class _Reader:
+    """Reads one text.
+
+    Args:
+        text: the text.
+    """
+
+    def __init__(self, text: str):
+        self._text = text.replace("\0", "\ufffd")  # as the parser does
+        self._start = match.end() if (match := _FRONT_MATTER.match(text)) else 0
+        starts = [self._start, *(end.end() for end in _LINE_END.finditer(text, self._start))]
+        ends = [*(end.start() for end in _LINE_END.finditer(text, self._start)), len(text)]
+        self._lines = [*zip(starts, ends, strict=True)]
+        self._env: dict[str, Any] = {}
+
+    def events(self) -> Iterator[Event]:
+        """The events, in order."""
+        position = 0
+        for start, end, events in self._runs():
+            if position < start:
+                yield Event("other", "", position, start, is_block=True)
+            yield from events
+            position = end
+        if position < len(self._text):
+            yield Event("other", "", position, len(self._text), is_block=True)
+
+    def _runs(self):
+        """The start, the end and the events of each part that is not the marks of blocks."""
+        previous = ""
+        columns = 0
+        for token in _parser().parse(self._text[self._start :], self._env):
+            if token.type == "tr_open":
+                spans = self._cells(token.map[0])
+                columns = columns or len(spans)
+                for span in spans[:columns]:
+                    yield from self._paragraph([span], "cell")
+            elif token.type == "table_close":
+                columns = 0
+            elif token.type == "inline" and previous not in ("th_open", "td_open"):
+                kind = "paragraph" if previous == "paragraph_open" else "heading"
+                for spans in self._paragraphs(self._spans(token)):
+                    yield from self._paragraph(spans, kind)
+            elif token.type == "html_block" and token.level == 0:
+                start, end = self._lines[token.map[0]][0], self._lines[token.map[1] - 1][1]
+                yield start, end, _moved(html_events(self._text[start:end]), start)
+            previous = token.type
+
+    def _spans(self, token) -> list[Span]:
+        """Where each line of a paragraph or heading is in the text, without the marks of blocks."""
+        spans = []
+        for number, line in enumerate(token.content.split("\n"), token.map[0]):
+            start, end = self._lines[number]
+            stripped = line.strip()
+            start = self._text.rindex(stripped, start, end)
+            spans.append((start, end))
+        last = spans[-1][0]
+        spans[-1] = last, last + len(stripped)
+        return spans
+
+    def _paragraphs(self, spans) -> Iterator[list[Span]]:
+        """Lines in groups, without those that belong to the next block."""
+        if match := _TASK.match(self._text, *spans[0]):
+            spans[0] = match.end(), spans[0][1]
+        group: list[Span] = []
+        for start, end in spans:
+            if _MARKER_LINE.fullmatch(self._text[start:end].strip()):
+                if group:
+                    yield group
+                group = []
+            else:
+                group.append((start, end))
+        if group:
+            yield group
+
+    def _cells(self, number) -> list[Span]:
+        """Where the cells of a line of a table are."""
+        start, end = self._lines[number]
+        start += len(_QUOTE_OR_LIST.match(self._text[start:end])[0])  # type: ignore[index]
+        cells = []
+        end = start + len(self._text[start:end].rstrip())
+        for match in _CELL.finditer(self._text, start, end):
+            cell = match[0].strip()
+            at = match.start() + match[0].index(cell)
+            cells.append((at, at + len(cell)))
+        return cells
+
+    def _paragraph(self, spans, kind):
+        """The events of the lines of a paragraph, of a heading or of a cell."""
+        lines = _Lines(self._text, spans)
+        tokens: list[Token] = []
+        _parser().inline.parse(lines.source, _parser(), self._env, tokens)
+        events = [
+            dataclasses.replace(event, write=_Writer(self._env, kind))
+            for event in _inline_events(lines, tokens)
+        ]
+        if events:
+            yield events[0].start, events[-1].end, events
+
+
+class _Lines:
+    """Lines of a paragraph as one text, and the place in the whole text of each position."""
+
+    def __init__(self, text: str, spans: Sequence[Span]):
+        self.text, self._spans = text, spans
+        pieces = [text[start:end] for start, end in spans]
+        self.source = "\n".join(pieces)
+        self._starts = [0]
+        for piece in pieces[:-1]:
+            self._starts.append(self._starts[-1] + len(piece) + 1)
+
+    def place(self, position: int) -> int:
+        """The position in the whole text of one in the paragraph."""
+        line = bisect.bisect_right(self._starts, position) - 1
+        return self._spans[line][0] + position - self._starts[line]
+
+
+def _inline_events(lines, tokens) -> Iterator[Event]:
+    position = 0
+    for start, end, event in _marks(lines, tokens):
+        if position < start:
+            yield Event("text", "", lines.place(position), lines.place(start))
+        if isinstance(event, Event):
+            yield dataclasses.replace(event, start=lines.place(start), end=lines.place(end))
+        else:  # events of HTML
+            yield from _moved(event, lines.place(start))
+        position = end
+    if position < len(lines.source):
+        yield Event("text", "", lines.place(position), lines.place(len(lines.source)))
+
+
+def _marks(lines, tokens):
+    """All that is not plain text, as positions in the paragraph and what it is there."""
+    source, labels = lines.source, []
+    for token in tokens:
+        span = token.meta.get("span")
+        is_end = token.markup == "autolink" and token.type == "link_close"
+        if not span or token.type == "text" or is_end:
+            continue
+        start, end = span
+        name, text = token.markup, ""
+        markup, is_block = None, False
+        if token.type == "softbreak":
+            kind = "space"
+        elif token.type == "hardbreak":
+            kind, is_block = "other", True
+        elif token.type == "text_special":
+            kind, text = "entity", token.content
+        elif token.type == "code_inline":
+            kind, name, text = "copied", "code", " ".join(token.content.split())
+        elif token.type == "formula":
+            kind, text = "copied", " ".join(token.content.split())
+        elif token.type == "html_inline":
+            yield start, end, html_events(lines.text[lines.place(start) : lines.place(end)])
+            continue
+        elif token.markup == "autolink":
+            kind, name, text = "copied", "autolink", source[start + 1 : end - 1]
+        elif token.type == "link_open":
+            kind, name = "open", "link"
+            labels.append((start + 1, token.meta["label_end"]))
+            end = start + 1
+        elif token.type == "link_close":
+            kind, name = "close", "link"
+            first, start = labels.pop()
+            if source[start:end] in ("]", "][]"):  # the text is the name of the definition
+                markup = f"][{' '.join(source[first:start].split())}]"
+        elif token.nesting:
+            kind = "open" if token.nesting > 0 else "close"
+            if token.nesting > 0:
+                start = end - len(token.markup)
+            else:
+                end = start + len(token.markup)
+        else:
+            kind = "other"
+        yield start, end, Event(kind, name, 0, 0, text, is_block, markup)
+
+
+def _moved(events, offset):
+    for event in events:
+        yield dataclasses.replace(event, start=event.start + offset, end=event.end + offset)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Writer:
+    """Writes a translation as Markdown, so that it has the elements of its source and its text.
+
+    Args:
+        env: the definitions of links.
+        kind: "paragraph", "heading" or "cell".
+    """
+
+    env: dict[str, Any]
+    kind: str
+
+    def __call__(self, place: Place, source: str, text: str) -> str:
+        expected = self._elements(source)[0], "".join(text.split())
+        found = ""
+        for escape, tags in ((self._as_it_is, {}), (_escaped, {}), (_escaped, _AS_HTML)):
+            found = place(escape, tags)
+            if self._elements(found) == expected:
+                break
+        if self.kind == "paragraph" and (match := _BLOCK_START.match(found)):
+            at = match.end() if match[0].isdigit() else 0
+            found = f"{found[:at]}\\{found[at:]}"
+        return found
+
+    def _as_it_is(self, text):
+        return text.replace("|", r"\|") if self.kind == "cell" else text
+
+    def _elements(self, markup):
+        """How often a paragraph has each element, and its text without white space."""
+        tokens: list[Token] = []
+        _parser().inline.parse(markup, _parser(), self.env, tokens)
+        numbers = collections.Counter(
+            (token.type, token.content if token.type == "html_inline" else "")
+            for token in tokens
+            if token.type not in ("text", "text_special", "softbreak")
+        )
+        text = "".join(
+            token.content
+            for token in tokens
+            if token.type in ("text", "text_special", "code_inline", "formula")
+        )
+        return numbers, "".join(text.split())
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    """A parser of blocks, whose `inline.parse` gives tokens that know where they are."""
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.inline.ruler.before("newline", "copied", _copied)
+    blocks = parser.block.ruler
+    [reference] = [
+        rule
+        for name, rule in zip(blocks.get_active_rules(), blocks.getRules(""), strict=True)
+        if name == "reference"
+    ]
+    blocks.at("reference", functools.partial(_reference, reference))
+    inline = parser.inline.ruler
+    for name, rule in zip(inline.get_active_rules(), inline.getRules(""), strict=True):
+        inline.at(name, functools.partial(_with_spans, rule))
+    return parser.disable(["inline", "text_join", "fragments_join"])
+
+
+def _reference(rule, state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The definition of a link, but not of a footnote."""
+    at = state.bMarks[start] + state.tShift[start]
+    return not state.src.startswith("[^", at) and rule(state, start, end, silent)
+
+
+def _copied(state: StateInline, silent: bool) -> bool:
+    """Formulas, and what a model does not read."""
+    for kind, pattern in (("formula", _FORMULA), ("unread", _UNREAD)):
+        if match := pattern.match(state.src, state.pos, state.posMax):
+            if not silent:
+                state.push(kind, "", 0).content = match[0]
+            state.pos = match.end()
+            return True
+    return False
+
+
+def _with_spans(rule, state: StateInline, silent: bool) -> bool:
+    """Runs a rule; each token that it adds, except plain text, knows where it is."""
+    start, number = state.pos, len(state.tokens)
+    if not rule(state, silent):
+        return False
+    if silent or len(state.tokens) == number:
+        return True
+    if state.src[start] in "*_~":  # one token for each mark, or for each two
+        position = state.pos
+        for token in reversed(state.tokens[number:]):
+            if position > start:
+                token.meta["span"] = position - len(token.content), position
+                position -= len(token.content)
+        return True
+    for token in state.tokens[number:]:
+        if token.type == "link_open" and token.markup != "autolink":
+            token.meta["label_end"] = state.md.helpers.parseLinkLabel(state, start, True)
+        if token.type != "text":
+            token.meta.setdefault("span", (start, state.pos))
+    return True
