@@ -22,11 +22,13 @@ from keras_transformer.text.markup_units import Event, Place
 from keras_transformer.text.placeholders import Span
 
 _LINE_END = re.compile(r"\r\n?|\n")
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|\.\.\.)[ \t]*(?:\n|\Z)")
-# Formulas, which a model reads as a word.
-_FORMULA = re.compile(
+# A byte-order mark and front matter.
+_HEAD = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(?:.*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z))?")
+# Formulas and links of wikis, which a model reads as a word.
+_WORD = re.compile(
     r"\$\$.+?\$\$|\$`[^`\n]{1,200}`\$"
-    r"|\$(?:\w|(?=\S)[^$\n]{0,200}[\\^_={}][^$\n]{0,200}(?<!\s))\$(?!\d)",
+    r"|\$(?:\w|(?=\S)[^$\n]{0,200}[\\^_={}][^$\n]{0,200}(?<!\s))\$(?!\d)"
+    r"|\[\[[^\[\]\n]{1,100}\]\]",
     re.DOTALL,
 )
 # References to footnotes, attributes such as `{#id}`, and emoji, which it does not read.
@@ -45,6 +47,17 @@ _BLOCK_START = re.compile(
     r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|\d{1,9}(?=[.)](?:\s|\Z))"
 )
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~|$]")
+# The kinds of events of the parser's tokens, besides those that begin or end an element.
+_KINDS = {
+    "code_inline": "copied",
+    "hardbreak": "other",
+    "html_inline": "html",
+    "image": "other",
+    "softbreak": "space",
+    "text_special": "entity",
+    "unread": "other",
+    "word": "copied",
+}
 _AS_HTML = {
     "*": ("<em>", "</em>"),
     "_": ("<em>", "</em>"),
@@ -72,7 +85,7 @@ class _Reader:
 
     def __init__(self, text: str):
         self._text = text.replace("\0", "\ufffd")  # as the parser does
-        self._start = match.end() if (match := _FRONT_MATTER.match(text)) else 0
+        self._start = len(_HEAD.match(text)[0])  # type: ignore[index]
         starts = [self._start, *(end.end() for end in _LINE_END.finditer(text, self._start))]
         ends = [*(end.start() for end in _LINE_END.finditer(text, self._start)), len(text)]
         self._lines = [*zip(starts, ends, strict=True)]
@@ -181,62 +194,41 @@ class _Lines:
 
 def _inline_events(lines, tokens) -> Iterator[Event]:
     position = 0
-    for start, end, event in _marks(lines, tokens):
+    for start, end, event in _marks(lines.source, tokens):
         if position < start:
             yield Event("text", "", lines.place(position), lines.place(start))
-        if isinstance(event, Event):
-            yield dataclasses.replace(event, start=lines.place(start), end=lines.place(end))
-        else:  # events of HTML
-            yield from _moved(event, lines.place(start))
+        first, last = lines.place(start), lines.place(end)
+        if event.kind == "html":
+            yield from _moved(html_events(lines.text[first:last]), first)
+        else:
+            yield dataclasses.replace(event, start=first, end=last)
         position = end
     if position < len(lines.source):
         yield Event("text", "", lines.place(position), lines.place(len(lines.source)))
 
 
-def _marks(lines, tokens):
-    """All that is not plain text, as positions in the paragraph and what it is there."""
-    source, labels = lines.source, []
+def _marks(source, tokens):
+    """Where a paragraph has anything but plain text, and the event of that, without its place."""
+    labels = []
     for token in tokens:
-        span = token.meta.get("span")
-        is_end = token.markup == "autolink" and token.type == "link_close"
-        if not span or token.type == "text" or is_end:
+        if token.type == "text" or "span" not in token.meta:
             continue
-        start, end = span
-        name, text = token.markup, ""
-        markup, is_block = None, False
-        if token.type == "softbreak":
-            kind = "space"
-        elif token.type == "hardbreak":
-            kind, is_block = "other", True
-        elif token.type == "text_special":
-            kind, text = "entity", token.content
-        elif token.type == "code_inline":
-            kind, name, text = "copied", "code", " ".join(token.content.split())
-        elif token.type == "formula":
-            kind, text = "copied", " ".join(token.content.split())
-        elif token.type == "html_inline":
-            yield start, end, html_events(lines.text[lines.place(start) : lines.place(end)])
-            continue
-        elif token.markup == "autolink":
-            kind, name, text = "copied", "autolink", source[start + 1 : end - 1]
-        elif token.type == "link_open":
-            kind, name = "open", "link"
-            labels.append((start + 1, token.meta["label_end"]))
+        (start, end), markup = token.meta["span"], None
+        kind = _KINDS.get(token.type, "open" if token.nesting > 0 else "close")
+        if token.type == "link_open":
             end = start + 1
+            labels.append((end, token.meta["label_end"]))
         elif token.type == "link_close":
-            kind, name = "close", "link"
             first, start = labels.pop()
             if source[start:end] in ("]", "][]"):  # the text is the name of the definition
                 markup = f"][{' '.join(source[first:start].split())}]"
-        elif token.nesting:
-            kind = "open" if token.nesting > 0 else "close"
-            if token.nesting > 0:
-                start = end - len(token.markup)
-            else:
-                end = start + len(token.markup)
-        else:
-            kind = "other"
-        yield start, end, Event(kind, name, 0, 0, text, is_block, markup)
+        elif kind == "open":  # the span of `**` is that of the inner mark
+            start = end - len(token.markup)
+        elif kind == "close":
+            end = start + len(token.markup)
+        texts = {"entity": token.content, "copied": " ".join(token.content.split())}
+        is_block = token.type == "hardbreak"
+        yield start, end, Event(kind, token.markup, 0, 0, texts.get(kind, ""), is_block, markup)
 
 
 def _moved(events, offset):
@@ -283,7 +275,7 @@ class _Writer:
         text = "".join(
             token.content
             for token in tokens
-            if token.type in ("text", "text_special", "code_inline", "formula")
+            if token.type in ("text", "text_special", "code_inline", "word")
         )
         return numbers, "".join(text.split())
 
@@ -317,8 +309,8 @@ def _reference(rule, state: StateBlock, start: int, end: int, silent: bool) -> b
 
 
 def _copied(state: StateInline, silent: bool) -> bool:
-    """Formulas, and what a model does not read."""
-    for kind, pattern in (("formula", _FORMULA), ("unread", _UNREAD)):
+    """What a model reads as a word or not at all."""
+    for kind, pattern in (("word", _WORD), ("unread", _UNREAD)):
         if match := pattern.match(state.src, state.pos, state.posMax):
             if not silent:
                 state.push(kind, "", 0).content = match[0]
@@ -341,8 +333,11 @@ def _with_spans(rule, state: StateInline, silent: bool) -> bool:
                 token.meta["span"] = position - len(token.content), position
                 position -= len(token.content)
         return True
+    if state.tokens[-1].markup == "autolink":
+        del state.tokens[-3:]
+        state.push("word", "", 0).content = state.src[start + 1 : state.pos - 1]
     for token in state.tokens[number:]:
-        if token.type == "link_open" and token.markup != "autolink":
+        if token.type == "link_open":
             token.meta["label_end"] = state.md.helpers.parseLinkLabel(state, start, True)
         if token.type != "text":
             token.meta.setdefault("span", (start, state.pos))
