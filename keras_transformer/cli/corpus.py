@@ -19,6 +19,7 @@ from keras_transformer import data
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
+    define_list,
     define_record_flags,
     given_fields,
     group,
@@ -39,19 +40,19 @@ OUTPUTS = ("output_source", "output_target", "examples")
 
 def define_flags() -> None:
     with group("Corpus"):
-        flags.DEFINE_list(
+        define_list(
             "source",
             None,
             "text files of sentences, one a line, plain or .gz; patterns such as 'part-*.en' stand "
             "for their files, sorted by name",
             required=True,
         )
-        flags.DEFINE_list("target", None, "their translations, line by line", required=True)
+        define_list("target", None, "their translations, line by line", required=True)
         for name, what in (("valid", "validation"), ("test", "test")):
-            flags.DEFINE_list(
+            define_list(
                 f"{name}_source", None, f"files of the {what} set, whose lines must not occur"
             )
-            flags.DEFINE_list(f"{name}_target", None, f"translations of --{name}_source")
+            define_list(f"{name}_target", None, f"translations of --{name}_source")
         for side in ("source", "target"):
             flags.DEFINE_string(
                 f"{side}_lang",
@@ -71,7 +72,7 @@ def define_flags() -> None:
         )
         flags.DEFINE_bool("overwrite", False, "overwrite existing files")
     with group("Rules"):
-        flags.DEFINE_list("skip_rules", [], f"rules that are off, of {', '.join(RULES)}")
+        define_list("skip_rules", [], f"rules that are off, of {', '.join(RULES)}")
         define_record_flags(CleaningOptions)
 
 

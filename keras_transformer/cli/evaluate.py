@@ -28,7 +28,7 @@ from absl import flags
 from keras_transformer import data, evaluation, parsing, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, TASKS, group, present, refuse
+from keras_transformer.cli.flags import FLAGS, TASKS, define_list, group, present, refuse
 from keras_transformer.cli.line_messages import CutLines, RepeatedLines
 from keras_transformer.cli.outputs import check_outputs, writing
 from keras_transformer.cli.translator_flags import (
@@ -71,7 +71,7 @@ def define_flags() -> None:
             "such as 'test-*.en' stands for its files, sorted by name",
             required=True,
         )
-        flags.DEFINE_list(
+        define_list(
             "reference",
             None,
             "translations of --source, line by line; several files or patterns, separated by "

@@ -100,6 +100,28 @@ def given_fields(record: type) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in present(names)}
 
 
+class _ListFlag(flags.Flag):
+    """A list; each time that the flag is given, its values are added."""
+
+    def parse(self, argument: str | list[str]) -> None:
+        earlier = self.value if self.present else None
+        super().parse(argument)
+        self.value = (earlier or []) + (self.value or [])
+
+
+def define_list(
+    name: str,
+    default: list[str] | None,
+    help_: str,
+    required: bool = False,
+    parser: flags.ListParser | None = None,
+) -> None:
+    """Defines a flag for a list, separated by commas or given one after another."""
+    parser, serializer = parser or flags.ListParser(), flags.CsvListSerializer(",")
+    flag = _ListFlag(parser, serializer, name, default, help_)
+    flags.DEFINE_flag(flag, required=required)
+
+
 class _ModelDirs(flags.ListParser):
     """Splits a list of folders at commas, unless the text as a whole is the path of a folder."""
 
@@ -114,8 +136,7 @@ def define_model_dirs(help_: str, required: bool = False) -> None:
 
     The path of one folder may have a comma in it.
     """
-    serializer = flags.CsvListSerializer(",")
-    flags.DEFINE(_ModelDirs(), "model_dir", None, help_, serializer=serializer, required=required)
+    define_list("model_dir", None, help_, required, _ModelDirs())
 
 
 def present(names: Iterable[str]) -> list[str]:

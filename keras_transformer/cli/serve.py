@@ -22,6 +22,7 @@ from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
+    define_list,
     define_record_flags,
     given_fields,
     group,
@@ -71,10 +72,10 @@ def define_flags() -> None:
             "file of keys, one a line; every request must send one, as Authorization: Bearer KEY; "
             "clients of LibreTranslate, as api_key",
         )
-        flags.DEFINE_list(
+        define_list(
             "cors_origin", [], "origins of web pages that may use the server, such as https://a.org"
         )
-        flags.DEFINE_list(
+        define_list(
             "allowed_hosts",
             [],
             "names that requests may have in the header Host, besides those of this machine; * for "

@@ -32,6 +32,7 @@ from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
     FLAGS,
     TASKS,
+    define_list,
     define_record_flags,
     given_fields,
     group,
@@ -148,30 +149,30 @@ def define_flags() -> None:
             TASKS,
             "task to learn: translation, from text files; or parsing, from treebank files",
         )
-        flags.DEFINE_list(
+        define_list(
             "train_source",
             None,
             "text files to train on, one sentence a line, plain or .gz; treebank files for a "
             "parser; patterns such as 'wsj/0[2-9]/*.mrg' stand for their files, sorted by name; "
             "default: the built-in corpus",
         )
-        flags.DEFINE_list("train_target", None, "translations of --train_source, line by line")
-        flags.DEFINE_list(
+        define_list("train_target", None, "translations of --train_source, line by line")
+        define_list(
             "train_weights",
             None,
             "a weight for each of the files or patterns in --train_source, which are then corpora "
             "of their own: 1,3 draws three times as many pairs from the second as from the first; "
             "default: all files are one corpus",
         )
-        flags.DEFINE_list(
+        define_list(
             "target_langs",
             None,
             "a code for each of --train_target, such as de,fr, to train one model that translates "
             "into several languages; --valid_target then has a file for each code too, in the same "
             "order",
         )
-        flags.DEFINE_list("valid_source", None, "text or treebank files to validate on")
-        flags.DEFINE_list("valid_target", None, "translations of --valid_source, line by line")
+        define_list("valid_source", None, "text or treebank files to validate on")
+        define_list("valid_target", None, "translations of --valid_source, line by line")
         flags.DEFINE_string(
             "start_from",
             None,
@@ -254,9 +255,7 @@ def define_flags() -> None:
         )
         define_record_flags(TrainingOptions, only=DEVICE_FIELDS, or_else=PRESETS_CHOICE)
     with group("Parsing"):
-        flags.DEFINE_list(
-            "extra_source", None, "additional treebank files, weighted by --extra_weight"
-        )
+        define_list("extra_source", None, "additional treebank files, weighted by --extra_weight")
         define_record_flags(ParsingOptions, or_else=PRESETS_CHOICE)
         define_record_flags(TrainingOptions, only=PARSER_FIELDS, or_else=PRESETS_CHOICE)
 

@@ -19,7 +19,14 @@ from absl import flags
 from keras_transformer import parsing, report, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
-from keras_transformer.cli.flags import FLAGS, check_output_folder, group, present, refuse
+from keras_transformer.cli.flags import (
+    FLAGS,
+    check_output_folder,
+    define_list,
+    group,
+    present,
+    refuse,
+)
 from keras_transformer.cli.translator_flags import define_weights_flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import UserError
@@ -66,7 +73,7 @@ def define_flags() -> None:
         flags.DEFINE_string("source", None, "source sentence")
         flags.DEFINE_string("target", None, "target sentence; default: the model's translation")
         flags.DEFINE_string("output", None, "folder to write pictures to", required=True)
-        flags.DEFINE_list(
+        define_list(
             "kind",
             None,
             "pictures to draw: lines between words, as in the paper; heatmap of the heads of a "
@@ -74,7 +81,7 @@ def define_flags() -> None:
             "encoding; schedule, the learning rate; "
             f"default: {','.join(OF_ATTENTION)}; with --preset: {','.join(OF_A_RECIPE)}",
         )
-        flags.DEFINE_list(
+        define_list(
             "attention",
             list(ATTENTIONS),
             "attention to draw: encoder and decoder, their self-attention; memory, the "
@@ -83,7 +90,7 @@ def define_flags() -> None:
         flags.DEFINE_integer(
             "layer", None, "layer to draw, from 1; default: the last but one, as in the paper"
         )
-        flags.DEFINE_list("heads", None, "heads to draw, from 1; default: all")
+        define_list("heads", None, "heads to draw, from 1; default: all")
         flags.DEFINE_string("word", None, "word to draw lines from; default: all")
         flags.DEFINE_enum("format", "png", ["png", "svg"], "file format of pictures")
         flags.DEFINE_bool("overwrite", False, "overwrite pictures that exist")

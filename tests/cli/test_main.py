@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import pytest
 from absl import flags
-from command_lines import run_process
+from command_lines import module_of, own_flags, run_process
 from helpers import ROOT, run_python
 
 import keras_transformer as kt
@@ -116,6 +116,19 @@ def test_every_field_is_a_flag_listed_once(command, records):
     fields = {field.name for record in records for field in dataclasses.fields(record)}
     only_in_python = {"pad_id", "start_id", "end_id", "constraint"}
     assert fields - only_in_python <= set(listed)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_list_may_be_given_in_several_flags(command):
+    before = set(flags.FLAGS)
+    with own_flags():
+        module_of(command).define_flags()
+        for name in set(flags.FLAGS) - before:
+            flag = flags.FLAGS[name]
+            if isinstance(flag.parser, flags.ListParser):
+                flag.parse("a,b")
+                flag.parse("c")
+                assert flag.value == ["a", "b", "c"], name
 
 
 @pytest.mark.parametrize(
