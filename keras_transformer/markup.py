@@ -31,13 +31,13 @@ _NEAR = 3  # tokens that a word may be further away than punctuation, and still 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MarkedSentence:
-    """A sentence of an HTML text.
+    """A sentence of a text with markup.
 
     Attributes:
         text: the sentence, without tags.
         kept: the parts that are copied, such as placeholders.
         has_tags: whether tags within it need an alignment.
-        line: the line of the HTML text where it begins, from 1.
+        line: the line of the whole text where it begins, from 1.
     """
 
     text: str
@@ -59,7 +59,7 @@ class LinkedTranslation(NamedTuple):
 
 
 class MarkupWarning(UserWarning):
-    """An HTML text has a tag without its counterpart.
+    """A text has a tag of HTML without its counterpart.
 
     Attributes:
         index: the index of the text, from 0.
@@ -85,7 +85,7 @@ def described(problem: MarkupProblem) -> str:
 
 
 class MarkupTexts:
-    """The sentences of HTML texts, for a translator, and the way back from their translations.
+    """The sentences of texts with markup, and the way back from their translations.
 
     Args:
         texts: documents or parts of them, as strings or UTF-8 bytes.
@@ -128,7 +128,7 @@ class MarkupTexts:
                     self.rows += [row] * len(part.sentences)
 
     def join(self, translations: Sequence[Sequence[LinkedTranslation]]) -> list[list[Translation]]:
-        """The HTML texts with the translations of their sentences.
+        """The texts with the translations of their sentences.
 
         Args:
             translations: of each sentence, the best first.
@@ -309,7 +309,7 @@ class _SplitUnit:
         ]
 
     def join(self, translations: Sequence[LinkedTranslation]) -> str:
-        """The HTML of the unit with translated sentences."""
+        """The unit with translated sentences and its markup."""
         text, end = "", 0
         links: list[Link] = []
         kept: list[Link] = []

@@ -1,4 +1,4 @@
-"""Of Markdown, only the text changes: emphasis and links stand around the words that correspond."""
+"""Only the text of Markdown changes; its links and emphasis stand around what corresponds."""
 
 import random
 import re

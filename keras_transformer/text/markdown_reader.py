@@ -35,7 +35,7 @@ _WORD = re.compile(
 _UNREAD = re.compile(
     r"\[\^[^\]\s]{1,100}\]:?|\{[#.:][^{}\n]{0,200}\}|(?<!\w):[a-z0-9][a-z0-9_+-]{0,50}:"
 )
-# Lines that belong to the next block: alerts, admonitions, containers, a table of contents.
+# Lines that are copied: those that begin alerts, admonitions and containers; tables of contents.
 _MARKER_LINE = re.compile(
     r"\[![a-zA-Z]+\][-+]?|(?:!!!|\?\?\?\+?|:::+)(?:\s.*)?|===\+?\s.*|\[TOC\]|\[\[_TOC_\]\]"
 )
@@ -167,10 +167,8 @@ class _Reader:
         lines = _Lines(self._text, spans)
         tokens: list[Token] = []
         _parser().inline.parse(lines.source, _parser(), self._env, tokens)
-        events = [
-            dataclasses.replace(event, write=_Writer(self._env, kind))
-            for event in _inline_events(lines, tokens)
-        ]
+        write = _Writer(self._env, kind)
+        events = [dataclasses.replace(one, write=write) for one in _inline_events(lines, tokens)]
         if events:
             yield events[0].start, events[-1].end, events
 
@@ -309,7 +307,7 @@ def _reference(rule, state: StateBlock, start: int, end: int, silent: bool) -> b
 
 
 def _copied(state: StateInline, silent: bool) -> bool:
-    """What a model reads as a word or not at all."""
+    """Copies formulas and links of wikis, and what a model does not read."""
     for kind, pattern in (("word", _WORD), ("unread", _UNREAD)):
         if match := pattern.match(state.src, state.pos, state.posMax):
             if not silent:
