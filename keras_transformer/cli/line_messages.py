@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from keras_transformer.cli.flags import FLAGS
 from keras_transformer.placeholders import PlaceholderWarning
+from keras_transformer.text.lost_markup import lost_markup
 from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import CutWarning, TermsWarning, first_few
@@ -52,6 +53,42 @@ class RepeatedLines:
         for number, source, translation in triples:
             if phrase := repeated_phrase(translation, source):
                 self._lines[number] = phrase
+
+
+class LostMarkup:
+    """Counts lines whose translation lost marks of HTML or Markdown, and says so at the end.
+
+    Example:
+        >>> with LostMarkup() as lost:
+        ...     lost.count(range(1, 2), ["A <b>dog</b>."], ["Ein <b>Hund</b>."])
+    """
+
+    def __init__(self):
+        self._lines: dict[str, dict[int, str]] = {"html": {}, "markdown": {}}
+
+    def __enter__(self) -> "LostMarkup":
+        return self
+
+    def __exit__(self, *error):
+        for format_, lines in self._lines.items():
+            if lines:
+                print(
+                    f"The translation of {len(lines):,} line{'s' * (len(lines) > 1)} of the input "
+                    f"({first_few([*lines])}) lost or changed markup, such as "
+                    f"{next(iter(lines.values()))}: try --format={format_} for a document, and "
+                    f"with --line_by_line for texts of one line each",
+                    file=sys.stderr,
+                )
+
+    def count(
+        self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
+    ) -> None:
+        """Counts the lines, given by their numbers in the input, that lost marks."""
+        triples = zip(numbers, as_text(sentences), translations, strict=True)
+        for number, source, translation in triples:
+            if found := lost_markup(source, translation):
+                format_, mark = found
+                self._lines[format_][number] = mark
 
 
 class CutLines:

@@ -76,14 +76,16 @@ def lines_and_output(
 
 
 @contextlib.contextmanager
-def document_and_output(inputs: Sequence[str] = ()) -> Iterator[tuple[bytes, BinaryIO]]:
+def document_and_output(
+    inputs: Sequence[str] = (),
+) -> Iterator[tuple[Iterator[list[bytes]], BinaryIO]]:
     """Opens the input and the output that the flags name, and reads the input as a whole.
 
     Args:
         inputs: other files that the command reads, which the output may not replace.
 
     Yields:
-        The content of the input, and the output.
+        The content of the input, as the only text of the only list; and the output.
 
     Raises:
         UserError: a file cannot be read or written.
@@ -91,7 +93,7 @@ def document_and_output(inputs: Sequence[str] = ()) -> Iterator[tuple[bytes, Bin
     with _opened("Type a text. Ctrl-D at the start of a line ends it.", inputs) as (read, write):
         with _naming(FLAGS.input or "standard input"):
             content = read.read()
-        yield content, write
+        yield iter([[content]]), write
     unreadable = _Unreadable()
     unreadable.count(content.split(b"\n"))
     unreadable.say()

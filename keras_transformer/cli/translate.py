@@ -8,6 +8,7 @@ r"""Translates standard input to standard output, or files to files, line for li
       --target_lang=fra_Latn < test.en
   keras-transformer translate --model_dir=runs/en-de --format=html < page.html > page.de.html
   keras-transformer translate --model_dir=runs/en-de --format=markdown < a.md > a.de.md
+  keras-transformer translate --model_dir=runs/en-de --format=html --line_by_line < messages.en
   keras-transformer translate --runner=DirectRunner --direct_num_workers=2 \
       --direct_running_mode=multi_processing --saved_model=export/en-de \
       --input='news-*.en.gz' --output=translated/news.de
@@ -27,11 +28,11 @@ with the white space, list markers and indentation that the line has.
 Placeholders such as %s, {name}, <0> and URLs are copied unchanged, each once, and so is what
 --keep matches; --noplaceholders leaves them to the model. --format=html and --format=markdown
 translate a whole document: tags and emphasis stand around the words that correspond, and paragraphs
-are split into sentences (docs/markup.md).
+are split into sentences (docs/markup.md). --line_by_line makes each line a document of its own.
 
 Lines of more than 1,023 tokens are cut there; with learned positions, after max_positions - 1. One
-line on standard error then names the first of them. Another one names the lines whose translation
-repeats a phrase that the input does not repeat.
+line on standard error then names the first of them. Others name the lines whose translation
+repeats a phrase that the input does not repeat, or lost tags or other markup of the input.
 
 With --mbr, the score of a translation is its expected chrF.
 
@@ -39,6 +40,7 @@ With --runner, Apache Beam translates each file of --input to a file of --output
 that `export --format=saved_model` has written (docs/beam.md).
 """
 
+import dataclasses
 import itertools
 import sys
 import warnings
@@ -49,7 +51,7 @@ from keras_transformer import training
 from keras_transformer.cli import cluster, lines, quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import FLAGS, given_fields, group, present, refuse
-from keras_transformer.cli.line_messages import CutLines, RepeatedLines
+from keras_transformer.cli.line_messages import CutLines, LostMarkup, RepeatedLines
 from keras_transformer.cli.translator_flags import (
     check_engine,
     define_engine_flag,
@@ -79,7 +81,7 @@ from keras_transformer.text.sentences import as_text
 from keras_transformer.text.text_files import read_lines
 
 # The flags that --format=html and --format=markdown refuse.
-_FOR_LINES = ("scores", "score", "alignment", "subwords", "prefix", "lines_at_once")
+_FOR_LINES = ("scores", "score", "alignment", "subwords", "prefix")
 
 
 def define_flags() -> None:
@@ -106,6 +108,12 @@ def define_flags() -> None:
             ["text", "html", "markdown"],
             "text, which is translated line for line; or html or markdown, a document or a part of "
             "one",
+        )
+        flags.DEFINE_bool(
+            "line_by_line",
+            False,
+            "with --format=html or markdown: each line is a document of its own, such as a message "
+            "of a program",
         )
         flags.DEFINE_enum(
             "split",
@@ -150,7 +158,8 @@ def main():
     patterns = kept_patterns()
     glossary = read_glossary()
     if FLAGS.format != "text":
-        return translate_document(patterns, glossary)
+        return translate_markup(patterns, glossary)
+    refuse(present(["line_by_line"]), "without --format=html or --format=markdown")
     if FLAGS.split == "sentences":
         beside = [name for name in ("score", "prefix", "alignment") if FLAGS[name].value]
         refuse(beside, "with --split=sentences, since it is for single sentences")
@@ -173,8 +182,13 @@ def main():
     inputs = [path for path in (beside, FLAGS.glossary) if path is not None]
     with lines.lines_and_output(inputs, exact=FLAGS.split == "sentences") as (blocks, write):
         translator = loaded_translator(glossary)
-        with CutLines(**names) as cut_lines, RepeatedLines("the input") as repeated:
-            translate(translator, blocks, write, others, cut_lines, repeated)
+        with (
+            CutLines(**names) as cut_lines,
+            RepeatedLines("the input") as repeated,
+            LostMarkup() as lost,
+        ):
+            counters = (repeated, lost)
+            translate(translator, blocks, write, others, cut_lines, counters)
 
 
 def loaded_translator(glossary):
@@ -208,39 +222,58 @@ def kept_patterns():
         raise UserError(f"--{error}") from None
 
 
-def translate_document(patterns, glossary):
-    """Translates a whole document of HTML or Markdown."""
-    refuse(present(_FOR_LINES), f"with --format={FLAGS.format}, which reads a whole document")
+def translate_markup(patterns, glossary):
+    """Translates HTML or Markdown: a whole document, or with `--line_by_line` one in each line."""
+    refuse(present(_FOR_LINES), f"with --format={FLAGS.format}")
+    if not FLAGS.line_by_line:
+        refuse(
+            present(["lines_at_once"]),
+            f"with --format={FLAGS.format}, which reads a whole document, unless --line_by_line",
+        )
     refuse_n_best(f"--format={FLAGS.format} writes one translation")
     say_engine("Translating")
     inputs = [] if glossary is None else [FLAGS.glossary]
-    with lines.document_and_output(inputs) as (content, write):
+    if FLAGS.line_by_line:
+        opened, end = lines.lines_and_output(inputs, exact=True), b"\n"
+    else:
+        opened, end = lines.document_and_output(inputs), b""
+    with opened as (blocks, write):
         translator = loaded_translator(glossary)
         with CutLines(sentences="the input") as cut_lines, RepeatedLines("the input") as repeated:
-            write.write(translated_markup(translator, content, patterns, cut_lines, repeated))
-            write.flush()
+            texts = translated_texts(translator, blocks, patterns, cut_lines, repeated)
+            for some in texts:
+                write.writelines(text + end for text in some)
+                write.flush()
 
 
-def translated_markup(translator, content, patterns, cut_lines, repeated):
-    """The document in another language, in UTF-8."""
-    # Only documents need it, and a command for one line notices what it imports.
+def translated_texts(translator, blocks, patterns, cut_lines, repeated):
+    """Yields lists of texts with markup in another language, in UTF-8, for lists of texts."""
+    # Only markup needs it, and a command for one line notices what it imports.
     from keras_transformer.markup import MarkupTexts, described, translate_marked, uncertain
 
-    text = content.decode("utf-8", "surrogateescape")
-    read = MarkupTexts([text], source_lang(), FLAGS.split != "none", patterns, FLAGS.format)
-    if problem := read.problems[0]:
-        print(f"{FLAGS.input or 'standard input'}, {described(problem)}", file=sys.stderr)
-    numbers = cut_lines.numbers = [sentence.line for sentence in read.sentences]
-    found = translate_marked(translator, read.sentences, patterns)
-    if rows := uncertain(found):
-        warnings.warn(PlaceholderWarning(rows), stacklevel=2)
-    sentences = [sentence.text for sentence in read.sentences]
-    repeated.count(numbers, sentences, [best[0].kept.text for best in found])
-    [[best, *_]] = read.join(found)
-    return best.text.encode("utf-8", "surrogateescape")
+    problems, number = [], 0
+    for block in blocks:
+        texts = [text.decode("utf-8", "surrogateescape") for text in block]
+        read = MarkupTexts(texts, source_lang(), FLAGS.split != "none", patterns, FLAGS.format)
+        for row, problem in enumerate(read.problems):
+            if problem:
+                problems.append(dataclasses.replace(problem, line=number + row + problem.line))
+        rows = zip(read.rows, read.sentences, strict=True)
+        numbers = cut_lines.numbers = [number + row + sentence.line for row, sentence in rows]
+        found = translate_marked(translator, read.sentences, patterns)
+        if rows := uncertain(found):
+            warnings.warn(PlaceholderWarning(rows), stacklevel=2)
+        sentences = [sentence.text for sentence in read.sentences]
+        repeated.count(numbers, sentences, [best[0].kept.text for best in found])
+        yield [best.text.encode("utf-8", "surrogateescape") for best, *_ in read.join(found)]
+        number += len(block)
+    if problems:
+        total = sum(problem.count for problem in problems)
+        problem = described(dataclasses.replace(problems[0], count=total))
+        print(f"{FLAGS.input or 'standard input'}, {problem}", file=sys.stderr)
 
 
-def translate(translator, blocks, write, others, cut_lines, repeated):
+def translate(translator, blocks, write, others, cut_lines, counters):
     """Writes the output lines of all blocks; `others` are lines of --score or --prefix, or None."""
     beside, number = FLAGS.score or FLAGS.prefix, 0
     for sentences in blocks:
@@ -249,7 +282,7 @@ def translate(translator, blocks, write, others, cut_lines, repeated):
             raise UserError(
                 f"{beside} must have a line for each line of input: found {number + len(given)}"
             )
-        results = output(translator, sentences, given, number, cut_lines, repeated)
+        results = output(translator, sentences, given, number, cut_lines, counters)
         write.writelines(f"{line}\n".encode() for line in results)
         write.flush()
         number += len(sentences)
@@ -263,7 +296,7 @@ def _opened(path):
     return itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
-def output(translator, sentences, given, number, cut_lines, repeated):
+def output(translator, sentences, given, number, cut_lines, counters):
     """The output lines for input lines, the first of which has this number, from 0."""
     numbers = cut_lines.numbers = range(number + 1, number + 1 + len(sentences))
     if FLAGS.score is not None:
@@ -271,7 +304,8 @@ def output(translator, sentences, given, number, cut_lines, repeated):
         return
     with_scores = FLAGS.scores or translator.options.n_best > 1
     found = _found(translator, sentences, given, number, cut_lines)
-    repeated.count(numbers, sentences, [best[0].text for best in found])
+    for counter in counters:
+        counter.count(numbers, sentences, [best[0].text for best in found])
     rows = [
         (index, translation.text, translation.score)
         for index, translations in enumerate(found)

@@ -403,6 +403,40 @@ def test_placeholders_of_a_document_are_named_by_the_line_of_their_sentence(tran
     assert "Check the placeholders of 2 lines of the input (3, 4): the model" in translate.said
 
 
+def test_each_line_may_be_a_text_with_markup_of_its_own(translate, translator):
+    girls, horse = translator(["The girls sleep.", "A horse!"])
+    lines = b"<b>The girls sleep.</b>\n\nA horse! <i>\nA <b>horse!\n"
+    first, blank, second, third = translate(lines, format="html", line_by_line=True)
+    assert (first, blank, second) == (f"<b>{girls}</b>", "", f"{horse} <i>")
+    assert third.count("<b>") == 1
+    assert "standard input, line 3: <i> is not closed (and 1 more); the" in translate.said
+    lines = b"# A horse!\n- The girls sleep.\n"
+    options = {"format": "markdown", "line_by_line": True, "lines_at_once": 1}
+    assert translate(lines, **options) == [f"# {horse}", f"- {girls}"]
+
+
+def test_placeholders_of_texts_with_markup_are_named_by_their_line(translate):
+    lines = b"{a} <b>sleeps</b>.\n<p>A horse!</p>\nA {b} horse.\n"
+    for at_once in (1, 3):
+        translate(lines, format="html", line_by_line=True, lines_at_once=at_once)
+        assert "Check the placeholders of 2 lines of the input (1, 3): the model" in translate.said
+
+
+def test_one_line_names_the_lines_that_lost_markup(translate, monkeypatch):
+    lines = b"Press <b>Enter</b>.\nPress <b>Enter</b>.\nRun `ls` in <dir>.\nRun `ls`.\n"
+    texts = iter(["<b>Eingabe</b>.", "<b>Eingabe.", "»ls« in Dir", "`ls`."])
+    found = [[Translation(text, -1.0)] for text in texts]
+    monkeypatch.setattr(CTranslate2Translator, "translate_n", lambda *args: found)
+    translate(lines)
+    for of_lines, mark, format_ in (("2", "</b>", "html"), ("3", "`ls`", "markdown")):
+        said = (
+            f"The translation of 1 line of the input ({of_lines}) lost or changed markup, such as "
+            f"{mark}: try --format={format_} for a document, and with --line_by_line for texts of "
+            "one line each\n"
+        )
+        assert said in translate.said
+
+
 def test_an_empty_document_stays_empty(model_dirs, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     files = {"input": tmp_path / "empty", "output": tmp_path / "x"}
@@ -456,9 +490,10 @@ def test_a_file_must_have_as_many_lines_as_the_input(refusal, tmp_path, flag, co
         ({"top_p": 0.5}, "top_p must be"),
         ({"n_best": 5}, "n_best must be"),
         ({"min_length": 0}, "min_length must be"),
-        ({"format": "html", "scores": True}, "--scores has no effect with --format=html, which"),
+        ({"format": "html", "scores": True}, "--scores has no effect with --format=html"),
         ({"format": "html", "prefix": "x"}, "--prefix has no effect with --format=html"),
         ({"format": "markdown", "lines_at_once": 2}, "--lines_at_once has no effect with"),
+        ({"line_by_line": True}, "--line_by_line has no effect without --format=html or"),
         ({"format": "html", "n_best": 2}, "--n_best=2 has no effect: --format=html writes one"),
         ({"keep": "("}, "--keep='(' is no regular expression: missing ), unterminated"),
         ({"keep": ""}, "--keep='' matches an empty text: say what it must contain"),
