@@ -138,7 +138,9 @@ def evaluate_translator():
     inputs += [] if glossary is None else [FLAGS.glossary]
     check_outputs(inputs, _OUTPUTS, {"compare": compared})
     sentences, references = read_all(read)
-    resamples = FLAGS.compare is not None or len(sentences) <= evaluation.MOST_REFERENCES
+    # One sentence has no interval: all samples are equal.
+    has_interval = 1 < len(sentences) <= evaluation.MOST_REFERENCES
+    resamples = FLAGS.compare is not None or has_interval
     if resamples:
         evaluation.check_bootstrap(len(sentences))
     say_engine("Translating")

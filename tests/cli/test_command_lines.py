@@ -137,6 +137,18 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
 
 
 @pytest.mark.slow
+def test_one_sentence_has_no_confidence_interval(lively, tmp_path, capsys):
+    files = {"source": tmp_path / "one.en", "reference": tmp_path / "one.de"}
+    for lines, has_interval in (("Yes\n", False), ("Yes\nNo\n", True)):
+        for file in files.values():
+            file.write_text(lines)
+        run("evaluate", model_dir=lively, **files, json=tmp_path / f"{has_interval}.json")
+        figures = json.loads((tmp_path / f"{has_interval}.json").read_text())
+        assert ("intervals" in figures) is ("95% confidence" in capsys.readouterr().out)
+        assert ("intervals" in figures) is has_interval
+
+
+@pytest.mark.slow
 def test_evaluate_compares_two_models_of_different_vocabularies(
     lively, corpus, judge, tmp_path, capsys
 ):
