@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block import StateBlock, paragraph
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
@@ -39,6 +39,10 @@ _UNREAD = re.compile(
 _MARKER_LINE = re.compile(
     r"\[![a-zA-Z]+\][-+]?|(?:!!!|\?\?\?\+?|:::+)(?:\s.*)?|===\+?\s.*|\[TOC\]|\[\[_TOC_\]\]"
 )
+# Those below which text is indented by four spaces: admonitions, tabs, footnotes.
+_INDENTED = re.compile(r"(?:!!!|\?\?\?\+?|===[+!]?)[ \t]+\S|(?P<footnote>\[\^[^\]\s]{1,100}\]:)")
+_DEEPEST = 80  # spaces: Python's stack ends somewhere, and so do levels of lists
+_DEFINITION = re.compile(r":[ \t]+(?=\S)")  # of the term in the line before
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _QUOTE_OR_LIST = re.compile(r"(?:[ \t]*(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
 _CELL = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
@@ -141,12 +145,13 @@ class _Reader:
             spans[0] = match.end(), spans[0][1]
         group: list[Span] = []
         for start, end in spans:
-            if _MARKER_LINE.fullmatch(self._text[start:end].strip()):
-                if group:
-                    yield group
+            is_marker = _MARKER_LINE.fullmatch(self._text[start:end].strip())
+            definition = _DEFINITION.match(self._text, start, end)
+            if group and (is_marker or definition):
+                yield group
                 group = []
-            else:
-                group.append((start, end))
+            if not is_marker:
+                group.append((definition.end() if definition else start, end))
         if group:
             yield group
 
@@ -294,6 +299,7 @@ def _parser() -> MarkdownIt:
         if name == "reference"
     ]
     blocks.at("reference", functools.partial(_reference, reference))
+    blocks.before("code", "indented", _indented, {"alt": ["paragraph", "blockquote", "list"]})
     inline = parser.inline.ruler
     for name, rule in zip(inline.get_active_rules(), inline.getRules(""), strict=True):
         inline.at(name, functools.partial(_with_spans, rule))
@@ -304,6 +310,30 @@ def _reference(rule, state: StateBlock, start: int, end: int, silent: bool) -> b
     """The definition of a link, but not of a footnote."""
     at = state.bMarks[start] + state.tShift[start]
     return not state.src.startswith("[^", at) and rule(state, start, end, silent)
+
+
+def _indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """An admonition, a tab or a footnote, with the blocks that are indented below it."""
+    at = state.bMarks[start] + state.tShift[start]
+    match = _INDENTED.match(state.src, at, state.eMarks[start])
+    if state.is_code_block(start) or not match or state.blkIndent > _DEEPEST:
+        return False
+    if silent:
+        return True
+    body = start + 1
+    if match["footnote"]:  # its text begins in its line
+        paragraph(state, start, end, False)
+        body = state.line
+    outer, line_max = state.blkIndent, state.lineMax
+    state.blkIndent = state.sCount[start] + 4
+    line = body
+    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        line += 1
+    state.lineMax = line
+    state.md.block.tokenize(state, body, line)
+    state.blkIndent, state.lineMax = outer, line_max
+    state.line = line
+    return True
 
 
 def _copied(state: StateInline, silent: bool) -> bool:
