@@ -109,6 +109,11 @@ class _ListFlag(flags.Flag):
         self.value = (earlier or []) + (self.value or [])
 
 
+def list_flags() -> set[str]:
+    """The names of the flags whose values are added when they are given twice."""
+    return {name for name in FLAGS if isinstance(FLAGS[name], _ListFlag | flags.MultiFlag)}
+
+
 def define_list(
     name: str,
     default: list[str] | None,

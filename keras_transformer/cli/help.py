@@ -29,7 +29,10 @@ def command_help(command: str, about: str, full: bool) -> str:
         groups["absl"] = sorted(set(FLAGS) - listed)
     parts = [f"usage: {command} [--flag=value ...]", about.strip()]
     parts += ["\n".join([f"{heading}:", *map(_flag_help, groups[heading])]) for heading in groups]
-    parts.append("--flagfile=FILE reads flags from a file; --helpfull lists absl's own flags too.")
+    parts.append(
+        "--flagfile=FILE reads flags from a file, one a line; those of the command line replace them.\n"
+        "--helpfull lists absl's own flags too."
+    )
     return "\n\n".join(parts) + "\n"
 
 

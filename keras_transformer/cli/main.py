@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import importlib
+import itertools
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from absl import app, flags
 
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
+from keras_transformer.cli.flags import list_flags
 from keras_transformer.cli.help import command_help
 from keras_transformer.cli.process import (
     Terminated,
@@ -97,7 +99,7 @@ def run(command: Command, program: str, arguments: Sequence[str]) -> NoReturn:
             _print_and_exit(program, command_help(program, command.about or "", is_full))
         try:
             _check_flag_files(argv)
-            return command.parse(argv)
+            return command.parse([argv[0], *_with_flag_files(argv[1:])])
         except OSError as error:
             sys.exit(_fail(program, f"{error.filename}: {error.strerror}", 2))
         except (flags.Error, ValueError) as error:  # absl raises both
@@ -119,6 +121,30 @@ def _check_flag_files(arguments):
         is_given = name in ("-flagfile", "--flagfile") and os.path.exists(path)
         if is_given and not Path(path).is_fifo():  # as `<(...)` is, which ends
             read_whole(path)
+
+
+def _with_flag_files(arguments):
+    """Puts the flags of each --flagfile first, so that those of the command line replace them.
+
+    A list that is given twice has the values of both, but not of a file and of the command line.
+    """
+    of_files, typed = [], []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if argument == "--":
+            typed += [argument, *rest]
+        elif name in ("-flagfile", "--flagfile"):
+            directive = [argument] if equals else [argument, *itertools.islice(rest, 1)]
+            of_files += flags.FLAGS.read_flags_from_files(directive)
+        else:
+            typed.append(argument)
+    replaced = {_flag_name(argument) for argument in typed} & list_flags()
+    return [one for one in of_files if _flag_name(one) not in replaced] + typed
+
+
+def _flag_name(argument):
+    return argument.partition("=")[0].lstrip("-") if argument.startswith("-") else None
 
 
 def _with_home(argument):

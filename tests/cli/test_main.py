@@ -27,6 +27,19 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(output):
 loaded = [name for name in ("tensorflow", "keras", "numpy") if name in sys.modules]
 print(json.dumps([output.getvalue(), loaded]))
 """
+WHAT_FLAGS_SAY = """
+import json, sys
+from absl import flags
+from keras_transformer.cli import corpus, main
+from keras_transformer.cli.command import Command
+corpus.define_flags()
+names = "source", "target", "max_words", "max_ratio"
+main.run(
+    Command(lambda: print(json.dumps([flags.FLAGS[name].value for name in names])), ""),
+    "test",
+    sys.argv[1:],
+)
+"""
 
 
 def help_of(*arguments):
@@ -192,6 +205,19 @@ def test_a_tilde_in_the_value_of_a_flag_is_the_home_folder(tmp_path, monkeypatch
     (tmp_path / "flags").write_text("--steps=many\n")
     [line] = run_process("train", "--flagfile=~/flags").stderr.decode().splitlines()
     assert line.startswith("keras-transformer train: flag --steps=many must be an integer")
+
+
+def test_the_command_line_replaces_what_a_flag_file_says(tmp_path):
+    (tmp_path / "flags").write_text(
+        "--source=a\n--source=b\n--target=c\n--max_words=7\n--max_ratio=2\n"
+    )
+    file = f"--flagfile={tmp_path / 'flags'}"
+    for given in (
+        [file, "--source=d,e", "--max_words=8"],
+        ["--source", "d,e", "--max_words=8", file],
+    ):
+        found = run_python(WHAT_FLAGS_SAY, *given)
+        assert json.loads(found) == [["d", "e"], ["c"], 8, 2.0]
 
 
 def test_a_flag_file_that_is_not_utf_8_is_one_line(tmp_path):
