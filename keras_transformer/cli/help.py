@@ -30,7 +30,8 @@ def command_help(command: str, about: str, full: bool) -> str:
     parts = [f"usage: {command} [--flag=value ...]", about.strip()]
     parts += ["\n".join([f"{heading}:", *map(_flag_help, groups[heading])]) for heading in groups]
     parts.append(
-        "--flagfile=FILE reads flags from a file, one a line; those of the command line replace them.\n"
+        "--flagfile=FILE reads flags from a file, one a line, which those of the command line "
+        "replace.\n"
         "--helpfull lists absl's own flags too."
     )
     return "\n\n".join(parts) + "\n"

@@ -1,6 +1,5 @@
 """Flags of the commands that search for translations, and the translator they describe."""
 
-import dataclasses
 import os
 import re
 import sys
@@ -40,34 +39,11 @@ _COMMANDS_OF = {
     "parsing": "use `keras-transformer parse`, or `evaluate` with --task=parsing",
 }
 
-# The headings of flags that an engine or a SavedModel may not support.
+# The headings of flags that a SavedModel may not support.
 _HEADINGS = ("Model", "Input and output", "Search", "Speed")
-# The flags under these headings that CTranslate2 supports. `CTranslate2Translator` checks the
-# fields of `SearchOptions`.
-_CTRANSLATE2_FLAGS = (
-    "model_dir",
-    "weights",
-    "average",
-    "scores",
-    "score",
-    "alignment",
-    "subwords",
-    "split",
-    "source_lang",
-    "target_lang",
-    "format",
-    "placeholders",
-    "keep",
-    "input",
-    "output",
-    "lines_at_once",
-    "mbr",
-    *(field.name for field in dataclasses.fields(SearchOptions)),
-    "precision",
-    "workers",
-    "tokens_per_batch",
-    "engine",
-)
+# The flags that CTranslate2 does not support; `CTranslate2Translator` checks the fields of
+# `SearchOptions`.
+_TENSORFLOW_FLAGS = ("glossary", "jit_compile", "prefix")
 
 
 def define_weights_flags() -> None:
@@ -290,8 +266,8 @@ def why_tensorflow(paths: Sequence[str] | None = None) -> str | None:
     """
     if FLAGS.engine != "auto":
         return None if FLAGS.engine == "ctranslate2" else "--engine=tensorflow"
-    for name in _given_flags():
-        if name not in _CTRANSLATE2_FLAGS and FLAGS[name].value != FLAGS[name].default:
+    for name in _tensorflow_flags():
+        if FLAGS[name].value != FLAGS[name].default:
             return f"CTranslate2 does not support --{name}"
     paths = FLAGS.model_dir if paths is None else paths
     _expect_named(paths)
@@ -347,13 +323,13 @@ def expect_only_flags(supported: Collection[str], by: str, advice: str) -> None:
     Raises:
         UserError: another flag is given.
     """
-    for name in _given_flags():
+    for name in present([name for heading in _HEADINGS for name in GROUPS.get(heading, ())]):
         if name not in supported:
             raise Unsupported(by, f"--{name}", advice)
 
 
-def _given_flags():
-    return present([name for heading in _HEADINGS for name in GROUPS.get(heading, ())])
+def _tensorflow_flags():
+    return present([name for name in _TENSORFLOW_FLAGS if name in FLAGS])
 
 
 def check_engine() -> None:
@@ -363,8 +339,9 @@ def check_engine() -> None:
         UserError: one of them is given.
     """
     if FLAGS.engine == "ctranslate2":
-        advice = "leave it out, or use --engine=tensorflow"
-        expect_only_flags(_CTRANSLATE2_FLAGS, "CTranslate2", advice)
+        for name in _tensorflow_flags():
+            advice = "leave it out, or use --engine=tensorflow"
+            raise Unsupported("CTranslate2", f"--{name}", advice)
 
 
 def parser_defaults() -> dict[str, str]:

@@ -336,7 +336,7 @@ def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
 def test_lines_that_are_not_utf8_are_named(translate):
     lines = "Ja\nMädchen\nMädchen\n".encode("latin-1")
     said = "of the input (2, 3) are not UTF-8 text, so some letters are lost: convert the input"
-    formats = {"format": "html"}, {"format": "markdown"}
+    formats = {"format": "html"}, {"format": "markdown"}, {"format": "html", "line_by_line": True}
     for options in ({}, {"lines_at_once": 2}, {"split": "sentences"}, *formats):
         translate(lines, **options)
         assert f"2 lines {said}" in translate.said
@@ -409,6 +409,7 @@ def test_each_line_may_be_a_text_with_markup_of_its_own(translate, translator):
     first, blank, second, third = translate(lines, format="html", line_by_line=True)
     assert (first, blank, second) == (f"<b>{girls}</b>", "", f"{horse} <i>")
     assert third.count("<b>") == 1
+    assert translate.said.startswith("Translating with CTranslate2\n")
     assert "standard input, line 3: <i> is not closed (and 1 more); the" in translate.said
     lines = b"# A horse!\n- The girls sleep.\n"
     options = {"format": "markdown", "line_by_line": True, "lines_at_once": 1}
