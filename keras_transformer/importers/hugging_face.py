@@ -13,6 +13,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular
 from keras_transformer.importers import COMMANDS
 from keras_transformer.importers.assignment import against_names, assign, path_of
+from keras_transformer.importers.pytorch_file import read_pytorch
 from keras_transformer.importers.safetensors import read_safetensors
 from keras_transformer.json_files import read_json
 from keras_transformer.model import Transformer
@@ -145,7 +146,7 @@ def converted(
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """Reads all weights by name; raises `UserError` if a file is damaged, or needs PyTorch."""
+    """Reads all weights by name; raises `UserError` if a file is damaged."""
     name = next(name for name in _WEIGHTS_FILES if (folder / name).is_file())
     if not name.endswith(_INDEX):
         return _read_file(folder / name)
@@ -165,21 +166,7 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _read_file(path):
-    if path.suffix == ".safetensors":
-        return read_safetensors(path)
-    try:
-        import torch
-    except ImportError as error:
-        raise UserError(
-            f"{path}: reading this file needs PyTorch: pip install torch, or convert it to "
-            "model.safetensors"
-        ) from error
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    except Exception as error:  # torch.load may raise anything, depending on the file
-        kind = type(error).__name__
-        raise UserError(f"{path}: PyTorch cannot read the weights: {kind}") from error
+    return read_safetensors(path) if path.suffix == ".safetensors" else read_pytorch(path)
 
 
 def check_size(config: TransformerConfig, arrays: Mapping[str, np.ndarray], folder: Path) -> None:

@@ -61,9 +61,9 @@ _DEFAULTS = {
 def import_m2m100(folder: str | os.PathLike) -> tuple[Transformer, MultilingualTokenizer]:
     """Reads an M2M100 or NLLB model that Hugging Face's Transformers saved.
 
-    The folder holds `config.json`, the weights in `model.safetensors` or `pytorch_model.bin` (which
-    needs PyTorch), in one file or several, and `sentencepiece.bpe.model`. M2M100 has `vocab.json`
-    too. For NLLB, `tokenizer.json` or `special_tokens_map.json` lists the languages.
+    The folder holds `config.json`, the weights in `model.safetensors` or `pytorch_model.bin`, in
+    one file or several, and `sentencepiece.bpe.model`. M2M100 has `vocab.json` too. For NLLB,
+    `tokenizer.json` or `special_tokens_map.json` lists the languages.
 
     Args:
         folder: a folder that `git clone` or `save_pretrained` made.

@@ -55,9 +55,9 @@ _BIAS = "final_logits_bias"
 def import_marian(folder: str | os.PathLike) -> tuple[Transformer, MarianTokenizer]:
     """Reads a Marian model that Hugging Face's Transformers saved.
 
-    The folder holds `config.json`, the weights in `model.safetensors` or `pytorch_model.bin` (which
-    needs PyTorch), `source.spm`, `target.spm` and `vocab.json`. Generation settings are not read:
-    the search options belong to `Translator`.
+    The folder holds `config.json`, the weights in `model.safetensors` or `pytorch_model.bin`,
+    `source.spm`, `target.spm` and `vocab.json`. Generation settings are not read: the search
+    options belong to `Translator`.
 
     Args:
         folder: a folder that `git clone` or `save_pretrained` made.

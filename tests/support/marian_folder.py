@@ -7,7 +7,9 @@ import functools
 import io
 import json
 import math
+import pickle
 import struct
+import zipfile
 
 import numpy as np
 import sentencepiece
@@ -231,3 +233,40 @@ class NumpyMarian:
         centred = x - x.mean(-1, keepdims=True)
         standard = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
         return standard * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+
+
+def write_pytorch(path, arrays, archive):
+    """Writes float32 arrays as PyTorch does, in an archive or, as before 1.6, in a stream."""
+
+    def text(value):
+        return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+    def numbers(values):
+        return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
+
+    def tensor(key, array):
+        view = b"" if archive else b"N"
+        storage = text("storage") + b"ctorch\nFloatStorage\n" + text(key) + text("cpu")
+        storage = b"(" + storage + b"J" + struct.pack("<i", array.size) + view + b"tQ"
+        strides = [by // 4 for by in array.strides]
+        place = b"K\0" + numbers(array.shape) + numbers(strides)
+        return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + place + b"\x89NtR"
+
+    keyed = {
+        str(key): np.ascontiguousarray(array, "<f4") for key, array in enumerate(arrays.values())
+    }
+    items = (text(name) + tensor(*one) for name, one in zip(arrays, keyed.items(), strict=True))
+    pickled = b"\x80\x02}(" + b"".join(items) + b"u."
+    if archive:
+        with zipfile.ZipFile(path, "w") as written:
+            written.writestr("archive/data.pkl", pickled)
+            for key, array in keyed.items():
+                written.writestr(f"archive/data/{key}", array.tobytes())
+        return
+    with open(path, "wb") as file:
+        for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}):
+            pickle.dump(value, file, protocol=2)
+        file.write(pickled)
+        pickle.dump([*keyed], file, protocol=2)
+        for array in keyed.values():
+            file.write(struct.pack("<q", array.size) + array.tobytes())
