@@ -5,7 +5,8 @@
 All commands, such as `keras-transformer translate`, take NEW_MODEL_DIR. The command
 
     keras-transformer train --start_from=MODEL_DIR --model_dir=NEW_MODEL_DIR \\
-        --train_source=ours.en --train_target=ours.de
+        --train_source=ours.en --train_target=ours.de \\
+        --learning_rate=0.0005 --warmup_steps=200 --steps=2000
 
 fine-tunes too: it validates, keeps checkpoints to average, and resumes where it was interrupted.
 """
@@ -35,5 +36,7 @@ model.compile(
 )
 history = model.fit(batches, epochs=epochs, verbose=2).history
 
-target_lang = kt.ModelDir(start).load_training()["target_lang"]
-kt.ModelDir(new).create_trained(model, tokenizer, target_lang, shlex.join(sys.argv))
+recorded = kt.ModelDir(start).load_training()
+kt.ModelDir(new).create_trained(
+    model, tokenizer, recorded["target_lang"], shlex.join(sys.argv), recorded["source_lang"]
+)

@@ -80,9 +80,9 @@ def prepare(
     check_start(model_dir, job.start_from)
     tokenizer = None
     with failing_together(strategy):
+        if not job.train.target_langs:  # which come from the job alone
+            job = _with_languages(job, model_dir)
         if model_dir.exists():
-            if not job.train.target_langs:  # which come from the job alone
-                job = dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
             model_dir.resolved_weights()  # fails now if its file is damaged, not after the training
         _check_judged(job)
         replicas = strategy.num_replicas_in_sync
@@ -223,6 +223,21 @@ def _expect_same_run(job, record, valid_corpus, strategy):
         "target_lang": job.target_lang,
     }
     expect_same(strategy, values)
+
+
+def _with_languages(job, model_dir):
+    """The job with the languages of the run here, or of the model to start from, if not given."""
+    if model_dir.exists():
+        return dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+    if not job.start_from:
+        return job
+    recorded = ModelDir(job.start_from).load_training()
+    taken = {
+        name: recorded[name]
+        for name in ("source_lang", "target_lang")
+        if recorded[name] and not getattr(job, name)
+    }
+    return dataclasses.replace(job, **taken)
 
 
 def _target_lang(model_dir, given):

@@ -386,6 +386,22 @@ def test_a_new_run_starts_from_the_vocabulary_and_weights_of_another(
     assert tuned.load_training()["data"]["start_from"] == "own"
 
 
+def test_a_new_run_has_the_languages_of_the_model_it_starts_from_unless_given(trained, tmp_path):
+    start = shutil.copytree(trained[0].path, tmp_path / "start")
+    ModelDir(start).save_training({**ModelDir(start).load_training(), "source_lang": "en"})
+    for given, expected in (
+        ({}, ("en", "de")),
+        ({"target_lang": "fr"}, ("en", "fr")),
+        ({"source_lang": "nl", "target_lang": "de"}, ("nl", "de")),
+    ):
+        with contextlib.ExitStack() as until_trained:
+            job = job_in(tmp_path / "runs", start_from=start, **given)
+            prepared = prepare(job, make_strategy(), until_trained)
+        record = prepared.record
+        assert (record["source_lang"], record["target_lang"]) == expected
+        assert prepared.job.target_lang == expected[1]
+
+
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     """A vocabulary file that was learned from other text."""
