@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.ctranslate2.support import USE_TENSORFLOW, check_model
 from keras_transformer.errors import Unsupported, UserError, expect_at_least
-from keras_transformer.machine.gpu import has_gpu
+from keras_transformer.machine.gpu import tensorflow_has_gpu
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.training.model_dir import ModelDir
 
@@ -93,7 +93,7 @@ def why_tensorflow(
     from keras_transformer.ctranslate2.converted import precisions
     from keras_transformer.ctranslate2.translator import check_search
 
-    if has_gpu():
+    if tensorflow_has_gpu():
         return "this machine has a GPU"
     try:
         _check_ensemble(paths)

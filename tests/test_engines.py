@@ -125,12 +125,29 @@ def test_tensorflow_computes_on_a_gpu_unless_it_is_hidden(
 ):
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpu, "_GPU_FILES", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.setattr(gpu, "_CUDNN_PACKAGE", "json")  # a package that is there
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     reason = engines.why_tensorflow([path], "float32", {})
     assert reason == ("this machine has a GPU" if has_gpu else None)
     assert isinstance(kt.load(path), Translator if has_gpu else CTranslate2Translator)
+
+
+def test_ctranslate2_translates_beside_a_gpu_that_tensorflow_cannot_use(
+    path, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpu, "_GPU_FILES", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(gpu, "_CUDNN_PACKAGE", "nowhere.cudnn")
+    monkeypatch.setattr(gpu, "_CUDNN_LIBRARY", "libnowhere.so.9")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A horse!\n")))
+    run("translate", model_dir=path, **LIMITED)
+    said = "CTranslate2 on the CPU: TensorFlow lacks the libraries for this machine's GPU\n"
+    assert f"Translating with {said}" in capsys.readouterr().err
+    monkeypatch.setattr(gpu, "_CUDNN_LIBRARY", "libc.so.6")  # a library that is there
+    assert engines.why_tensorflow([path], "float32", {}) == "this machine has a GPU"
 
 
 # The commands.

@@ -21,6 +21,7 @@ from keras_transformer.cli.flags import (
 )
 from keras_transformer.errors import Unsupported, UserError, expect_named
 from keras_transformer.glossary_translator import GlossaryTranslator
+from keras_transformer.machine.gpu import has_gpu
 from keras_transformer.options import SearchOptions
 from keras_transformer.options.parsing import PARSER_SEARCH
 from keras_transformer.options.records import LARGEST
@@ -309,6 +310,8 @@ def say_engine(doing: str) -> None:
     if FLAGS.engine == "auto":
         reason = why_tensorflow()
         engine = "CTranslate2" if reason is None else f"TensorFlow: {reason}"
+        if reason is None and has_gpu():
+            engine += " on the CPU: TensorFlow lacks the libraries for this machine's GPU"
         print(f"{doing} with {engine}", file=sys.stderr)
 
 

@@ -9,7 +9,7 @@ from keras_transformer.ctranslate2.translator import CTranslate2Translator, chec
 from keras_transformer.data import Batches, SentencePairs
 from keras_transformer.errors import Unsupported
 from keras_transformer.evaluation import ReferenceLoss
-from keras_transformer.machine.gpu import has_gpu
+from keras_transformer.machine.gpu import tensorflow_has_gpu
 from keras_transformer.model import Transformer
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.text import Tokenizer
@@ -102,7 +102,7 @@ def translation_by(
         converted = ModelInMemory(model, tokenizer)
     except Unsupported:
         converted = None
-    if converted is None or has_gpu():
+    if converted is None or tensorflow_has_gpu():
         return Translator(model, tokenizer, options, workers=workers)
     return _OfCurrentWeights(converted, options)
 

@@ -70,6 +70,7 @@ def test_a_part_that_is_scored_is_named(languages, part, tokenizer, tmp_path):
 def test_tensorflow_validates_on_a_gpu(tokenizer, tmp_path, monkeypatch):
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpu, "_GPU_FILES", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.setattr(gpu, "_CUDNN_PACKAGE", "json")  # a package that is there
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     model = small_model(vocab_size=tokenizer.vocab_size)
     assert isinstance(translation_by(model, tokenizer, GREEDY, 1), Translator)
