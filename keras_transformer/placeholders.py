@@ -291,7 +291,7 @@ class _Sentence:
         self._words = {text[start:end] for start, end in others}
         self._placeholders = patterns
         self._patterns = [
-            *([_literally(text, others)] if others else []),
+            *([_literally(text, spans)] if others else []),
             *([_BROKEN_ENTITY] if any(part.startswith("&") for part in self.parts) else []),
             *patterns,
         ]

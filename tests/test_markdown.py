@@ -57,6 +57,11 @@ def translated(text, translator=None, **options):
     return best.text
 
 
+def test_code_may_be_the_beginning_of_other_code():
+    text = "a `https:` b `https://c.d`; e `https://c.d/`, f `%`, g `%s`"
+    assert translated(text, Same()) == text
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
