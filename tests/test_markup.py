@@ -41,7 +41,12 @@ def translated(text, translator=None, **options):
         ("a <img src=x> b c", "C <img src=x> B A"),
         ("a <img><img> b c", "C <img><img> B A"),
         ("a <img><i></i> <img> b c", "C <img><i></i> <img> B A"),
-        ("note<sup><a>1</a></sup> b", "B <sup><a>NOTE1</a></sup>"),  # one word to the model
+        ("note<sup><a>1</a></sup> b", "B NOTE<sup><a>1</a></sup>"),
+        ("a b.<sup>[2, 3]</sup>", "B. A<sup>[2, 3]</sup>"),
+        ("a 2<sup>31</sup>-1 b", "B 2<sup>31</sup>-1 A"),
+        ("a H<sub>2</sub>SO<sub>4</sub> b", "B H<sub>2</sub>SO<sub>4</sub> A"),
+        ("a <b>km<sup>2</sup></b> b", "<b>km<sup>2</sup></b> B A"),
+        ("a <sup>b c</sup>", "<sup>C B</sup> A"),
         ("one<br>two three<hr/>four", "ONE<br>THREE TWO<hr/>FOUR"),
         ("a b<!-- c --> d", "D B<!-- c --> A"),
         ("<b>日本</b>", "<b>日本</b>"),

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
+from keras_transformer.text.formulas import LONGEST, is_note
 from keras_transformer.text.markup_units import Event
 
 
@@ -122,6 +123,13 @@ def _is_empty_element(tag):
     return tag.endswith("/>") and not _UNQUOTED_END.search(tag)
 
 
+def _is_mark(text, events, index, last):
+    if events[index].name != "sup":
+        return False
+    start = events[index].start
+    return is_note(text[max(0, start - LONGEST) : start], _plain(text, events[index + 1 : last]))
+
+
 def _is_copied(text, event):
     """Whether an element is copied, by its name or its attributes."""
     tag = text[event.start : event.end]
@@ -151,10 +159,11 @@ def copied_whole(text: str, events: Sequence[Event]) -> Iterator[Event]:
     while index < len(events):
         event = events[index]
         has_end = index in ends or event.name in _OPTIONAL_END
-        if event.kind == "open" and has_end and _is_copied(text, event):
+        is_mark = index in ends and _is_mark(text, events, index, ends[index])
+        if event.kind == "open" and has_end and (is_mark or _is_copied(text, event)):
             last = ends[index] if index in ends else _last_within(events, index, ends, starts)
             inside = events[index + 1 : last + 1]
-            is_read = event.name not in _COPIED_UNREAD
+            is_read = not is_mark and event.name not in _COPIED_UNREAD
             yield Event(
                 "copied",
                 event.name,

@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from keras_transformer.text.formulas import Part, find_formulas
 from keras_transformer.text.placeholders import Span, find_placeholders
 
 _SPACE_OR_WORD = re.compile(r"[ \t\n\r\f]+|[^ \t\n\r\f]+")
@@ -145,6 +146,11 @@ class MarkupUnits:
         kept, rest = dict(reader.kept), list(text)
         for start, end in kept:
             rest[start:end] = " " * (end - start)
+        for start, end in find_formulas(text, _raised_parts(tags)):
+            first, last = reader.starts[start], reader.ends[end - 1]
+            if found := _absorbed(tags, start, end, first, last):
+                kept[start, end] = self._text[slice(*found)]
+                rest[start:end] = " " * (end - start)
         for start, end in find_placeholders("".join(rest), self._patterns):
             first, last = reader.starts[start], reader.ends[end - 1]
             if found := _absorbed(tags, start, end, first, last):
@@ -263,6 +269,12 @@ def _with_partners(tags: Sequence[Event]) -> list[Event]:
                 if last.name == tag.name:
                     tag.partner, last.partner = last, tag
     return tags
+
+
+def _raised_parts(tags):
+    for tag in tags:
+        if tag.kind == "open" and tag.name in ("sub", "sup") and tag.partner:
+            yield Part(tag.name, tag.offset, tag.partner.offset)
 
 
 def _absorbed(tags, start, end, first, last) -> Span | None:
