@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from keras_transformer.errors import UserError, expect_at_least
 from keras_transformer.options.search import MBR_TEMPERATURE, NO_HYPOTHESIS, SearchOptions
 from keras_transformer.private_names import chrf_of_counts
 from keras_transformer.text.sentences import as_list, one_for_each
-from keras_transformer.translation import Alignment, CutWarning, Translation
+from keras_transformer.translation import Alignment, CutWarning, Translation, without_warning
 
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
@@ -138,8 +137,7 @@ class MinimumBayesRisk:
     def _draw(self, texts, forced):
         """The texts of the samples of each sentence."""
         copies = self._copies
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CutWarning)  # the search has warned
+        with without_warning(CutWarning):  # the search has warned
             drawn = self._sampler.translate_n(
                 [text for text in texts for _ in range(copies)],
                 forced and [prefix for prefix in forced for _ in range(copies)],

@@ -28,6 +28,7 @@ from keras_transformer.translation import (
     TermsWarning,
     Translation,
     first_few,
+    without_warning,
 )
 from keras_transformer.unknown_words import with_unknown_words
 
@@ -201,9 +202,8 @@ def _keeping(translator, sentences, spans, patterns):
     is_cut = dict(
         zip(failed, _are_cut(translator, [sentences[row] for row in failed]), strict=True)
     )
-    with warnings.catch_warnings():
-        # The first search has warned, by the indices of all sentences.
-        warnings.simplefilter("ignore", TermsWarning)
+    # The first search has warned, by the indices of all sentences.
+    with without_warning(TermsWarning):
         options = translator.options
         rows = [row for row in failed if not is_cut[row]]
         if rows and not options.sample and options.beam_size > options.n_best:
@@ -255,9 +255,8 @@ def aligned(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[li
     rows = [row for row, cut in enumerate(is_cut) if not cut]
     sentences, translations = ([pairs[row][side] for row in rows] for side in (0, 1))
     links: list[list[Link]] = [[] for _ in pairs]
-    with warnings.catch_warnings():
-        # A translation that is cut loses links, not words; and these are not all sentences.
-        warnings.simplefilter("ignore", CutWarning)
+    # A translation that is cut loses links, not words; and these are not all sentences.
+    with without_warning(CutWarning):
         alignments = translator.align(sentences, translations)
     for row, alignment in zip(rows, alignments, strict=True):
         links[row] = list(links_of(alignment, *pairs[row]))

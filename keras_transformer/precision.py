@@ -4,6 +4,8 @@ import gc
 import warnings
 from typing import TYPE_CHECKING
 
+from keras_transformer.errors import UserError
+
 if TYPE_CHECKING:
     from keras_transformer.model import Transformer
 
@@ -23,7 +25,7 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
         The model, which can no longer be trained in "int8".
 
     Raises:
-        ValueError: there is no such precision.
+        UserError: there is no such precision.
 
     Example:
         >>> model_dir = ModelDir("runs/demo")
@@ -31,7 +33,7 @@ def in_precision(model: "Transformer", precision: str) -> "Transformer":
         >>> translator = Translator(model, model_dir.load_tokenizer(), jit_compile=True)
     """
     if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
+        raise UserError(f"precision must be one of {', '.join(PRECISIONS)}: found {precision!r}")
     if precision == "int8":
         with warnings.catch_warnings():
             # Keras warns about each layer without a matrix.

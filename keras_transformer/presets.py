@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, is_integer
 
 
 class Preset(NamedTuple):
@@ -218,7 +218,8 @@ def training_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         5
     """
     training = find_preset(name).training
-    share = given.get("steps", training["steps"]) / training["steps"]
+    steps = given.get("steps")
+    share = steps / training["steps"] if is_integer(steps) else 1  # the options refuse others
     adapted = {}
     for phase in ("bidirectional_steps", "cooldown_steps"):
         if phase in training:

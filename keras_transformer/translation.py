@@ -1,9 +1,11 @@
 """Arguments and results of translators on any engine, without loading a backend."""
 
+import contextlib
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from keras_transformer.errors import UserError
@@ -95,6 +97,29 @@ def as_translations(hypotheses: Iterable[tuple[str, float]]) -> list[Translation
     return [
         Translation(one_line(text), score) for text, score in hypotheses if score > NO_HYPOTHESIS
     ] or [Translation("", NO_HYPOTHESIS)]
+
+
+_SILENT: ContextVar[tuple[type[Warning], ...]] = ContextVar("silent", default=())
+
+
+@contextlib.contextmanager
+def without_warning(kind: type[Warning]) -> Iterator[None]:
+    """Gives no such warning of translators in this block and thread.
+
+    `warnings.catch_warnings` changes the filters of all threads, and two of them may leave it in
+    another order than they entered it.
+    """
+    token = _SILENT.set((*_SILENT.get(), kind))
+    try:
+        yield
+    finally:
+        _SILENT.reset(token)
+
+
+def warn(warning: Warning, stacklevel: int) -> None:
+    """Gives a warning of a translator, except within `without_warning`."""
+    if type(warning) not in _SILENT.get():
+        warnings.warn(warning, stacklevel=stacklevel + 1)
 
 
 class CutWarning(UserWarning):
@@ -214,7 +239,7 @@ def cut(tokens: Sequence[Any], limit: int, what: str) -> list[Any]:
     """
     longer = [index for index, sentence in enumerate(tokens) if len(sentence) > limit]
     if longer:
-        warnings.warn(CutWarning(what, longer, limit), stacklevel=2)
+        warn(CutWarning(what, longer, limit), stacklevel=2)
     return [sentence[:limit] for sentence in tokens]
 
 

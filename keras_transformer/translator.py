@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +42,7 @@ from keras_transformer.translation import (
     cut,
     expect_own_process,
     terms_for_each,
+    warn,
 )
 
 
@@ -159,7 +159,7 @@ class Translator:
         """Returns a translator with the same models and vocabulary, but other options.
 
         Both share their graphs. Other numbers, such as `alpha`, `patience` or a length, need no new
-        graph; another `beam_size`, `n_best` or `no_repeat_ngram` does.
+        graph; another `beam_size`, `n_best`, `no_repeat_ngram`, `top_k` or `top_p` does.
 
         Args:
             options: options of its search.
@@ -272,7 +272,7 @@ class Translator:
             found |= self._found(search, with_terms)
             unmet = [row for row in with_terms if found[row][0].score == NO_HYPOTHESIS]
             if unmet:
-                warnings.warn(TermsWarning(unmet), stacklevel=2)
+                warn(TermsWarning(unmet), stacklevel=2)
                 found |= self._found(without, unmet)
         return [found[row] for row in range(len(texts))]
 

@@ -4,7 +4,6 @@ A vocabulary spells such a letter in bytes, or replaces it by the symbol for unk
 that has hardly seen that loses the word, and often the rest of the sentence.
 """
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from keras_transformer.linked_texts import unknown_spans
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Span
 from keras_transformer.text.words import is_part_of_word
-from keras_transformer.translation import Alignment, CutWarning
+from keras_transformer.translation import Alignment, CutWarning, without_warning
 
 
 class Aligner(Protocol):
@@ -35,8 +34,7 @@ def with_unknown_words(
         sentences: plain text.
         spans: parts of each sentence that are copied anyhow, in order.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CutWarning)  # the search warns
+    with without_warning(CutWarning):  # the search warns
         # An alignment with nothing has the subwords of the sentence, without a pass of the model.
         alignments = translator.align(sentences, [""] * len(sentences))
     glossary = getattr(translator, "glossary", None)

@@ -57,6 +57,19 @@ def translated(text, translator=None, **options):
     return best.text
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["\u00a0\nA b.", "\x0c\nA b.", "> \u00a0\n> A b.", "- \u3000\n  A b.", "\u00a0\n\u00a0\nA b."],
+)
+def test_a_paragraph_may_begin_with_a_line_of_other_white_space(text):
+    assert translated(text, Same()) == text
+
+
+def test_cells_may_be_empty():
+    rows = "||a b|c d|\n|-|-|-|\n|x|y|e f|\n| |  | g h\n"
+    assert translated(rows) == "||B A|D C|\n|-|-|-|\n|X|Y|F E|\n| |  | H G\n"
+
+
 def test_code_may_be_the_beginning_of_other_code():
     text = "a `https:` b `https://c.d`; e `https://c.d/`, f `%`, g `%s`"
     assert translated(text, Same()) == text

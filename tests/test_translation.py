@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import threading
 
 import pytest
 
@@ -10,7 +11,7 @@ from keras_transformer.markup import MarkupWarning
 from keras_transformer.placeholders import PlaceholderWarning
 from keras_transformer.text.html_reader import MarkupProblem
 from keras_transformer.text.subword import VocabularySizeError
-from keras_transformer.translation import Alignment, CutWarning, TermsWarning
+from keras_transformer.translation import Alignment, CutWarning, TermsWarning, cut, without_warning
 
 
 def of_words(source, target, links):
@@ -69,3 +70,24 @@ def test_errors_and_warnings_can_be_sent_to_another_process(error):
     received = pickle.loads(pickle.dumps(error))
     assert type(received) is type(error)
     assert str(received) == str(error) and vars(received) == vars(error)
+
+
+def test_a_block_without_a_warning_changes_no_other_thread():
+    entered, left = threading.Event(), threading.Event()
+
+    def other_thread():
+        with without_warning(CutWarning):
+            entered.set()
+            left.wait(60)
+
+    thread = threading.Thread(target=other_thread)
+    with without_warning(CutWarning):
+        thread.start()
+        entered.wait(60)
+        cut([[1, 2]], 1, "sentences")
+    with pytest.warns(CutWarning):
+        cut([[1, 2]], 1, "sentences")
+    left.set()
+    thread.join()
+    with pytest.warns(CutWarning):
+        cut([[1, 2]], 1, "sentences")

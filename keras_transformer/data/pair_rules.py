@@ -17,7 +17,7 @@ _WRONGLY_DECODED = re.compile("\ufffd|[ÃÂ][\x80-\xbf\u0152-\u0178\u2013-\u203a
 _LETTER = re.compile(r"[^\W\d_]")
 _PLACEHOLDER = re.compile(
     r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]+%?"
-    r"|(?<![%\w])%[-+#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
+    r"|(?<![%\w])%[-+#0]*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
     r"|(?<![%\w])%\d+|</[A-Za-z][\w:-]*>"
 )
 _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")

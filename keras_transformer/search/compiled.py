@@ -70,7 +70,6 @@ class CompiledSearches:
         has_first: bool = False,
     ):
         self.models = models
-        self.has_first = has_first
         self.jit_compile = jit_compile
         if jit_compile:
             set_xla_flags()

@@ -25,7 +25,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
 from keras_transformer.serving.connections import Connections
 
-_PROBES = {"/healthz", "/readyz"}
+PROBES = {"/healthz", "/readyz"}
+"""Paths by which others ask whether the server works; they are never refused."""
 _TOO_MANY = "too many connections: try again later"
 # The answers to malformed requests, by the status that h11 suggests.
 _MALFORMED = {
@@ -304,7 +305,7 @@ class _Connection(H11Protocol):
         )
 
     async def _app_within_limits(self, scope, receive, send):
-        if scope["path"] in _PROBES or self._room.admit(self):
+        if scope["path"] in PROBES or self._room.admit(self):
             await self._whole_app(scope, receive, send)
             return
         self._refused(self.address, "too_many", 503, "")

@@ -13,13 +13,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_transformer.errors import UserError
 from keras_transformer.serving import libretranslate, page_routes
+from keras_transformer.serving.http import PROBES
 from keras_transformer.serving.keys import Keys, bearer_key
 from keras_transformer.serving.server import Server, json_response
 
-_PROBES = {"/healthz", "/readyz"}
 # Paths that need no key (probes, the page that asks for the key, LibreTranslate's settings), and
 # those that take it in another way too.
-_OPEN = {*_PROBES, *page_routes.FILES, *libretranslate.PATHS}
+_OPEN = {*PROBES, *page_routes.FILES, *libretranslate.PATHS}
 _LOG = logging.getLogger("keras_transformer.serving.access")
 
 
@@ -41,7 +41,7 @@ class RefuseOtherSites:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = None
-        if scope["type"] == "http" and scope["path"] not in _PROBES:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
             refusal = self._refusal(scope["method"], Headers(scope=scope))
         await (refusal or self._app)(scope, receive, send)
 

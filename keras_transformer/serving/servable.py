@@ -30,6 +30,8 @@ from keras_transformer.translator import Translator
 if TYPE_CHECKING:
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
+_MOST_DIRECTIONS = 1000  # pairs of languages that are kept: a client may ask for 40,000 of NLLB
+
 Row = tuple[Any, ...]  # a value for each input of a signature, in the order of the inputs' names
 Texts = Sequence[str | bytes]
 Attention = Callable[[str, str], dict[str, WordAttention]]  # from a text and its translation
@@ -128,6 +130,7 @@ class TranslatorServable:
         self.source_lang = source_lang
         self.languages = translator.languages
         self._directions: dict[tuple[str | None, str | None], TranslatorServable] = {}
+        self._lock_of_directions = threading.Lock()
         self.engine, self._tensorflow = "ctranslate2", None
         if isinstance(translator, Translator):
             self.engine, self._tensorflow = "tensorflow", translator
@@ -149,14 +152,21 @@ class TranslatorServable:
             raise not_multilingual(target_lang, source_lang)
         pair = target_lang, source_lang
         # One for each pair, so that its requests share batches.
+        with self._lock_of_directions:
+            return self._direction(pair)
+
+    def _direction(self, pair):
         if pair not in self._directions:
             translator = self.translator.with_languages(*pair)
             load_tensorflow = None
             if self.attention:
                 load_tensorflow = functools.partial(self._in_tensorflow, pair)
+            _, source_lang = pair
             of_text = self.source_lang if source_lang is None else short_code(source_lang)
             directed = TranslatorServable(translator, load_tensorflow, of_text, self.glossary)
             self._directions[pair] = directed
+            if len(self._directions) > _MOST_DIRECTIONS:
+                del self._directions[next(iter(self._directions))]  # the oldest
         return self._directions[pair]
 
     def count_tokens(self, texts: Texts) -> list[int]:

@@ -70,7 +70,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _RAW_CONTENT = _names("script style textarea")  # `<` begins no tag there
-_UNQUOTED_END = re.compile(r"""=\s*[^\s"'>]*/>\Z""")  # a slash that belongs to the value
+_UNQUOTED_END = re.compile(r"""=\s*+[^\s"'>=]*+(?<=/)>\Z""")  # a slash that belongs to the value
 _ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*(?:=\s*("[^"]*"|'[^']*'|[^\s>"']+))?""")
 
 
@@ -110,13 +110,20 @@ def html_events(text: str) -> Iterator[Event]:
             kind = "other"
         else:
             kind = "close" if match["slash"] else "open"
-        character = html.unescape(match["entity"] or "")
+        character = _character(match["entity"] or "")
         yield Event(kind, name, start, position, character, is_block=name in _BLOCKS)
         if kind == "open" and name in _RAW_CONTENT:
             end_tag = re.compile(f"</{name}(?![a-z0-9-])|\\Z", re.IGNORECASE)
             start, position = position, end_tag.search(text, position).start()  # type: ignore
             if start < position:
                 yield Event("text", name, start, position, is_block=True)
+
+
+def _character(entity):
+    try:
+        return html.unescape(entity)
+    except ValueError:  # Python reads no number of thousands of digits
+        return "\N{REPLACEMENT CHARACTER}"
 
 
 def _is_empty_element(tag):

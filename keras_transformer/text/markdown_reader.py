@@ -45,7 +45,7 @@ _DEEPEST = 80  # spaces: Python's stack ends somewhere, and so do levels of list
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")  # of the term in the line before
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _QUOTE_OR_LIST = re.compile(r"(?:[ \t]*(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
-_CELL = re.compile(r"(?:[^|\\]|\\.)+", re.DOTALL)
+_CELL = re.compile(r"((?:[^|\\]|\\.)*+)(?:\||\Z)", re.DOTALL)
 # What would begin another block at the start of a paragraph's line.
 _BLOCK_START = re.compile(
     r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|\d{1,9}(?=[.)](?:\s|\Z))"
@@ -130,11 +130,14 @@ class _Reader:
     def _spans(self, token) -> list[Span]:
         """Where each line of a paragraph or heading is in the text, without the marks of blocks."""
         spans = []
-        for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            start, end = self._lines[number]
+        number = token.map[0]
+        for line in token.content.split("\n"):
             stripped = line.strip()
-            start = self._text.rindex(stripped, start, end)
-            spans.append((start, end))
+            # The parser strips white space such as U+00A0, so it may leave out first lines.
+            while (start := self._text.rfind(stripped, *self._lines[number])) < 0:
+                number += 1
+            spans.append((start, self._lines[number][1]))
+            number += 1
         last = spans[-1][0]
         spans[-1] = last, last + len(stripped)
         return spans
@@ -161,9 +164,12 @@ class _Reader:
         start += len(_QUOTE_OR_LIST.match(self._text[start:end])[0])  # type: ignore[index]
         cells = []
         end = start + len(self._text[start:end].rstrip())
+        start += self._text.startswith("|", start, end)
         for match in _CELL.finditer(self._text, start, end):
-            cell = match[0].strip()
-            at = match.start() + match[0].index(cell)
+            if match.start() == end:  # after the last `|`
+                break
+            cell = match[1].strip()
+            at = match.start() + match[1].index(cell)
             cells.append((at, at + len(cell)))
         return cells
 

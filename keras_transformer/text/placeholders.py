@@ -29,11 +29,11 @@ _IN_PROGRAMS = r"""
     | <%.{0,200}?%>                                # ERB: <%= x %>
     | [$%\#]?\{[^\s{}]{0,200}\}                    # Python, ICU, shell, Ruby: {name}, ${x}, %{x}
     | \{\w+,\s*(?:number|date|time)\b[^{}]{0,80}\} # ICU: {when, date, short}
-    | %\(\w{1,80}\)[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]   # Python: %(name)s
-    | %\d{1,2}\$[-+\#0']*\d*(?:\.\d+)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
+    | %\(\w{1,80}\)[-+\#0]*+\d*+(?:\.\d++)?[a-zA-Z]  # Python: %(name)s
+    | %\d{1,2}\$[-+\#0']*+\d*+(?:\.\d++)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
     | %L\d{1,2}                                    # Qt, with separators: %L1
     | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
-    | (?<!\d)%[-+\#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
+    | (?<!\d)%[-+\#0']*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
     | %\d{1,2}                                     # Qt: %1
     | %%
 """

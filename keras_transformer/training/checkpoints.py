@@ -92,7 +92,7 @@ class Checkpoints:
         self._write(step, {**_weights(model), **_training_state(model)}, progress or {})
 
     def save_weights(self, model: "Transformer", step: int) -> None:
-        """Writes only the weights, for `restore_weights`; raises what `save` does."""
+        """Writes only the weights, for `load_weights`; raises what `save` does."""
         self._write(step, _weights(model), {})
 
     def restore(self, model: "Transformer", step: int) -> None:
