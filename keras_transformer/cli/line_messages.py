@@ -2,7 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 from keras_transformer.cli.flags import FLAGS
 from keras_transformer.placeholders import PlaceholderWarning
@@ -12,7 +13,31 @@ from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import CutWarning, TermsWarning, first_few
 
 
-class RepeatedLines:
+class _CheckedLines:
+    """Finds something in the translations of lines, and prints it at the end of a block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error):
+        for text in self._messages():
+            print(text, file=sys.stderr)
+
+    def count(
+        self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
+    ) -> None:
+        """Checks the translations of lines, given by their numbers in the source."""
+        for one in zip(numbers, as_text(sentences), translations, strict=True):
+            self._check(*one)
+
+    def _check(self, number: int, source: str, translation: str) -> None:
+        raise NotImplementedError
+
+    def _messages(self) -> Iterable[str]:
+        raise NotImplementedError
+
+
+class RepeatedLines(_CheckedLines):
     """Counts lines whose translation repeats a phrase, and prints one line on them at the end.
 
     Args:
@@ -27,10 +52,11 @@ class RepeatedLines:
         self._file = file
         self._lines: dict[int, str] = {}
 
-    def __enter__(self) -> "RepeatedLines":
-        return self
+    def _check(self, number, source, translation):
+        if phrase := repeated_phrase(translation, source):
+            self._lines[number] = phrase
 
-    def __exit__(self, *error):
+    def _messages(self):
         if not self._lines:
             return
         number, phrase = next(iter(self._lines.items()))
@@ -38,24 +64,14 @@ class RepeatedLines:
         advice = f"less than --no_repeat_ngram={least}" if least else "--no_repeat_ngram=3"
         if FLAGS.engine == "ctranslate2":
             advice += " and --engine=tensorflow"
-        print(
-            f"The translation of {len(self._lines):,} line{'s' * (len(self._lines) > 1)} of "
-            f"{self._file} ({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} "
-            f"for line {number}: try {advice}",
-            file=sys.stderr,
+        yield (
+            f"The translation of {_lines_of(self._lines)} of {self._file} "
+            f"({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} for line "
+            f"{number}: try {advice}"
         )
 
-    def count(
-        self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
-    ) -> None:
-        """Counts the lines, given by their numbers in the source, that repeat a phrase."""
-        triples = zip(numbers, as_text(sentences), translations, strict=True)
-        for number, source, translation in triples:
-            if phrase := repeated_phrase(translation, source):
-                self._lines[number] = phrase
 
-
-class LostMarkup:
+class LostMarkup(_CheckedLines):
     """Counts lines whose translation lost marks of HTML or Markdown, and says so at the end.
 
     Example:
@@ -66,29 +82,24 @@ class LostMarkup:
     def __init__(self):
         self._lines: dict[str, dict[int, str]] = {"html": {}, "markdown": {}}
 
-    def __enter__(self) -> "LostMarkup":
-        return self
+    def _check(self, number, source, translation):
+        if found := lost_markup(source, translation):
+            format_, mark = found
+            self._lines[format_][number] = mark
 
-    def __exit__(self, *error):
+    def _messages(self):
         for format_, lines in self._lines.items():
             if lines:
-                print(
-                    f"The translation of {len(lines):,} line{'s' * (len(lines) > 1)} of the input "
-                    f"({first_few([*lines])}) lost or changed markup, such as "
-                    f"{next(iter(lines.values()))}: try --format={format_} for a document, and "
-                    f"with --line_by_line for texts of one line each",
-                    file=sys.stderr,
+                yield (
+                    f"The translation of {_lines_of(lines)} of the input ({first_few([*lines])}) "
+                    f"lost or changed markup, such as {next(iter(lines.values()))}: try "
+                    f"--format={format_} for a document, and with --line_by_line for texts of one "
+                    "line each"
                 )
 
-    def count(
-        self, numbers: Sequence[int], sentences: Sequence[str | bytes], translations: Sequence[str]
-    ) -> None:
-        """Counts the lines, given by their numbers in the input, that lost marks."""
-        triples = zip(numbers, as_text(sentences), translations, strict=True)
-        for number, source, translation in triples:
-            if found := lost_markup(source, translation):
-                format_, mark = found
-                self._lines[format_][number] = mark
+
+def _lines_of(numbers):
+    return f"{len(numbers):,} line{'s' * (len(numbers) > 1)}"
 
 
 class CutLines:
@@ -130,8 +141,7 @@ class CutLines:
     def __exit__(self, *error):
         self._filters.__exit__(*error)
         parts = [
-            f"{len(lines):,} line{'s' * (len(lines) > 1)} of {self._files[what]} "
-            f"({first_few(lines)})"
+            f"{_lines_of(lines)} of {self._files[what]} ({first_few(lines)})"
             for what, lines in self._lines.items()
             if lines
         ]
@@ -140,15 +150,14 @@ class CutLines:
             print(text, file=sys.stderr)
         if lines := [*self._without_terms]:
             text = (
-                f"Translated {len(lines):,} line{'s' * (len(lines) > 1)} of "
-                f"{self._files['sentences']} without their terms, which the limits of length or "
-                f"other constraints exclude ({first_few(lines)})"
+                f"Translated {_lines_of(lines)} of {self._files['sentences']} without their terms, "
+                f"which the limits of length or other constraints exclude ({first_few(lines)})"
             )
             print(text, file=sys.stderr)
         if lines := [*self._put_in]:
             text = (
-                f"Check the placeholders of {len(lines):,} line{'s' * (len(lines) > 1)} of the "
-                f"input ({first_few(lines)}): the model did not copy them itself"
+                f"Check the placeholders of {_lines_of(lines)} of the input ({first_few(lines)}): "
+                "the model did not copy them itself"
             )
             print(text, file=sys.stderr)
 
