@@ -429,3 +429,24 @@ def test_an_attribute_of_signs_and_a_number_of_digits_are_read_at_once():
     begun = time.process_time()
     assert translated(f"a {tag} b {entity}", Words()).startswith(f"A {tag} B")
     assert time.process_time() - begun < 10  # it takes milliseconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "H<sub>2</sub><code>O</code> b",
+        "10<sup><code>6</code></sup> b",
+        "a <var>V</var><sub>in</sub> b",
+        "a %s<sup>1</sup> b",
+        "a http://a.b/c<sub>2</sub> b",
+        "a NH<sub>4</sub><sup>+</sup> b",
+        "in 2019.<sup>[1]</sup> It grew.",
+        "<i>x</i><sup>2</sup> is big",
+    ],
+)
+def test_formulas_beside_what_is_copied_stay_whole(text):
+    class Same(Words):
+        def _translation(self, words):
+            return Translation(" ".join(words), -1.0)
+
+    assert translated(text, Same()) == text

@@ -140,7 +140,13 @@ def _with_flag_files(arguments):
         else:
             typed.append(argument)
     replaced = {_flag_name(argument) for argument in typed} & list_flags()
-    return [one for one in of_files if _flag_name(one) not in replaced] + typed
+    kept, values = [], iter(of_files)
+    for one in values:
+        if _flag_name(one) not in replaced:
+            kept.append(one)
+        elif "=" not in one:
+            next(values, None)  # its value, in the next line
+    return kept + typed
 
 
 def _flag_name(argument):

@@ -7,6 +7,7 @@ PyTorch 1.6). Only the calls of tensors are allowed, so a file cannot run code o
 
 import collections
 import io
+import math
 import os
 import pickle
 import zipfile
@@ -71,6 +72,9 @@ def _read_archive(file):
     with zipfile.ZipFile(file) as archive:
         [pickled] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         folder = pickled.removesuffix("data.pkl")
+        order = f"{folder}byteorder"  # of newer versions
+        if order in archive.namelist() and _stored(archive, order) != b"little":
+            raise UserError("its numbers are big-endian")
         tensors = _checked(_Unpickler(io.BytesIO(_stored(archive, pickled))).load())
         return _arrays(tensors, lambda storage: _stored(archive, f"{folder}data/{storage.key}"))
 
@@ -117,7 +121,8 @@ def _arrays(
         elements = storages[storage.key]
         numbers = (offset, *shape, *strides)
         last = offset + sum((n - 1) * by for n, by in zip(shape, strides, strict=True))
-        if min(numbers) < 0 or (all(shape) and last >= len(elements)):
+        is_within = last < len(elements) and math.prod(shape) <= len(elements)
+        if min(numbers) < 0 or (all(shape) and not is_within):
             raise UserError(f"{name} is larger than its storage")
         by_bytes = [by * elements.itemsize for by in strides]
         arrays[name] = np.lib.stride_tricks.as_strided(

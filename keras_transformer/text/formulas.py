@@ -7,7 +7,8 @@ from typing import NamedTuple
 from keras_transformer.text.placeholders import Span
 
 LONGEST = 40  # characters before a part that are looked at
-_WORD_BEFORE = re.compile(r"(?:\d[\d.,]*|\w+)\Z")
+_WORD_BEFORE = re.compile(r"(?:\d(?:[\d.,]*\d)?|\w+)\Z")
+_ORDINAL_BEFORE = re.compile(r"(?<!\w)(?:\d+|[IVXLCDM]+)\.?\Z")  # XIX<sup>e</sup>, 1.<sup>a</sup>
 _WORD_AFTER = re.compile(r"\w*")
 _MOST_LETTERS = 3  # before a lowered part: log<sub>2</sub>
 _CHARGE = re.compile(r"\d*[-+\u2212]")
@@ -42,25 +43,33 @@ def find_formulas(text: str, parts: Iterable[Part]) -> list[Span]:
             continue  # it belongs to the formula before
         word = _word_before(text[max(0, start - LONGEST) : start])
         if is_formula(name, word, text[start:end]):
-            last = _WORD_AFTER.match(text, end)
-            spans.append((start - len(word), last.end() if last else end))
+            first, after = start - len(word), _WORD_AFTER.match(text, end)
+            while spans and first < spans[-1][1]:  # NH4 and +
+                first = min(first, spans.pop()[0])
+            spans.append((first, after.end() if after else end))
     return spans
 
 
 def is_formula(name: str, word: str, part: str) -> bool:
     """Whether a word and the part after it are a formula: `10` and `6`, not `10` and `th`."""
     letters = sum(map(str.isalpha, word))
-    if not word or not part.strip():
+    if not word or not part.strip() or part.startswith("["):  # [1] is the mark of a note
         return False
     if name == "sub":
         return letters <= _MOST_LETTERS
     if not letters or word in _UNITS:
         return any(map(str.isdigit, part)) or not part.isalpha()
+    if part.isalpha() and len(part) > 1:  # M<sup>me</sup>
+        return False
     return len(word) == 1 or (letters <= 2 and bool(_CHARGE.fullmatch(part)))
 
 
 def is_note(before: str, part: str) -> bool:
     """Whether a raised part is the mark of a note, such as [1], after a text that ends so."""
+    if before[-1:].isspace() and part.isdigit():  # a numerator: <sup>1</sup>/<sub>2</sub>
+        return False
+    if part.isalpha() and _ORDINAL_BEFORE.search(before):
+        return False
     return bool(_NOTE.fullmatch(part)) and not is_formula("sup", _word_before(before), part)
 
 

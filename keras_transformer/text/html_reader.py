@@ -133,8 +133,13 @@ def _is_empty_element(tag):
 def _is_mark(text, events, index, last):
     if events[index].name != "sup":
         return False
-    start = events[index].start
-    return is_note(text[max(0, start - LONGEST) : start], _plain(text, events[index + 1 : last]))
+    before = ""  # <i>x</i><sup>2</sup>: the text, without tags
+    for event in reversed(events[max(0, index - LONGEST) : index]):
+        if event.is_block or len(before) >= LONGEST:
+            break
+        content = text[max(event.start, event.end - LONGEST) : event.end]
+        before = {"text": content, "entity": event.text, "space": " "}.get(event.kind, "") + before
+    return is_note(before, _plain(text, events[index + 1 : last]))
 
 
 def _is_copied(text, event):

@@ -146,11 +146,6 @@ class MarkupUnits:
         kept, rest = dict(reader.kept), list(text)
         for start, end in kept:
             rest[start:end] = " " * (end - start)
-        for start, end in find_formulas(text, _raised_parts(tags)):
-            first, last = reader.starts[start], reader.ends[end - 1]
-            if found := _absorbed(tags, start, end, first, last):
-                kept[start, end] = self._text[slice(*found)]
-                rest[start:end] = " " * (end - start)
         for start, end in find_placeholders("".join(rest), self._patterns):
             first, last = reader.starts[start], reader.ends[end - 1]
             if found := _absorbed(tags, start, end, first, last):
@@ -159,6 +154,11 @@ class MarkupUnits:
                 part = text[start:end]
                 kept[start, end] = write(lambda escape, _, part=part: escape(part), part, part)
             rest[start:end] = " " * (end - start)
+        for start, end in find_formulas("".join(rest), _raised_parts(tags)):
+            first, last = reader.starts[start], reader.ends[end - 1]
+            if found := _absorbed(tags, start, end, first, last):
+                kept[start, end] = self._text[slice(*found)]
+                rest[start:end] = " " * (end - start)
         if not any(map(str.isalnum, rest)):
             return None
         tags = [tag for tag in tags if tag.kind != "absorbed"]

@@ -80,8 +80,7 @@ def prepare(
     check_start(model_dir, job.start_from)
     tokenizer = None
     with failing_together(strategy):
-        if not job.train.target_langs:  # which come from the job alone
-            job = _with_languages(job, model_dir)
+        job = _with_languages(job, model_dir)
         if model_dir.exists():
             model_dir.resolved_weights()  # fails now if its file is damaged, not after the training
         _check_judged(job)
@@ -227,16 +226,19 @@ def _expect_same_run(job, record, valid_corpus, strategy):
 
 def _with_languages(job, model_dir):
     """The job with the languages of the run here, or of the model to start from, if not given."""
+    has_many = bool(job.train.target_langs)  # which come from the job alone
     if model_dir.exists():
-        return dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
+        given = job.target_lang
+        return (
+            job
+            if has_many
+            else dataclasses.replace(job, target_lang=_target_lang(model_dir, given))
+        )
     if not job.start_from:
         return job
     recorded = ModelDir(job.start_from).load_training()
-    taken = {
-        name: recorded[name]
-        for name in ("source_lang", "target_lang")
-        if recorded[name] and not getattr(job, name)
-    }
+    names = ["source_lang"] if has_many else ["source_lang", "target_lang"]
+    taken = {name: recorded[name] for name in names if recorded[name] and not getattr(job, name)}
     return dataclasses.replace(job, **taken)
 
 

@@ -25,7 +25,6 @@ EXPECTED = {
     "whole_numbers": np.array([3, -4]),
     "one": np.array(0.1, "float32"),
     "none": np.zeros((0, 2), "float32"),
-    "again": np.array([7.0] * 3, "float32"),
     "parameter": np.array([0.5], "float32"),
 }
 

@@ -14,6 +14,9 @@ from keras_transformer.text.formulas import Part, find_formulas, is_note
         ("5 km", "2", "", "km2"),
         ("x", "n", "", "xn"),
         ("Ca", "2+", " ions", "Ca2+"),
+        ("in 2019", "[1]", "", None),
+        ("Vitamin C", "[2]", "", None),
+        ("M", "me", " Dupont", None),
         ("10", "th", " floor", None),
         ("house", "1", "", None),
         ("He", "1", " says", None),
@@ -34,6 +37,7 @@ def test_raised_parts(before, part, after, formula):
         ("H2O", ["2"], ["H2O"]),
         ("a Na2SO4 and log2 n", ["2", "4", "2"], ["Na2SO4", "log2"]),
         ("a house2", ["2"], []),
+        ("NH4+", ["4", "+"], ["NH4+"]),
     ],
 )
 def test_lowered_parts(text, parts, formulas):
@@ -55,6 +59,10 @@ def test_lowered_parts(text, parts, formulas):
         ("10", "6", False),
         ("m", "2", False),
         ("the 10", "th", False),
+        ("au XIX", "e", False),
+        ("le 2", "e", False),
+        ("of ", "14", False),
+        ("in 2019.", "[1]", True),
         ("a", "long text", False),
     ],
 )
