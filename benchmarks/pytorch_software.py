@@ -117,7 +117,7 @@ def main(_):
     )
     train(model, batches, start, end)
     copied = kt.Transformer(config)
-    copied.set_weights(weights_of(model, config))
+    copied.set_weights(weights_of(model))
     print(f"largest difference of the logits: {difference(model, copied, batches):.2g}")
     model_dir.create_trained(copied, tokenizer, FLAGS.target_lang, "pytorch_software.py", "en")
 
@@ -136,10 +136,7 @@ def train(model, batches, start, end):
             peak = FLAGS.learning_rate * min(1, 5 * left)
             warm = FLAGS.warmup_steps
             adam.param_groups[0]["lr"] = peak * min(step / warm, math.sqrt(warm / step))
-            source, target, labels = (
-                torch.from_numpy(ids.astype("int64"))
-                for ids in (inputs["source_ids"], inputs["target_ids"], labels)
-            )
+            source, target, labels = tensors(inputs["source_ids"], inputs["target_ids"], labels)
             adam.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=FLAGS.bfloat16):
                 logits = model(source, target)
@@ -151,7 +148,11 @@ def train(model, batches, start, end):
                 print(f"step {step}, {minutes:.1f} min, loss {loss.item():.3f}", flush=True)
 
 
-def weights_of(model, config):
+def tensors(*arrays):
+    return [torch.from_numpy(ids.astype("int64")) for ids in arrays]
+
+
+def weights_of(model):
     """The weights in the order of `kt.Transformer`'s."""
 
     def attention(part):
@@ -185,10 +186,7 @@ def weights_of(model, config):
 def difference(model, copied, batches):
     """The largest difference of the logits of both models, for a batch."""
     inputs, labels = next(batches.as_numpy_iterator())
-    source, target = (
-        torch.from_numpy(ids.astype("int64"))
-        for ids in (inputs["source_ids"], inputs["target_ids"])
-    )
+    source, target = tensors(inputs["source_ids"], inputs["target_ids"])
     model.eval()
     with torch.no_grad():
         theirs = model(source, target).numpy()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from word_translator import Words
+from word_translator import Same, Words
 
 from keras_transformer.markup import MarkupWarning, translate_markdown
 from keras_transformer.text.markdown_reader import read_markdown
@@ -20,24 +20,6 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 def backwards(count):
     return range(count - 1, -1, -1)
-
-
-class Same(Words):
-    """Translates each sentence to itself, whose tokens are words and punctuation."""
-
-    def _translation(self, words):
-        return Translation(" ".join(words), -1.0)
-
-    def align(self, sentences, translations):
-        pieces = [*map(_pieces, sentences)]
-        return [Alignment(some, some, [(at, at) for at in range(len(some))]) for some in pieces]
-
-
-def _pieces(text):
-    return [
-        "▁" * (not match.start() or text[match.start() - 1].isspace()) + match[0]
-        for match in re.finditer(r"\w+|[^\w\s]", text)
-    ]
 
 
 class Always(Words):

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 
 import pytest
-from word_translator import Words
+from word_translator import Same, Words
 
 from keras_transformer.markup import MarkupTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
@@ -437,6 +437,7 @@ def test_an_attribute_of_signs_and_a_number_of_digits_are_read_at_once():
         "H<sub>2</sub><code>O</code> b",
         "10<sup><code>6</code></sup> b",
         "a <var>V</var><sub>in</sub> b",
+        "a <sup>1</sup>/<sub>2</sub> b",
         "a %s<sup>1</sup> b",
         "a http://a.b/c<sub>2</sub> b",
         "a NH<sub>4</sub><sup>+</sup> b",
@@ -445,8 +446,4 @@ def test_an_attribute_of_signs_and_a_number_of_digits_are_read_at_once():
     ],
 )
 def test_formulas_beside_what_is_copied_stay_whole(text):
-    class Same(Words):
-        def _translation(self, words):
-            return Translation(" ".join(words), -1.0)
-
     assert translated(text, Same()) == text

@@ -1,5 +1,6 @@
 """Messages on single lines: those that a translator cuts, or that a person should check."""
 
+import abc
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import CutWarning, TermsWarning, first_few
 
 
-class _CheckedLines:
+class _CheckedLines(abc.ABC):
     """Finds something in the translations of lines, and prints it at the end of a block."""
 
     def __enter__(self) -> Self:
@@ -30,11 +31,13 @@ class _CheckedLines:
         for one in zip(numbers, as_text(sentences), translations, strict=True):
             self._check(*one)
 
+    @abc.abstractmethod
     def _check(self, number: int, source: str, translation: str) -> None:
-        raise NotImplementedError
+        """Checks the translation of one line."""
 
+    @abc.abstractmethod
     def _messages(self) -> Iterable[str]:
-        raise NotImplementedError
+        """The lines to print at the end."""
 
 
 class RepeatedLines(_CheckedLines):

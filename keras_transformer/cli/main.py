@@ -98,7 +98,6 @@ def run(command: Command, program: str, arguments: Sequence[str]) -> NoReturn:
             is_full = not asked.isdisjoint(_HELP_FULL)
             _print_and_exit(program, command_help(program, command.about or "", is_full))
         try:
-            _check_flag_files(argv)
             return command.parse([argv[0], *_with_flag_files(argv[1:])])
         except OSError as error:
             sys.exit(_fail(program, f"{error.filename}: {error.strerror}", 2))
@@ -113,29 +112,26 @@ def run(command: Command, program: str, arguments: Sequence[str]) -> NoReturn:
     raise AssertionError("unreachable: absl ends the process")
 
 
-def _check_flag_files(arguments):
-    """Raises `OSError` for a `--flagfile` that may never end, such as /dev/zero."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = argument.partition("=")
-        path = os.path.expanduser(value if equals else following)
-        is_given = name in ("-flagfile", "--flagfile") and os.path.exists(path)
-        if is_given and not Path(path).is_fifo():  # as `<(...)` is, which ends
-            read_whole(path)
-
-
 def _with_flag_files(arguments):
     """Puts the flags of each --flagfile first, so that those of the command line replace them.
 
     A list that is given twice has the values of both, but not of a file and of the command line.
+
+    Raises:
+        OSError: a file may never end, such as /dev/zero.
+        flags.Error: a file cannot be read.
     """
     of_files, typed = [], []
     rest = iter(arguments)
     for argument in rest:
-        name, equals, _ = argument.partition("=")
+        name, equals, value = argument.partition("=")
         if argument == "--":
             typed += [argument, *rest]
         elif name in ("-flagfile", "--flagfile"):
             directive = [argument] if equals else [argument, *itertools.islice(rest, 1)]
+            path = os.path.expanduser(value if equals else directive[-1])
+            if os.path.exists(path) and not Path(path).is_fifo():  # as `<(...)` is, which ends
+                read_whole(path)
             of_files += flags.FLAGS.read_flags_from_files(directive)
         else:
             typed.append(argument)

@@ -342,8 +342,8 @@ def check_engine() -> None:
         UserError: one of them is given.
     """
     if FLAGS.engine == "ctranslate2":
+        advice = "leave it out, or use --engine=tensorflow"
         for name in _tensorflow_flags():
-            advice = "leave it out, or use --engine=tensorflow"
             raise Unsupported("CTranslate2", f"--{name}", advice)
 
 

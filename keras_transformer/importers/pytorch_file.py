@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_regular
+from keras_transformer.importers.safetensors import from_bfloat16
 
 _DTYPES = {
     "DoubleStorage": "<f8",
@@ -135,9 +136,7 @@ def _elements(storage, content):
     elements = np.frombuffer(content, _DTYPES[storage.kind])
     if len(elements) != storage.size:
         raise UserError(f"storage {storage.key} has {len(elements):,} of {storage.size:,} elements")
-    if storage.kind == "BFloat16Storage":  # the upper half of a float32
-        return (elements.astype("<u4") << 16).view("<f4")
-    return elements
+    return from_bfloat16(elements) if storage.kind == "BFloat16Storage" else elements
 
 
 class _Unpickler(pickle.Unpickler):

@@ -83,6 +83,9 @@ def _damaged(path, reason):
 def _array(entry, content):
     shape, (first, _) = entry["shape"], entry["data_offsets"]
     array = np.frombuffer(content, _DTYPES[entry["dtype"]], math.prod(shape), first).reshape(shape)
-    if entry["dtype"] == "BF16":  # the upper half of a float32
-        return (array.astype("<u4") << 16).view("<f4")
-    return array
+    return from_bfloat16(array) if entry["dtype"] == "BF16" else array
+
+
+def from_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    """The float32 numbers of which these uint16 are the upper halves."""
+    return (numbers.astype("<u4") << 16).view("<f4")

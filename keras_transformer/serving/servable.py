@@ -153,21 +153,17 @@ class TranslatorServable:
         pair = target_lang, source_lang
         # One for each pair, so that its requests share batches.
         with self._lock_of_directions:
-            return self._direction(pair)
-
-    def _direction(self, pair):
-        if pair not in self._directions:
-            translator = self.translator.with_languages(*pair)
-            load_tensorflow = None
-            if self.attention:
-                load_tensorflow = functools.partial(self._in_tensorflow, pair)
-            _, source_lang = pair
-            of_text = self.source_lang if source_lang is None else short_code(source_lang)
-            directed = TranslatorServable(translator, load_tensorflow, of_text, self.glossary)
-            self._directions[pair] = directed
-            if len(self._directions) > _MOST_DIRECTIONS:
-                del self._directions[next(iter(self._directions))]  # the oldest
-        return self._directions[pair]
+            if pair not in self._directions:
+                translator = self.translator.with_languages(*pair)
+                load_tensorflow = None
+                if self.attention:
+                    load_tensorflow = functools.partial(self._in_tensorflow, pair)
+                of_text = self.source_lang if source_lang is None else short_code(source_lang)
+                directed = TranslatorServable(translator, load_tensorflow, of_text, self.glossary)
+                self._directions[pair] = directed
+                if len(self._directions) > _MOST_DIRECTIONS:
+                    del self._directions[next(iter(self._directions))]  # the oldest
+            return self._directions[pair]
 
     def count_tokens(self, texts: Texts) -> list[int]:
         return self.translator.count_tokens(texts)

@@ -131,6 +131,7 @@ def _is_empty_element(tag):
 
 
 def _is_mark(text, events, index, last):
+    """Whether an element is the mark of a note after a word or a sentence, such as [1] or *."""
     if events[index].name != "sup":
         return False
     before = ""  # <i>x</i><sup>2</sup>: the text, without tags

@@ -3,7 +3,7 @@
 import collections
 import re
 
-# Common elements of HTML; `<branch>` in a message of git is none.
+# Tags of common elements only: `<branch>`, as in a message of git, is not HTML.
 _TAG = (
     r"</?(?:abbr|[abipqsu]|big|br|cite|code|del|div|em|font|h[1-6]|ins|kbd|li|mark|ol|pre|samp|small"
     r"|span|strike|strong|su[bp]|table|t[dhrt]|ul|var)(?:\s[^<>]{0,1000})?/?>"

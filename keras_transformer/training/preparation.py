@@ -228,12 +228,9 @@ def _with_languages(job, model_dir):
     """The job with the languages of the run here, or of the model to start from, if not given."""
     has_many = bool(job.train.target_langs)  # which come from the job alone
     if model_dir.exists():
-        given = job.target_lang
-        return (
-            job
-            if has_many
-            else dataclasses.replace(job, target_lang=_target_lang(model_dir, given))
-        )
+        if has_many:
+            return job
+        return dataclasses.replace(job, target_lang=_target_lang(model_dir, job.target_lang))
     if not job.start_from:
         return job
     recorded = ModelDir(job.start_from).load_training()

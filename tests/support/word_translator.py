@@ -49,3 +49,21 @@ class Words:
             )
             for sentence, translation in zip(sentences, translations, strict=True)
         ]
+
+
+class Same(Words):
+    """Translates each sentence to itself, whose tokens are words and punctuation."""
+
+    def _translation(self, words):
+        return Translation(" ".join(words), -1.0)
+
+    def align(self, sentences, translations):
+        pieces = [*map(_pieces, sentences)]
+        return [Alignment(some, some, [(at, at) for at in range(len(some))]) for some in pieces]
+
+
+def _pieces(text):
+    return [
+        "▁" * (not match.start() or text[match.start() - 1].isspace()) + match[0]
+        for match in re.finditer(r"\w+|[^\w\s]", text)
+    ]
