@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -84,6 +85,28 @@ def described(problem: MarkupProblem) -> str:
     )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Document:
+    """A text with markup as sentences.
+
+    Attributes:
+        text: the text.
+        problem: the first tag without its counterpart, or None.
+        values: texts within tags, such as that of `alt`, and where they are.
+        parts: units, and what stands between them.
+    """
+
+    text: str
+    problem: MarkupProblem | None
+    values: "list[tuple[Span, _SplitUnit]]"
+    parts: "list[_SplitUnit | str]"
+
+    @property
+    def sentences(self) -> list[MarkedSentence]:
+        """The sentences of the values, then those of the units."""
+        return _sentences([*(unit for _, unit in self.values), *self.parts])
+
+
 class MarkupTexts:
     """The sentences of texts with markup, and the way back from their translations.
 
@@ -108,24 +131,28 @@ class MarkupTexts:
         patterns: Sequence[re.Pattern[str]] = (),
         format: str = "html",
     ):
-        read = {"html": read_html, "markdown": read_markdown}[format]
-        decoded = [
-            text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        self._read = {"html": read_html, "markdown": read_markdown}[format]
+        self._language, self._split, self._patterns = language, split, patterns
+        self._documents = [
+            self._document(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
             for text in as_list(texts)
         ]
-        events = [*map(read, decoded)]
-        self.problems = [*map(first_problem, decoded, events)]
-        self._parts = [
-            [_SplitUnit(part, language, split) if isinstance(part, Unit) else part for part in one]
-            for one in (MarkupUnits(*both, patterns) for both in zip(decoded, events, strict=True))
+        self.problems = [document.problem for document in self._documents]
+        self.sentences = [one for document in self._documents for one in document.sentences]
+        self.rows = [
+            row for row, document in enumerate(self._documents) for _ in document.sentences
         ]
-        self.sentences: list[MarkedSentence] = []
-        self.rows: list[int] = []
-        for row, parts in enumerate(self._parts):
-            for part in parts:
-                if isinstance(part, _SplitUnit):
-                    self.sentences += part.sentences
-                    self.rows += [row] * len(part.sentences)
+
+    def _document(self, text):
+        events = self._read(text)
+        units = MarkupUnits(text, events, self._patterns)
+        split = functools.partial(_SplitUnit, language=self._language, split=self._split)
+        return _Document(
+            text,
+            first_problem(text, events),
+            [(span, split(unit)) for span, unit in units.values()],
+            [split(part) if isinstance(part, Unit) else part for part in units],
+        )
 
     def join(self, translations: Sequence[Sequence[LinkedTranslation]]) -> list[list[Translation]]:
         """The texts with the translations of their sentences.
@@ -138,21 +165,35 @@ class MarkupTexts:
             best of all sentences, with the second, and so on. Scores are sums.
         """
         rest = iter(translations)
-        return [self._joined(parts, rest) for parts in self._parts]
+        return [
+            self._joined(document, [*itertools.islice(rest, len(document.sentences))])
+            for document in self._documents
+        ]
 
-    def _joined(self, parts, rest):
-        found = [[next(rest) for _ in getattr(part, "sentences", ())] for part in parts]
-        most = max((len(one) for some in found for one in some), default=1)
+    def _joined(self, document, found):
         joined: dict[str, float] = {}
-        for rank in range(most):
-            chosen = [[one[min(rank, len(one) - 1)] for one in some] for some in found]
-            text = "".join(
-                part if isinstance(part, str) else part.join(some)
-                for part, some in zip(parts, chosen, strict=True)
-            )
-            score = sum(one.kept.score for some in chosen for one in some)
-            joined.setdefault(text, max(score, NO_HYPOTHESIS))
+        for rank in range(max(map(len, found), default=1)):
+            chosen = [one[min(rank, len(one) - 1)] for one in found]
+            score = sum(one.kept.score for one in chosen)
+            joined.setdefault(self._text(document, chosen), max(score, NO_HYPOTHESIS))
         return [Translation(*one) for one in joined.items()]
+
+    def _text(self, document, chosen):
+        """A document with one translation of each sentence."""
+        rest = iter(chosen)
+        values = [(span, unit.join(rest)) for span, unit in document.values]
+        parts = document.parts
+        if values:
+            # The tags of the text with these values are those to place around the translation.
+            pieces, position = [], 0
+            for (start, end), value in values:
+                pieces += [document.text[position:start], value]
+                position = end
+            again = self._document("".join(pieces) + document.text[position:])
+            texts = [[one.text for one in _sentences(some)] for some in (parts, again.parts)]
+            if texts[0] == texts[1]:  # else a value would break the markup
+                parts = again.parts
+        return "".join(part if isinstance(part, str) else part.join(rest) for part in parts)
 
 
 def translate_marked(
@@ -205,8 +246,9 @@ def translate_html(
 ) -> list[list[Translation]]:
     """Translates HTML texts: tags stand around the words that correspond, by the alignment.
 
-    All tags, attributes, comments and white space between blocks stay as they are, and so do
-    placeholders, `<script>`, `<style>`, `<pre>`, `<code>` and elements with `translate="no"`.
+    Attributes that people read, such as `alt` and `title`, are translated. All other attributes,
+    tags, comments and white space between blocks stay as they are, and so do placeholders,
+    `<script>`, `<style>`, `<pre>`, `<code>` and elements with `translate="no"`.
 
     Args:
         translator: a `Translator` or `CTranslate2Translator`.
@@ -239,8 +281,8 @@ def translate_markdown(
 ) -> list[list[Translation]]:
     """Translates Markdown texts: emphasis and links are around the words that correspond.
 
-    Code, destinations of links, images, the marks of blocks and blank lines stay as they are, and
-    so do placeholders. The lines of a paragraph become one.
+    Code, destinations of links and images, the marks of blocks and blank lines stay as they are,
+    and so do placeholders. The lines of a paragraph become one.
 
     Args:
         translator: a `Translator` or `CTranslate2Translator`.
@@ -308,15 +350,14 @@ class _SplitUnit:
             for start, end in spans
         ]
 
-    def join(self, translations: Sequence[LinkedTranslation]) -> str:
-        """The unit with translated sentences and its markup."""
+    def join(self, translations: Iterator[LinkedTranslation]) -> str:
+        """The unit with its markup and the next translations, one for each of its sentences."""
         text, end = "", 0
         links: list[Link] = []
         kept: list[Link] = []
         edges: dict[int, int] = {}
-        for sentence, (start, next_end), one in zip(
-            self.sentences, self._spans, translations, strict=True
-        ):
+        for sentence, (start, next_end) in zip(self.sentences, self._spans, strict=True):
+            one = next(translations)
             text += self._unit.text[end:start]
             # Without tags in it, a sentence is not aligned: it comes from its source as a whole.
             whole = [Link((0, next_end - start), (0, len(one.kept.text)))]
@@ -329,6 +370,10 @@ class _SplitUnit:
         edges |= {0: 0, len(self._unit.text): len(text)}
         placement = _Placement(self._unit, text, links, kept, edges)
         return self._unit.write(placement.markup, self._unit.source, text)
+
+
+def _sentences(parts):
+    return [one for part in parts if isinstance(part, _SplitUnit) for one in part.sentences]
 
 
 def _sentence_spans(text, language):

@@ -5,6 +5,7 @@ import re
 import time
 import warnings
 from collections import Counter
+from html.parser import HTMLParser
 
 import pytest
 from word_translator import Same, Words
@@ -18,6 +19,15 @@ TAG = re.compile(r"""<!--.*?-->|</?[a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*>""")
 
 def backwards(count):
     return range(count - 1, -1, -1)
+
+
+def attributes_of(page):
+    """The attributes of each element of a page, as Python's parser reads them."""
+    found = {}
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: found.update({tag: dict(attributes)})
+    parser.feed(page)
+    return found
 
 
 def translated(text, translator=None, **options):
@@ -111,8 +121,8 @@ def test_a_comment_adds_no_white_space():
     [
         '<!DOCTYPE html>\n<html lang="en">\n <HEAD><TITLE>HI</TITLE>\n<META charset=x></HEAD>\n',
         "<p>\n\tONE\n</p>\n\n<!-- <p>a comment</p> -->\n",
-        "<A HREF='x>y' title=\"a > b\" disabled>ONE</A>",
-        "<p title=it's>IT'S <a href=x title=O'NEIL>ONE</a></p><font face=\"Arial>TWO</font>",
+        "<A HREF='x>y' rel=\"a > b\" disabled>ONE</A>",
+        "<p rel=it's>IT'S <a href=x rel=O'NEIL>ONE</a></p><font face=\"Arial>TWO</font>",
         "<script>if (a < b) { x('<b>') }</script><style>p > b { }</style>",
         "<pre>a\n  <b>b</b></pre><textarea>a <b> b</textarea>",
         "<table><tr><td>ONE<td>TWO</table><ul><li>ONE<li>TWO</ul>",
@@ -188,6 +198,48 @@ def test_tags_between_sentences_stay_between_them(text):
     parts = re.split(r"(<[^>]*>|[^\s<]*[%{/][^\s<]*)", text)  # copied ones at odd indices
     parts[::2] = map(str.upper, parts[::2])
     assert translated(text) == "".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<img src="a b" alt="my dog">', '<img src="a b" alt="DOG MY">'),
+        ("<img alt=dog><img alt='' title>", "<img alt=DOG><img alt='' title>"),
+        ('<p TITLE="One two. Three!">', '<p TITLE="TWO. ONE THREE!">'),
+        ('a <b title="it &amp; me">b</b>', '<b title="ME &amp; IT">B</b> A'),
+        ("<p title='a &quot;b'>", "<p title='\"B A'>"),
+        ('<textarea placeholder="my text">my text</textarea>',
+         '<textarea placeholder="TEXT MY">my text</textarea>'),
+        ('<meta name=description content="my page"><meta name=x content="my page">',
+         '<meta name=description content="PAGE MY"><meta name=x content="my page">'),
+        ('<input type=submit value="send it"><input value="my text">',
+         '<input type=submit value="IT SEND"><input value="my text">'),
+        ('<option label="my dog"><p label="my dog">', '<option label="DOG MY"><p label="my dog">'),
+        ('<img alt="my-dog.jpg"><p translate=no title="a b">x</p>',) * 2,
+        ('<img translate=no alt="a b"><code><img alt="a b"></code>',) * 2,
+    ],
+)  # fmt: skip
+def test_attributes_that_people_read_are_translated(text, expected):
+    assert translated(text, Words(backwards)) == expected
+
+
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_a_translated_attribute_stays_one_value(quote):
+    class Hostile(Words):
+        def _translation(self, words):
+            return Translation("a 'b' \"c\" <d> & `e`=f", -1.0)
+
+    found = translated(f"<p><img alt={quote}dog{quote} src=x> y</p>", Hostile())
+    assert attributes_of(found)["img"] == {"alt": "a 'b' \"c\" <d> & `e`=f", "src": "x"}
+
+
+def test_a_sentence_of_an_attribute_knows_its_line():
+    read = MarkupTexts(["<p>One.</p>\n<img\n  alt='Two.'><p>Three</p>"])
+    assert [(one.text, one.line) for one in read.sentences] == [
+        ("Two.", 3),
+        ("One.", 1),
+        ("Three", 3),
+    ]
 
 
 def test_what_a_model_should_not_translate_is_copied_within_its_sentence():
@@ -408,6 +460,8 @@ def test_of_a_broken_text_nothing_is_lost(seed):
         "</b>",
         "<a ",
         '<a "',
+        "<a title=",
+        '<img alt="a b">',
         "<",
         "&",
         "<!--",

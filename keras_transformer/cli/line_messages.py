@@ -62,14 +62,14 @@ class RepeatedLines(_CheckedLines):
     def _messages(self):
         if not self._lines:
             return
-        number, phrase = next(iter(self._lines.items()))
+        number, phrase = min(self._lines.items())
         least = FLAGS.no_repeat_ngram or 0
         advice = f"less than --no_repeat_ngram={least}" if least else "--no_repeat_ngram=3"
         if FLAGS.engine == "ctranslate2":
             advice += " and --engine=tensorflow"
         yield (
             f"The translation of {_lines_of(self._lines)} of {self._file} "
-            f"({first_few([*self._lines])}) may repeat a phrase, such as {phrase!r} for line "
+            f"({first_few(sorted(self._lines))}) may repeat a phrase, such as {phrase!r} for line "
             f"{number}: try {advice}"
         )
 
@@ -93,9 +93,10 @@ class LostMarkup(_CheckedLines):
     def _messages(self):
         for format_, lines in self._lines.items():
             if lines:
+                numbers = sorted(lines)
                 yield (
-                    f"The translation of {_lines_of(lines)} of the input ({first_few([*lines])}) "
-                    f"lost or changed markup, such as {next(iter(lines.values()))}: try "
+                    f"The translation of {_lines_of(lines)} of the input ({first_few(numbers)}) "
+                    f"lost or changed markup, such as {lines[numbers[0]]}: try "
                     f"--format={format_} for a document, and with --line_by_line for texts of one "
                     "line each"
                 )
@@ -126,10 +127,10 @@ class CutLines:
     def __init__(self, **files: str):
         self.numbers: Sequence[int] = ()
         self._files = files
-        self._lines: dict[str, list[int]] = {what: [] for what in files}
-        # A line may have several sentences, so these are sets in the order of the lines.
-        self._put_in: dict[int, None] = {}  # the lines into which placeholders were put
-        self._without_terms: dict[int, None] = {}
+        # Sets, since a line may have several sentences or hypotheses.
+        self._lines: dict[str, set[int]] = {what: set() for what in files}
+        self._put_in: set[int] = set()  # the lines into which placeholders were put
+        self._without_terms: set[int] = set()
         self._limit = 0
         self._filters = warnings.catch_warnings()
 
@@ -144,20 +145,20 @@ class CutLines:
     def __exit__(self, *error):
         self._filters.__exit__(*error)
         parts = [
-            f"{_lines_of(lines)} of {self._files[what]} ({first_few(lines)})"
+            f"{_lines_of(lines)} of {self._files[what]} ({first_few(sorted(lines))})"
             for what, lines in self._lines.items()
             if lines
         ]
         if parts:
             text = f"Read only the first {self._limit:,} tokens of {' and of '.join(parts)}"
             print(text, file=sys.stderr)
-        if lines := [*self._without_terms]:
+        if lines := sorted(self._without_terms):
             text = (
                 f"Translated {_lines_of(lines)} of {self._files['sentences']} without their terms, "
                 f"which the limits of length or other constraints exclude ({first_few(lines)})"
             )
             print(text, file=sys.stderr)
-        if lines := [*self._put_in]:
+        if lines := sorted(self._put_in):
             text = (
                 f"Check the placeholders of {_lines_of(lines)} of the input ({first_few(lines)}): "
                 "the model did not copy them itself"
@@ -165,15 +166,13 @@ class CutLines:
             print(text, file=sys.stderr)
 
     def _count(self, message, *args, **kwargs):
-        if isinstance(message, TermsWarning):
-            self._without_terms |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
-            return None
-        if isinstance(message, PlaceholderWarning):
-            self._put_in |= dict.fromkeys(map(self.numbers.__getitem__, message.indices))
-            return None
-        if not isinstance(message, CutWarning):
+        if not isinstance(message, CutWarning | PlaceholderWarning | TermsWarning):
             return self._show(message, *args, **kwargs)
-        self._limit, lines = message.limit, self._lines[message.what]
-        for number in map(self.numbers.__getitem__, message.indices):
-            if number > (lines or [0])[-1]:  # else counted already, for another hypothesis
-                lines.append(number)
+        if isinstance(message, TermsWarning):
+            found = self._without_terms
+        elif isinstance(message, PlaceholderWarning):
+            found = self._put_in
+        else:
+            self._limit, found = message.limit, self._lines[message.what]
+        found.update(map(self.numbers.__getitem__, message.indices))
+        return None

@@ -2,11 +2,16 @@
 
 import collections
 import dataclasses
-import html
 import re
 from collections.abc import Iterator, Sequence
 
 from keras_transformer.text.formulas import LONGEST, is_note
+from keras_transformer.text.html_attributes import (
+    ENTITY,
+    attribute_values,
+    character_of,
+    is_untranslated,
+)
 from keras_transformer.text.markup_units import Event
 
 
@@ -58,20 +63,19 @@ _ENDED_BY = {
 # The tokens of HTML. Python's html.parser gives no ends of tags, fails at `<![x[`, and takes
 # quadratic time for some broken texts. Here no repetition can be read in two ways.
 _TOKEN = re.compile(
-    r"""
+    rf"""
       (?P<other> <!--(?:-?>|.*?(?:--!?>|\Z)) | <!\[CDATA\[.*?(?:\]\]>|\Z)
                | <\?(?:php|=).*?(?:\?>|\Z) | <[!?][^>]*+(?:>|\Z) )
     | (?P<tag> <(?P<slash>/?)(?P<name>[a-zA-Z][^\s/><"']*+)
-               (?: (?:[^<>"']*+(?:"[^"]*+"|'[^']*+')){0,200}[^<>"']*+ >
+               (?: (?:[^<>"']*+(?:"[^"]*+"|'[^']*+')){{0,200}}[^<>"']*+ >
                  | [^<>]*+ > ) )                     # a quote that is not closed: title=it's
-    | (?P<entity> &(?:\#[0-9]+|\#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);?)
+    | (?P<entity> {ENTITY})
     | .[^<&]*
     """,
     re.VERBOSE | re.DOTALL,
 )
 _RAW_CONTENT = _names("script style textarea")  # `<` begins no tag there
 _UNQUOTED_END = re.compile(r"""=\s*+[^\s"'>=]*+(?<=/)>\Z""")  # a slash that belongs to the value
-_ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*(?:=\s*("[^"]*"|'[^']*'|[^\s>"']+))?""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,20 +114,15 @@ def html_events(text: str) -> Iterator[Event]:
             kind = "other"
         else:
             kind = "close" if match["slash"] else "open"
-        character = _character(match["entity"] or "")
-        yield Event(kind, name, start, position, character, is_block=name in _BLOCKS)
+        character = character_of(match["entity"] or "")
+        values = [] if match["slash"] else [*attribute_values(match["tag"] or "", name, start)]
+        is_block = name in _BLOCKS
+        yield Event(kind, name, start, position, character, is_block=is_block, values=values)
         if kind == "open" and name in _RAW_CONTENT:
             end_tag = re.compile(f"</{name}(?![a-z0-9-])|\\Z", re.IGNORECASE)
             start, position = position, end_tag.search(text, position).start()  # type: ignore
             if start < position:
                 yield Event("text", name, start, position, is_block=True)
-
-
-def _character(entity):
-    try:
-        return html.unescape(entity)
-    except ValueError:  # Python reads no number of thousands of digits
-        return "\N{REPLACEMENT CHARACTER}"
 
 
 def _is_empty_element(tag):
@@ -145,18 +144,11 @@ def _is_mark(text, events, index, last):
 
 def _is_copied(text, event):
     """Whether an element is copied, by its name or its attributes."""
-    tag = text[event.start : event.end]
-    if event.name in _COPIED or event.name in _COPIED_UNREAD:
-        return True
-    if "translate" not in tag.lower():  # most tags
-        return False
-    for name, value in _ATTRIBUTE.findall(tag):
-        value = value.strip("\"'").lower()
-        if name.lower() == "translate" and value == "no":
-            return True
-        if name.lower() == "class" and "notranslate" in value.split():
-            return True
-    return False
+    return (
+        event.name in _COPIED
+        or event.name in _COPIED_UNREAD
+        or is_untranslated(text[event.start : event.end])
+    )
 
 
 def copied_whole(text: str, events: Sequence[Event]) -> Iterator[Event]:
@@ -185,6 +177,7 @@ def copied_whole(text: str, events: Sequence[Event]) -> Iterator[Event]:
                 _plain(text, inside) if is_read else "",
                 is_block=event.is_block or (is_read and any(one.is_block for one in inside)),
                 write=event.write,
+                values=event.values,
             )
             index = last
         else:

@@ -50,7 +50,11 @@ _CELL = re.compile(r"((?:[^|\\]|\\.)*+)(?:\||\Z)", re.DOTALL)
 _BLOCK_START = re.compile(
     r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|\d{1,9}(?=[.)](?:\s|\Z))"
 )
+# After the text of an image, unless the text itself is the name of a definition.
+_AFTER_TEXT = re.compile(r"\](?:\(|\[[^\]])")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~|$]")
+# What would end the text that it stands in.
+_ALWAYS_ESCAPED = {"cell": "|", "image": "[]|"}
 # The kinds of events of the parser's tokens, besides those that begin or end an element.
 _KINDS = {
     "code_inline": "copied",
@@ -175,12 +179,7 @@ class _Reader:
 
     def _paragraph(self, spans, kind):
         """The events of the lines of a paragraph, of a heading or of a cell."""
-        lines = _Lines(self._text, spans)
-        tokens: list[Token] = []
-        _parser().inline.parse(lines.source, _parser(), self._env, tokens)
-        write = _Writer(self._env, kind)
-        events = [dataclasses.replace(one, write=write) for one in _inline_events(lines, tokens)]
-        if events:
+        if events := _inline_events(_Lines(self._text, spans), self._env, kind):
             yield events[0].start, events[-1].end, events
 
 
@@ -200,29 +199,53 @@ class _Lines:
         line = bisect.bisect_right(self._starts, position) - 1
         return self._spans[line][0] + position - self._starts[line]
 
+    def part(self, start: int, end: int) -> "_Lines":
+        """The lines from one position in the paragraph to another."""
+        spans = []
+        for line in self.source[start:end].split("\n"):
+            first = self.place(start)
+            spans.append((first, first + len(line)))
+            start += len(line) + 1
+        return _Lines(self.text, spans)
 
-def _inline_events(lines, tokens) -> Iterator[Event]:
+
+def _inline_events(lines: _Lines, env: dict[str, Any], kind: str) -> list[Event]:
+    """The events of the lines of a paragraph, of a heading, of a cell or of an image's text."""
+    tokens: list[Token] = []
+    _parser().inline.parse(lines.source, _parser(), env, tokens)
+    events, write = [], _Writer(env, kind)
     position = 0
-    for start, end, event in _marks(lines.source, tokens):
+    for start, end, event, label in _marks(lines.source, tokens):
         if position < start:
-            yield Event("text", "", lines.place(position), lines.place(start))
+            events.append(Event("text", "", lines.place(position), lines.place(start), write=write))
         first, last = lines.place(start), lines.place(end)
         if event.kind == "html":
-            yield from _moved(html_events(lines.text[first:last]), first)
+            html = _moved(html_events(lines.text[first:last]), first)
+            events += [dataclasses.replace(one, write=write) for one in html]
         else:
-            yield dataclasses.replace(event, start=first, end=last)
+            event = dataclasses.replace(event, start=first, end=last, write=write)
+            if label and label[0] < label[1] and kind != "image":
+                event.values = [_inline_events(lines.part(*label), env, "image")]
+            events.append(event)
         position = end
     if position < len(lines.source):
-        yield Event("text", "", lines.place(position), lines.place(len(lines.source)))
+        start, end = lines.place(position), lines.place(len(lines.source))
+        events.append(Event("text", "", start, end, write=write))
+    return events
 
 
 def _marks(source, tokens):
-    """Where a paragraph has anything but plain text, and the event of that, without its place."""
+    """Where a paragraph has anything but plain text, and the event of that, without its place.
+
+    With an image, also where its text is, unless that names its definition.
+    """
     labels = []
     for token in tokens:
         if token.type == "text" or "span" not in token.meta:
             continue
-        (start, end), markup = token.meta["span"], None
+        (start, end), markup, label = token.meta["span"], None, None
+        if token.type == "image" and _AFTER_TEXT.match(source, token.meta["label_end"]):
+            label = start + 2, token.meta["label_end"]
         kind = _KINDS.get(token.type, "open" if token.nesting > 0 else "close")
         if token.type == "link_open":
             end = start + 1
@@ -237,12 +260,15 @@ def _marks(source, tokens):
             end = start + len(token.markup)
         texts = {"entity": token.content, "copied": " ".join(token.content.split())}
         is_block = token.type == "hardbreak"
-        yield start, end, Event(kind, token.markup, 0, 0, texts.get(kind, ""), is_block, markup)
+        event = Event(kind, token.markup, 0, 0, texts.get(kind, ""), is_block, markup)
+        yield start, end, event, label
 
 
 def _moved(events, offset):
     for event in events:
-        yield dataclasses.replace(event, start=event.start + offset, end=event.end + offset)
+        values = [[*_moved(value, offset)] for value in event.values]
+        start, end = event.start + offset, event.end + offset
+        yield dataclasses.replace(event, start=start, end=end, values=values)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -251,7 +277,7 @@ class _Writer:
 
     Args:
         env: the definitions of links.
-        kind: "paragraph", "heading" or "cell".
+        kind: "paragraph", "heading", "cell" or "image" (its text).
     """
 
     env: dict[str, Any]
@@ -270,7 +296,9 @@ class _Writer:
         return found
 
     def _as_it_is(self, text):
-        return text.replace("|", r"\|") if self.kind == "cell" else text
+        for character in _ALWAYS_ESCAPED.get(self.kind, ""):
+            text = text.replace(character, f"\\{character}")
+        return text
 
     def _elements(self, markup):
         """How often a paragraph has each element, and its text without white space."""
@@ -371,8 +399,10 @@ def _with_spans(rule, state: StateInline, silent: bool) -> bool:
         del state.tokens[-3:]
         state.push("word", "", 0).content = state.src[start + 1 : state.pos - 1]
     for token in state.tokens[number:]:
-        if token.type == "link_open":
-            token.meta["label_end"] = state.md.helpers.parseLinkLabel(state, start, True)
+        if token.type in ("image", "link_open") and "span" not in token.meta:
+            is_link = token.type == "link_open"
+            end = state.md.helpers.parseLinkLabel(state, start + (not is_link), is_link)
+            token.meta["label_end"] = end
         if token.type != "text":
             token.meta.setdefault("span", (start, state.pos))
     return True

@@ -16,6 +16,11 @@ _SPACE_OR_WORD = re.compile(r"[ \t\n\r\f]+|[^ \t\n\r\f]+")
 _MOST_NESTED = 50  # elements within each other in a unit; more keep the order of their tags
 
 
+_FILE_NAME = re.compile(
+    r"\S+\.[a-zA-Z][a-zA-Z0-9]{1,4}"
+)  # what programs write as the text of an image
+
+
 # Puts together a translation, with its text escaped by a function, and the pairs of tags in the
 # mapping replaced by others.
 Place = Callable[[Callable[[str], str], Mapping[str, tuple[str, str]]], str]
@@ -89,6 +94,7 @@ class Event:
         is_block: whether it divides the text.
         markup: what is written for it; None: what was read.
         write: writes the unit that begins with it.
+        values: texts within it that people read, such as that of `alt`, each as its runs of text.
         offset: the position in the text of its unit.
         partner: the other tag of the element, if there is one in the unit.
         is_spaced: whether white space stands before it, and directly after it.
@@ -102,6 +108,7 @@ class Event:
     is_block: bool = False
     markup: str | None = None
     write: Write = write_html
+    values: Sequence[Sequence["Event"]] = ()
     offset: int = 0
     partner: "Event | None" = None
     is_spaced: bool = False
@@ -132,6 +139,14 @@ class MarkupUnits:
         for is_block, some in itertools.groupby(self._events, lambda event: event.is_block):
             run = list(some)
             yield (None if is_block else self._unit(run)) or self._source(run)
+
+    def values(self) -> Iterator[tuple[Span, Unit]]:
+        """The texts within tags, such as that of `alt`, and where each of them is."""
+        for event in self._events:
+            for value in event.values:
+                unit = self._unit(value)
+                if unit and not _FILE_NAME.fullmatch(unit.text):
+                    yield (value[0].start, value[-1].end), unit
 
     def _source(self, events):
         return self._text[events[0].start : events[-1].end]
