@@ -126,25 +126,39 @@ def checksum(path: str | os.PathLike, largest: int | None = None) -> str:
 
 
 def partial_path(path: Path) -> Path:
-    """The temporary name of `path` until it is complete."""
-    return path.with_name(f".{_begin(path)}.{os.getpid()}.partial")
+    """A new temporary name for `path` until it is complete."""
+    return path.with_name(f".{_begin(path)}.{secrets.token_hex(4)}.partial")
 
 
 def _begin(path):
     return os.fsdecode(os.fsencode(path.name)[:200])  # file systems allow 255 bytes in a name
 
 
+def _remove_left(path):
+    """Removes what killed processes have left of `path`, but not what is being written.
+
+    That is locked, and a lock ends with its process.
+    """
+    for left in path.parent.glob(f".{glob.escape(_begin(path))}.*.partial"):
+        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            _remove(left)
+
+
+def _remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)  # it may have become whole meanwhile
+
+
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yields an empty folder beside `path` with a temporary name, and removes it at the end.
 
-    The folder is locked meanwhile, and a lock ends with its process. So the next call for `path`
-    can tell a folder that a killed process has left, which it removes, from one that is in use.
+    The folder is locked meanwhile. What killed processes have left of `path` is removed.
     """
-    for left in path.parent.glob(f".{glob.escape(_begin(path))}.*.partial/"):
-        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(left)
-    partial = path.with_name(f".{_begin(path)}.{secrets.token_hex(4)}.partial")
+    _remove_left(path)
+    partial = partial_path(path)
     with _locked(partial, lambda: partial.mkdir(parents=True)):
         try:
             yield partial
@@ -179,7 +193,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a path to write to, and renames it to `path` if the block ends without an error.
 
     If `path` is a symbolic link, the file that it names is written, and the link stays. The file is
-    locked until it is whole, so that `recover_folder` leaves it alone.
+    locked until it is whole, so that no other process takes it for one left behind.
 
     Example:
         >>> with whole_file("config.json") as partial:
@@ -190,7 +204,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     partial = partial_path(path)
     try:
         with _naming(name):
-            partial.unlink(missing_ok=True)  # left by a killed process with our number
+            _remove_left(path)
             with _locked(partial, partial.touch):
                 yield partial
                 sync(partial)
@@ -296,10 +310,7 @@ def recover_folder(folder: Path) -> None:
                 continue
             except OSError:
                 pass  # not every file system can lock
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)  # it may have become whole meanwhile
+            _remove(path)
     for replaced in folder.glob(f".*{_REPLACED}"):
         _end_replacement(folder / replaced.name.removeprefix(".").removesuffix(_REPLACED))
 

@@ -143,7 +143,7 @@ def test_what_a_killed_process_left_of_the_same_folder_is_removed(tmp_path):
         write_folder(tmp_path / name, "half")
     (tmp_path / ".step.13.partial").write_text("a file")
     write_folder(tmp_path / "step", "new")
-    kept = {".other.12.partial", ".step.12", ".step.13.partial"}
+    kept = {".other.12.partial", ".step.12"}
     assert set(os.listdir(tmp_path)) == {"step", *kept}
     assert contents(tmp_path / "step") == {"config.json": "new"}
 
@@ -205,12 +205,19 @@ def test_what_is_being_written_is_not_taken_for_left_behind(tmp_path):
     assert contents(tmp_path / "export") == {"config.json": "new"}
 
 
-def test_what_a_process_with_our_number_left_is_replaced(tmp_path):
+def test_what_a_killed_process_left_of_the_same_file_is_removed(tmp_path):
     partial_path(tmp_path / "out.de").write_text("left behind")
+    partial_path(tmp_path / "out.fr").write_text("of another")
     with whole_file(tmp_path / "out.de") as partial:
         partial.write_text("new")
-        recover_folder(tmp_path)
-    assert contents(tmp_path) == {"out.de": "new"}
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"new", "of another"}
+
+
+def test_two_processes_with_one_number_do_not_share_a_partial_file(tmp_path):
+    with whole_file(tmp_path / "out.de") as first, whole_file(tmp_path / "out.de") as second:
+        first.write_text("first")
+        second.write_text("second")  # as in two containers with a shared folder
+    assert contents(tmp_path) == {"out.de": "first"}
 
 
 def test_a_file_system_without_locks_is_cleaned_up_too(tmp_path, monkeypatch):
@@ -347,11 +354,11 @@ class Disk:
 @pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is read from /proc")
 def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monkeypatch):
     disk = Disk(monkeypatch)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "5eed")
     with whole_file(tmp_path / "file") as partial:
         partial.write_text("")
     assert disk.synced == [partial, ("replace", partial.name, "file"), tmp_path]
     disk.synced.clear()
-    monkeypatch.setattr("secrets.token_hex", lambda size: "5eed")
     write_folder(tmp_path / "runs" / "step", "")
     inside = tmp_path / "runs" / ".step.5eed.partial"
     assert disk.synced == [
@@ -373,7 +380,7 @@ def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(tmp_path, monk
     ]
     disk.synced.clear()
     remove_folder(tmp_path / "runs" / "step")
-    removed = f".step.removed.{os.getpid()}.partial"
+    removed = ".step.removed.5eed.partial"
     assert disk.synced == [("rename", "step", removed), tmp_path / "runs", ("rmtree", removed)]
 
 
