@@ -10,6 +10,7 @@ import io
 import math
 import os
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ def _read_archive(file):
         order = f"{folder}byteorder"  # of newer versions
         if order in archive.namelist() and _stored(archive, order) != b"little":
             raise UserError("its numbers are big-endian")
-        tensors = _checked(_Unpickler(io.BytesIO(_stored(archive, pickled))).load())
+        tensors = _checked(_load(io.BytesIO(_stored(archive, pickled))))
         return _arrays(tensors, lambda storage: _stored(archive, f"{folder}data/{storage.key}"))
 
 
@@ -88,19 +89,29 @@ def _stored(archive, name):
 
 
 def _read_stream(file):
-    if (_Unpickler(file).load(), _Unpickler(file).load()) != (_MAGIC, _PROTOCOL):
+    if (_load(file), _load(file)) != (_MAGIC, _PROTOCOL):
         raise UserError("it does not begin as such a file does")
-    if not _Unpickler(file).load()["little_endian"]:
+    if not _load(file)["little_endian"]:
         raise UserError("its numbers are big-endian")
-    tensors = _checked(_Unpickler(file).load())
+    tensors = _checked(_load(file))
     sizes = {one.storage.key: one.storage for one in tensors.values()}
     contents = {}
-    for key in _Unpickler(file).load():
+    for key in _load(file):
         size = int.from_bytes(file.read(8), "little")
         if key not in sizes or size != sizes[key].size:
             raise UserError(f"storage {key} has {size:,} elements, and no tensor of that size")
         contents[key] = file.read(size * np.dtype(_DTYPES[sizes[key].kind]).itemsize)
     return _arrays(tensors, lambda storage: contents[storage.key])
+
+
+def _load(file):
+    """Reads one pickle, unless it asks for the memory of objects that it does not have."""
+    begin = file.tell()
+    for opcode, argument, position in pickletools.genops(file):
+        if opcode.name in ("PUT", "LONG_BINPUT") and argument > position - begin:
+            raise UserError(f"it numbers an object {argument:,}, and has fewer")
+    file.seek(begin)
+    return _Unpickler(file).load()
 
 
 def _checked(loaded: Any) -> dict[str, _Tensor]:

@@ -89,6 +89,18 @@ def test_a_file_cannot_run_code(archive, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_file_of_few_objects_cannot_ask_for_memory_of_many(archive, tmp_path):
+    path = tmp_path / "numbers.bin"
+    pickled = b"\x80\x02}r" + (2**32 - 1).to_bytes(4, "little") + b"."  # 64 GiB of numbers
+    if archive:
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("archive/data.pkl", pickled)
+    else:
+        path.write_bytes(pickled)
+    assert message_of(path).endswith("it numbers an object 4,294,967,295, and has fewer")
+
+
 def test_compressed_archives_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.bin", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("archive/data.pkl", bytes(10_000_000))

@@ -55,6 +55,17 @@ def test_a_request_names_the_target_language(client, code, expected):
     assert client.post("/translate", json=body).json()["translatedText"] == expected[code]
 
 
+def test_the_oldest_pair_of_languages_is_forgotten(translator, expected, monkeypatch):
+    monkeypatch.setattr("keras_transformer.serving.servable._MOST_DIRECTIONS", 1)
+    servable = TranslatorServable(translator)
+    rows = [(sentence,) for sentence in SENTENCES]
+    german, french, again = (servable.in_languages(code, None) for code in ("de", "fr", "de"))
+    assert again is not german and again is servable.in_languages("de", None)
+    for one, code in ((german, "de"), (french, "fr"), (again, "de")):
+        found = [row["translation"] for row in one.predict("serving_default", rows)]
+        assert found == expected[code]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
