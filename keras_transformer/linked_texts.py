@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_transformer.text.placeholders import Span
+from keras_transformer.text.scripts import UNSPACED
 from keras_transformer.text.vocabulary import UNKNOWN
 from keras_transformer.translation import Alignment
 
-# Scripts that put no white space between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and
-# Chinese.
-_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 # A word; elsewhere a single character.
-_TOKEN = re.compile(rf"[^\s{_UNSPACED}{_PUNCTUATION}]+|\S")
+_TOKEN = re.compile(rf"[^\s{UNSPACED}{_PUNCTUATION}]+|\S")
 _MARK = "▁"  # SentencePiece's mark of white space before a subword
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PUNCTUATION_WEIGHT = 0.25  # of a word's: attention to punctuation says little

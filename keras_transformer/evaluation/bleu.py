@@ -14,7 +14,7 @@ from sacrebleu.metrics.base import Metric
 
 from keras_transformer.errors import UserError
 from keras_transformer.text.language_code import check_language_code, short_code
-from keras_transformer.text.scripts import main_script
+from keras_transformer.text.scripts import UNSPACED_SCRIPTS, main_script
 from keras_transformer.text.sentences import as_text, utf_8
 
 LABELS = {"bleu": "sacreBLEU", "bleu_lowercased": "sacreBLEU, lowercased", "chrf": "chrF"}
@@ -25,7 +25,6 @@ _TOKENIZERS = {
     **dict.fromkeys(("bo", "dz", "km", "lo", "my", "shn", "th"), "char"),
     **dict.fromkeys(("lzh", "wuu", "yue"), "zh"),
 }
-_WITHOUT_SPACES = ("HAN", "KHMER", "LAO", "MYANMAR", "THAI", "TIBETAN")  # scripts
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def language_warning(references: Iterable[str], target_lang: str | None, where: 
         target_lang: code of the target language, or None.
         where: where they stand, such as "valid.zh".
     """
-    if target_lang is not None or main_script(references) not in _WITHOUT_SPACES:
+    if target_lang is not None or main_script(references) not in UNSPACED_SCRIPTS:
         return None
     return (
         f"Warning: the targets of {where} have no spaces between words, so BLEU without "

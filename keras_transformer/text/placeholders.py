@@ -4,18 +4,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from keras_transformer.errors import UserError
+from keras_transformer.text.scripts import HANGUL, UNSPACED
 from keras_transformer.text.words import MARKS
 
 Span = tuple[int, int]  # start and end in a text, in characters
 
-# Letters of scripts that put no space between a word and what follows: Thai, Lao, Burmese, Khmer,
-# Korean, Japanese and Chinese. A URL or a name may stand beside them.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
-    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-_LETTER = rf"[^\W{_UNSPACED}]"  # a letter, a digit or `_` that would belong to the same word
-_OF_URL = rf"""[^\s()<>"'`«»\u2010-\u2025\u2027-\u206f\u3000-\u303f\uff00-\uffef{_UNSPACED}]"""
+_BESIDE = UNSPACED + HANGUL  # letters beside which a URL or a name may stand without a space
+_LETTER = rf"[^\W{_BESIDE}]"  # a letter, a digit or `_` that would belong to the same word
+_OF_URL = rf"""[^\s()<>"'`«»\u2010-\u2025\u2027-\u206f\u3000-\u303f\uff00-\uffef{_BESIDE}]"""
 # The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
 _REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w{MARKS}/=&\#~+$)-])"
 _DOMAIN = rf"[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{{2,24}}(?!{_LETTER})"

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from keras_transformer.text.scripts import UNSPACED
 from keras_transformer.text.words import MARKS
 
 _LONGEST = 4  # words of a phrase
 _LEAST = 2.5  # times that a phrase is repeated: "a dog and a dog and a dog"
-# Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese. A character is a word.
-_WORD = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-    f"|[\\w{MARKS}]+"
-)
+_WORD = re.compile(rf"[{UNSPACED}]|[\w{MARKS}]+")  # a character of a script without spaces
 # "haha" and "bananana", but not "Mississippi": two to eight characters, three times.
 _WITHIN_WORD = re.compile(r"([^\W\d_]{2,8}?)\1{2,}")
 

@@ -6,6 +6,18 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
+UNSPACED_SCRIPTS = frozenset(("HAN", "KHMER", "LAO", "MYANMAR", "THAI", "TIBETAN"))
+"""Scripts that put no space between words, by the names of `script_of`."""
+
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+"""Their characters, for a regular expression."""
+
+HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
+"""The letters of Korean, whose particles follow a noun without a space."""
+
 # Japanese mixes three scripts, of which one is Chinese too.
 _HAN = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN", "KATAKANA-HIRAGANA": "HAN"}
 _NOT_LATIN = re.compile("[^\\x00-\u02af\u0300-\u036f\u1e00-\u1eff\u2000-\u2bff\ufe0f]")

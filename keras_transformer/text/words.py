@@ -4,10 +4,9 @@ import functools
 import itertools
 import unicodedata
 
-from keras_transformer.text.scripts import script_of
+from keras_transformer.text.scripts import UNSPACED_SCRIPTS, script_of
 
-# Scripts that write no spaces between words. In Korean, particles follow a noun without a space.
-_WITHOUT_SPACES = {"HAN", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}
+_ALONE_SCRIPTS = UNSPACED_SCRIPTS | {"HANGUL"}  # particles follow a noun without a space
 _PART_OF_WORD, _ALONE, _SPACE = range(3)
 
 MARKS = "".join(
@@ -51,5 +50,5 @@ def _kind(character):
     # Marks, such as the vowel signs of Indian scripts, are no letters to Python.
     is_mark = unicodedata.category(character).startswith("M")
     if is_mark or character == "_" or character.isalnum():
-        return _ALONE if script_of(character) in _WITHOUT_SPACES else _PART_OF_WORD
+        return _ALONE if script_of(character) in _ALONE_SCRIPTS else _PART_OF_WORD
     return _ALONE
