@@ -104,10 +104,6 @@ class Checkpoints:
         """
         self._read(step, {**_weights(model), **_training_state(model)})
 
-    def restore_weights(self, model: "Transformer", step: int) -> None:
-        """Reads only the weights; raises what `restore` does."""
-        self._read(step, _weights(model))
-
     def restore_average(self, model: "Transformer", step: int) -> None:
         """Sets the weights to their moving average.
 

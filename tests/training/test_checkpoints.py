@@ -93,7 +93,7 @@ def test_a_checkpoint_of_weights_holds_them_and_nothing_else(checkpoints):
     checkpoints.save_weights(saved, 7)
     with pytest.raises(UserError, match=r"random/0 is missing here"):
         checkpoints.restore(restored, 7)
-    checkpoints.restore_weights(restored, 7)
+    average_weights(restored, checkpoints, [7])
     assert_same(state(restored), state(saved))
 
 
@@ -320,7 +320,7 @@ def test_damaged_manifest_is_refused(checkpoints, manifest):
 
 def test_checkpoint_that_is_not_there_is_named(checkpoints):
     model = fixed_model()
-    restores = checkpoints.restore, checkpoints.restore_weights, checkpoints.restore_average
+    restores = checkpoints.restore, checkpoints.restore_average
     reads = checkpoints.manifest, checkpoints.load_progress
     for read in (*(functools.partial(restore, model) for restore in restores), *reads):
         with pytest.raises(UserError, match=r"step-00000003: there is no such checkpoint"):
