@@ -174,7 +174,7 @@ def labels_and_logits(y_true, y_pred):
             "labels are missing: give the ids to predict, (batch, length), as the second argument "
             "of `fit`, or in each batch of a dataset"
         )
-    labels, logits = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+    labels, logits = signed(y_true), ops.convert_to_tensor(y_pred)
     if getattr(labels.shape, "rank", 0) is None:  # a graph of TensorFlow for labels of either rank
         labels = ops.reshape(labels, ops.shape(logits)[:-1])
     found, expected = tuple(labels.shape), tuple(logits.shape[:-1])
@@ -189,7 +189,19 @@ def labels_and_logits(y_true, y_pred):
             f"labels must be of shape {expected}, one for each row of logits: found "
             f"{tuple(labels.shape)}"
         )
+    if None in (*found, *expected):
+        # Sizes that are known at run time alone: (batch, 1) would be repeated. To be put together
+        # with these zeros, labels must have the size of the logits on each axis.
+        zeros = ops.zeros(ops.shape(logits)[:-1], labels.dtype)
+        labels = ops.concatenate([labels[None], zeros[None]])[0]
     return labels, logits
+
+
+def signed(labels):
+    """Converts labels to a tensor, in which a negative `pad_id` equals no unsigned label."""
+    labels = ops.convert_to_tensor(labels)
+    dtype = keras.backend.standardize_dtype(labels.dtype)
+    return ops.cast(labels, "int32") if dtype.startswith("uint") else labels
 
 
 def in_vocabulary(labels, pad_id):
@@ -202,7 +214,7 @@ def token_weights(labels, pad_id, sample_weight=None, dtype="float32"):
 
     Padding may have an infinite sample weight, such as 1 / frequency.
     """
-    is_real = ops.not_equal(labels, pad_id)
+    is_real = ops.not_equal(signed(labels), pad_id)
     real = ops.cast(is_real, dtype)
     if sample_weight is None:
         return real

@@ -317,6 +317,41 @@ def test_a_label_outside_of_the_vocabulary_is_an_error(use, label):
         tf.function(uses()[use], autograph=False)(labels, LOGITS)
 
 
+@pytest.mark.parametrize("label", [2.5, np.nan, 2**32 + 3])
+@pytest.mark.parametrize("use", uses())
+def test_a_label_that_is_no_id_is_an_error(use, label):
+    labels = np.where(LABELS == 6, label, LABELS.astype(type(label)))
+    with pytest.raises(ValueError, match=r"labels must be ids in \[0, 7\), or pad_id"):
+        uses()[use](labels, LOGITS)
+
+
+@pytest.mark.parametrize(("pad_id", "label"), [(-1, 255), (-100, 156)])
+def test_unsigned_labels_do_not_equal_a_negative_pad_id(pad_id, label):
+    logits = np.random.default_rng(0).normal(size=(1, 3, 300)).astype("float32")
+    labels = np.array([[label, 3, 7]])
+    loss = LabelSmoothedCrossEntropy(0.1, pad_id=pad_id)
+    assert float(loss(labels.astype("uint8"), logits)) == float(loss(labels, logits))
+    for kind in (TokenCount, Perplexity, TokenAccuracy):
+        unsigned, signed = kind(pad_id=pad_id), kind(pad_id=pad_id)
+        unsigned.update_state(labels.astype("uint8"), logits)
+        signed.update_state(labels, logits)
+        assert float(unsigned.result()) == float(signed.result())
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1), (1, 6), (3, 4), (6, 2)])
+@pytest.mark.parametrize("use", ["loss", "perplexity", "accuracy"])
+def test_labels_of_another_size_are_refused_where_it_is_known_late(use, shape, jit_compile):
+    specs = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 7])
+    function = tf.function(
+        uses()[use], input_signature=specs, jit_compile=jit_compile, autograph=False
+    )
+    logits = np.zeros((2, 6, 7), "float32")
+    function(np.ones((2, 6), "int32"), logits)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?i)dimension"):
+        function(np.ones(shape, "int32"), logits)
+
+
 @pytest.mark.parametrize("label", [-1, 7])
 def test_where_xla_compiles_the_loss_and_gradient_of_an_unknown_label_are_no_numbers(label):
     labels = np.where(LABELS == 6, label, LABELS)

@@ -25,9 +25,10 @@ def known_labels(labels, logits):
         tf.errors.InvalidArgumentError: the same in a TensorFlow graph on a CPU.
     """
     vocab_size = logits.shape[-1]
-    labels = ops.cast(labels, "int32")
-    known = ops.clip(labels, 0, vocab_size - 1)
-    is_known = ops.equal(labels, known)
+    # In the labels' own dtype, in which 2.5 and 2**32 are no ids; a clipped NaN stays one.
+    known = ops.cast(ops.clip(labels, 0, vocab_size - 1), "int32")
+    is_known = ops.equal(ops.cast(known, labels.dtype), labels)
+    known = ops.clip(known, 0, vocab_size - 1)
     _expect_known(labels, is_known, vocab_size)
     return known, ops.where(is_known, ops.ones((), sum_dtype(logits)), float("nan"))
 

@@ -91,7 +91,7 @@ class CompositeLayer(ConfiguredLayer):
             return
         part.build(*shapes[: len(inspect.signature(part.build).parameters)])
         waiting = [inner.name for inner in layers_within(part) if not inner.built]
-        if waiting and type(part).build is keras.layers.Layer.build:
+        if waiting and not _builds_itself(part):
             raise ValueError(
                 f"{type(part).__name__} needs a method `build` that builds {', '.join(waiting)}, "
                 "or a model with it could not be loaded"
@@ -106,8 +106,8 @@ class CompositeLayer(ConfiguredLayer):
                 if not isinstance(parts, list):
                     parts, value = [parts], [value]
                 for part, part_config in zip(parts, value, strict=True):
-                    if isinstance(part, ConfiguredLayer):
-                        part_config.pop("build_config", None)
+                    if isinstance(part, keras.layers.Layer) and _builds_itself(part):
+                        _forget_builds(part_config)
         return config
 
     @classmethod
@@ -119,3 +119,19 @@ class CompositeLayer(ConfiguredLayer):
         expect_quantized(layer, policies)
         freeze(layer, frozen)
         return layer
+
+
+def _builds_itself(layer):
+    """Whether `build_part` can build a layer."""
+    return type(layer).build is not keras.layers.Layer.build
+
+
+def _forget_builds(config):
+    """Removes the shapes by which Keras would build a layer, and those within it."""
+    if isinstance(config, dict):
+        config.pop("build_config", None)
+        config = config.values()
+    elif not isinstance(config, list):
+        return
+    for value in config:
+        _forget_builds(value)

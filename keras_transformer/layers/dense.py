@@ -12,7 +12,8 @@ class Dense(keras.layers.Dense):
     """Computes `activation(x W + b)` over the last axis, as `keras.layers.Dense` does.
 
     In training, the gradient of `b` is summed in float32, also where `x` is bfloat16. All axes but
-    the last are flattened first, so that TensorFlow multiplies, adds and rectifies in one pass.
+    the last are flattened first, so that TensorFlow multiplies, adds and rectifies in one pass. A
+    layer as `activation`, such as `keras.layers.PReLU`, gets these rows, (rows, units).
 
     Its arguments are those of `keras.layers.Dense`.
 
@@ -29,14 +30,27 @@ class Dense(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         rows = flat(inputs)  # (rows, width)
+        if self._is_of_rows() and training:
+            return unflat(fused_dense(rows, self.kernel, self.bias, self.activation), inputs)
+        if self._is_of_rows():
+            return unflat(super().call(rows), inputs)
         if training:
-            outputs = fused_dense(rows, self.kernel, self.bias, self.activation)
-        else:
-            outputs = super().call(rows)
-        return unflat(outputs, inputs)
+            outputs = fused_dense(rows, self.kernel, self.bias, keras.activations.linear)
+            return self.activation(unflat(outputs, inputs))
+        return super().call(inputs)
+
+    def _is_of_rows(self):
+        """Whether the activation treats each row alone: Keras's functions do, and layers should.
+
+        A function of the user's own may be a softmax over the length.
+        """
+        is_layer = isinstance(self.activation, keras.layers.Layer)
+        return is_layer or self.activation in vars(keras.activations).values()
 
     def quantized_call(self, inputs, training=None):
         """Computes the result of `call` with a quantised matrix; called by Keras."""
+        if not self._is_of_rows():
+            return super().quantized_call(inputs, training=training)
         rows = flat(inputs)
         outputs = super().quantized_call(enough_rows(rows), training=training)[: rows.shape[0]]
         return unflat(outputs, inputs)

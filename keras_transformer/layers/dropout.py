@@ -7,6 +7,7 @@ from keras_transformer.errors import expect_rate
 from keras_transformer.fast.dropout import dropped, dropped_sum
 from keras_transformer.fast.integer_hash import hashed
 from keras_transformer.layers.configured import ConfiguredLayer
+from keras_transformer.layers.inputs import as_floats
 from keras_transformer.machine.replicas import replica_id
 
 
@@ -52,6 +53,8 @@ class Dropout(ConfiguredLayer):
         self.built = True
 
     def call(self, x, training=None, residual=None, mask=None):
+        x = as_floats(x, self.compute_dtype)
+        residual = None if residual is None else as_floats(residual, self.compute_dtype)
         if not self.drops(training):
             return x if residual is None else residual + x
         if residual is None:

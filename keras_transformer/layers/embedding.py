@@ -41,6 +41,10 @@ class TokenEmbedding(ConfiguredLayer):
         (batch, length, d_model); with `reverse`, logits (..., vocab_size), which carry the mask
         of their argument.
 
+    Raises:
+        ValueError: ids are given as float16 or bfloat16, as a `Sequential` model without an
+            `Input` does in mixed precision.
+
     Example:
         >>> embedding = TokenEmbedding(vocab_size=100, d_model=64)
         >>> x = embedding(keras.ops.ones((2, 7), "int32"))
@@ -109,6 +113,11 @@ class TokenEmbedding(ConfiguredLayer):
     def call(self, ids, reverse=False, mask=None, training=None):
         if reverse:
             return self._logits(ids, training=training)
+        if keras.backend.standardize_dtype(ids.dtype) in ("bfloat16", "float16"):
+            raise ValueError(
+                f"ids must be integers: found {ids.dtype}, which rounds them; begin a `Sequential` "
+                'model with keras.Input((None,), dtype="int32")'
+            )
         # Cast the rows: in mixed precision, casting the matrix would copy the whole vocabulary.
         # Cast the ids: under a strategy, Keras builds with the mean of the replicas' batches.
         rows = take_rows(self.embeddings, ops.cast(ids, "int32"))

@@ -7,6 +7,22 @@ import keras
 Tensor = Any
 
 
+def expect_dense(name: str, x: Tensor) -> None:
+    """Refuses a ragged tensor of TensorFlow, whose rows a reshape would cut anew."""
+    if getattr(x, "ragged_rank", None):  # None in symbols
+        raise ValueError(
+            f"{name} must have rows of equal length: found ragged shape {tuple(x.shape)}; pad the "
+            "data of the model with `to_tensor()`"
+        )
+
+
+def as_floats(x: Tensor, dtype: str) -> Tensor:
+    """Casts integers to a dtype of floats, as Keras's layers do; floats stay as they are."""
+    if keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
+        return x
+    return keras.ops.cast(x, dtype)
+
+
 def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) -> None:
     """Refuses an argument that is not a tensor (batch, length, width), as far as is known.
 
@@ -17,22 +33,19 @@ def expect_sequence(name: str, x: Tensor, width: int, batch: int | None = None) 
         batch: number of rows of the layer's other input; this one may have 1, for all of them.
 
     Raises:
-        ValueError: it has another shape, or none.
+        ValueError: it has another shape, or none, or is ragged.
     """
     shape = getattr(x, "shape", None)
     rows = batch if isinstance(batch, int) else "batch"
-    ragged = getattr(x, "ragged_rank", None)  # of TensorFlow: None in symbols
+    expect_dense(name, x)
     if (
         shape is not None
-        and not ragged
         and len(shape) == 3
         and shape[-1] in (width, None)
         and (rows == "batch" or not isinstance(shape[0], int) or shape[0] in (rows, 1))
     ):
         return
     found = type(x).__name__ if shape is None else f"shape {tuple(shape)}"
-    if ragged:
-        found = f"ragged {found}: pad the data of the model with `to_tensor()`"
     raise ValueError(f"{name} must be a tensor ({rows}, length, {width}): found {found}")
 
 

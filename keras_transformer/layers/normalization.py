@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer.fast.dispatch import sum_dtype
 from keras_transformer.fast.normalization import fused_normalized
 from keras_transformer.layers.configured import ConfiguredLayer
+from keras_transformer.layers.inputs import as_floats
 
 
 def normalized(x, gamma, beta, epsilon: float):
@@ -91,6 +92,7 @@ class LayerNormalization(ConfiguredLayer):
         )
 
     def call(self, x, mask=None, training=None):
+        x = as_floats(x, self.compute_dtype)
         weights = [ops.cast(weight.value, sum_dtype(x)) for weight in (self.gamma, self.beta)]
         # The fast twin is compiled by XLA, which an exported model must not need.
         return (fused_normalized if training else normalized)(x, *weights, self.epsilon)

@@ -9,7 +9,7 @@ from keras_transformer.fast.dispatch import sum_dtype
 from keras_transformer.fast.rotation import fused_rotated
 from keras_transformer.fast.rows import take_rows
 from keras_transformer.layers.configured import ConfiguredLayer
-from keras_transformer.layers.inputs import expect_sequence
+from keras_transformer.layers.inputs import as_floats, expect_sequence
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -67,6 +67,7 @@ class PositionalEncoding(ConfiguredLayer):
 
     def call(self, x, start=0, mask=None):
         expect_sequence("x", x, self.d_model)
+        x = as_floats(x, self.compute_dtype)
         dtype = sum_dtype(x)
         positions = _positions(start, ops.shape(x)[1]) + self.first  # (batch or 1, length)
         positions = ops.cast(positions, dtype)
@@ -123,6 +124,7 @@ class LearnedPositions(ConfiguredLayer):
 
     def call(self, x, start=0, mask=None):
         expect_sequence("x", x, self.d_model)
+        x = as_floats(x, self.compute_dtype)
         positions = _positions(start, ops.shape(x)[1])  # (batch or 1, length)
         return x + take_rows(self.table, ops.minimum(positions, self.max_length - 1))
 

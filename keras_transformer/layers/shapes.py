@@ -8,6 +8,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_transformer.layers.inputs import expect_dense
+
 Tensor = Any
 
 
@@ -20,7 +22,12 @@ def reshape(x: Tensor, shape: tuple) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """Flattens all axes but the last: (..., width) -> (rows, width)."""
+    """Flattens all axes but the last: (..., width) -> (rows, width).
+
+    Raises:
+        ValueError: the tensor is ragged.
+    """
+    expect_dense("inputs", x)
     return x if len(x.shape) == 2 else ops.reshape(x, (-1, ops.shape(x)[-1]))
 
 

@@ -57,8 +57,57 @@ def test_an_input_that_is_ragged_is_named(name):
     import tensorflow as tf
 
     ragged = tf.RaggedTensor.from_row_lengths(X[0], [3, 4])
-    expected = "(batch, length, 16): found ragged shape (2, None, 16): pad"
+    expected = "x must have rows of equal length: found ragged shape (2, None, 16); pad"
     assert expected in message_of(lambda: OF_ONE[name]()(ragged))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="ragged tensors are its own")
+@pytest.mark.parametrize("lengths", [[3, 1], [3, 4]])  # 4 tokens would be two rows of 2
+def test_ragged_rows_are_not_cut_anew(lengths):
+    import tensorflow as tf
+
+    ragged = tf.RaggedTensor.from_row_lengths(X[0, : sum(lengths)], lengths)
+    embedding = layers.TokenEmbedding(9, 16)
+    for call in (
+        layers.FeedForward(16, 32),
+        layers.Dense(8),
+        lambda x: layers.Dense(8)(x, training=True),
+        lambda x: embedding(x, reverse=True),
+    ):
+        message = message_of(lambda call=call: call(ragged))
+        assert "inputs must have rows of equal length: found ragged" in message
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_ids_that_mixed_precision_has_rounded_are_refused(policy):
+    embedding = layers.TokenEmbedding(4000, 8, dtype=policy)
+    expected = "ids must be integers: found .*16.*, which rounds them; begin a `Sequential` model"
+    with pytest.raises(ValueError, match=expected):
+        keras.Sequential([embedding])(np.array([[1001, 1999, 257]]))
+    first = keras.Input((None,), dtype="int32")
+    model = keras.Sequential([first, layers.TokenEmbedding(4000, 8, dtype=policy)])
+    rows = keras.ops.convert_to_numpy(keras.ops.cast(model(np.array([[1001]])), "float32"))
+    table = keras.ops.convert_to_numpy(model.layers[0].embeddings)
+    np.testing.assert_allclose(rows[0, 0], table[1001] * 8**0.5, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.PositionalEncoding(4),
+        layers.LearnedPositions(4, 9),
+        layers.LayerNormalization(),
+        lambda x: layers.Dropout(0.5, seed=1)(x, training=True),
+        lambda x: layers.Dropout(0.5)(x),
+        layers.EncoderLayer(4, 2, 8),
+    ],
+    ids=["sinusoids", "learned", "normalization", "dropout", "no dropout", "encoder layer"],
+)
+def test_integers_are_read_as_floats(layer):
+    integers = np.arange(2 * 3 * 4, dtype="int32").reshape(2, 3, 4)
+    found, expected = layer(integers), layer(integers.astype("float32"))
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (found, expected)))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from keras_transformer.layers import (
     Convolution,
     Decoder,
     DecoderLayer,
+    Dense,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -137,6 +138,61 @@ def test_the_configuration_of_a_subclass_has_its_arguments_and_its_dtype():
     layer = Scaled(16, 32, dtype="mixed_bfloat16", factor=2.0)
     copy = Scaled.from_config(layer.get_config())
     assert (copy.factor, copy.dtype_policy.name) == (2.0, "mixed_bfloat16")
+
+
+@keras.saving.register_keras_serializable("tests")
+class TwoExperts(keras.layers.Layer):
+    """A feed-forward network of a user's own, of plain Keras layers."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.experts = [keras.layers.Dense(16, name=f"expert_{number}") for number in range(2)]
+
+    def build(self, x_shape):
+        for expert in self.experts:
+            expert.build(x_shape)
+
+    def call(self, x):
+        return self.experts[0](x) + self.experts[1](x)
+
+    def get_config(self):
+        return super().get_config()  # with the name, which Keras leaves out of its own
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TwoExperts(),
+        lambda: keras.layers.Dense(16),
+        lambda: keras.layers.Conv1D(16, 1),
+        lambda: FeedForward(16, 8, activation=keras.layers.PReLU()),
+    ],
+    ids=["own", "dense", "convolution", "activation"],
+)
+def test_weights_of_plain_keras_parts_keep_their_paths(make, tmp_path):
+    inputs = keras.Input((7, 16))
+    model = keras.Model(inputs, EncoderLayer(16, 2, feed_forward=make())(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert [one.path for one in loaded.weights] == [one.path for one in model.weights]
+    np.testing.assert_array_equal(loaded.predict(X, verbose=0), model.predict(X, verbose=0))
+
+
+def test_an_activation_may_read_the_other_tokens():
+    def softmax_over_length(x):
+        return ops.softmax(x, axis=1)
+
+    plain = keras.layers.Dense(8, activation=softmax_over_length)
+    expected = plain(X)
+    dense = Dense(8, activation=softmax_over_length)
+    dense.build(X.shape)
+    dense.set_weights(plain.get_weights())
+    for training in (False, True):
+        found = dense(X, training=training)
+        np.testing.assert_allclose(*map(ops.convert_to_numpy, (found, expected)), rtol=1e-5)
+    for layer in (dense, plain):
+        layer.quantize("int8")
+    np.testing.assert_allclose(*map(ops.convert_to_numpy, (dense(X), plain(X))), rtol=1e-5)
 
 
 def test_weights_of_a_saved_model_and_of_a_clone_have_their_paths(tmp_path):
