@@ -237,7 +237,8 @@ def save(figure, path):
     missing = {int(found[1]) for w in caught if (found := re.match(r"Glyph (\d+)", str(w.message)))}
     print(path)
     if missing:
-        print(f"  (matplotlib has no font for {' '.join(map(chr, sorted(missing)))})")
+        some = " ".join(map(chr, sorted(missing)))
+        print(f"  (no font on this machine has {some}: install one, such as Noto Sans CJK)")
 
 
 COMMAND = Command(main, __doc__)

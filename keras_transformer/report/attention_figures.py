@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 
+from keras_transformer.report.fonts import with_fonts
 from keras_transformer.report.word_attention import WordAttention
 
 # Okabe and Ito's colours, safe for colour-blind readers; yellow is darker, to show on white.
@@ -33,6 +34,7 @@ def head_colours(num_heads: int) -> list[str]:
     return colours
 
 
+@with_fonts
 def line_figure(
     attention: WordAttention,
     layer: int,
@@ -103,6 +105,7 @@ def line_figure(
     return figure
 
 
+@with_fonts
 def heat_figure(attention: WordAttention, layer: int, heads: Sequence[int] | None = None) -> Figure:
     """Draws a layer's mean weight over some heads as a heat map; arguments as for `line_figure`."""
     weights = attention.weights[layer]
@@ -120,6 +123,7 @@ def heat_figure(attention: WordAttention, layer: int, heads: Sequence[int] | Non
     return figure
 
 
+@with_fonts
 def grid_figure(attention: WordAttention) -> Figure:
     """Draws a small heat map of every head of every layer, layers from top to bottom."""
     layers, heads = attention.weights.shape[:2]

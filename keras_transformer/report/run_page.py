@@ -19,14 +19,16 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import refuse_existing, whole_file
 from keras_transformer.parsing import search_defaults
 from keras_transformer.report.attention_figures import heat_figure
+from keras_transformer.report.fonts import fonts_for, words_of
 from keras_transformer.report.history import RunHistory, read_history
 from keras_transformer.report.run_figures import run_figures
-from keras_transformer.report.word_attention import pair_attention
+from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.text.directed import DirectedTokenizer
 from keras_transformer.training.model_dir import ModelDir
 from keras_transformer.translator import Translator
 
 _DPI = 110
+_SHOWN = 5  # letters without a font
 
 
 def write_report(
@@ -58,9 +60,16 @@ def write_report(
         paths = [os.fsencode(model_dir.path).decode("utf-8", "replace") for model_dir in model_dirs]
         runs = [dataclasses.replace(run, name=p) for run, p in zip(runs, paths, strict=True)]
     pictures = {name: _png(figure) for name, figure in run_figures(runs).items()}
+    missing = ""
     for index, (model_dir, run) in enumerate(zip(model_dirs, runs, strict=True)):
-        if figure := _attention(model_dir, run, of=f" of {run.name}" if len(runs) > 1 else ""):
-            pictures[f"attention{index + 1 if len(runs) > 1 else ''}"] = _png(figure)
+        attention = _attention(model_dir, run, of=f" of {run.name}" if len(runs) > 1 else "")
+        if not attention:
+            continue
+        if without_font := fonts_for(words_of(attention))[1]:
+            missing += without_font
+            continue
+        figure = heat_figure(attention, layer=model_dir.load_config().alignment_layer)
+        pictures[f"attention{index + 1 if len(runs) > 1 else ''}"] = _png(figure)
     folder = Path(output) if output else model_dirs[0].path / "report"
     page, files = folder / "index.html", {name: folder / f"{name}.png" for name in pictures}
     if output and not overwrite:
@@ -71,11 +80,13 @@ def write_report(
             partial.write_bytes(pictures[name])
     with whole_file(page) as partial:
         # A command may name files whose bytes are not UTF-8.
-        partial.write_text(_page(runs, pictures), encoding="utf-8", errors="backslashreplace")
+        partial.write_text(
+            _page(runs, pictures, missing), encoding="utf-8", errors="backslashreplace"
+        )
     return page
 
 
-def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> Figure | None:
+def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> WordAttention | None:
     """The cross-attention of the model's own translation of the shortest sample, if drawable."""
     if not run.samples or not model_dir.checkpoints.steps():
         return None
@@ -90,19 +101,18 @@ def _attention(model_dir: ModelDir, run: RunHistory, of: str) -> Figure | None:
         attention = pair_attention(model, tokenizer, source, translation)["memory"]
     except UserError:  # a sentence has no token, or too many for a picture
         return None
-    attention = attention._replace(title=attention.title + of)
-    return heat_figure(attention, layer=model.config.alignment_layer)
+    return attention._replace(title=attention.title + of)
 
 
 def _png(figure: Figure) -> bytes:
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # letters that matplotlib's font lacks
+        warnings.filterwarnings("ignore", "Glyph")  # letters of a run's name without a font
         figure.savefig(content, format="png", dpi=_DPI)
     return content.getvalue()
 
 
-def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
+def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes], missing: str) -> str:
     *others, last = [run.name for run in runs]
     names = f"{', '.join(others)} and {last}" if others else last
     parts = {
@@ -110,6 +120,7 @@ def _page(runs: Sequence[RunHistory], pictures: Mapping[str, bytes]) -> str:
         "SUMMARY": _summary(runs),
         "PICTURES": "\n".join(_image(name, content) for name, content in pictures.items())
         or "<p>Nothing is logged yet.",
+        "FONTS": missing and _without_fonts(missing),
         "SAMPLES": "\n".join(_samples(run) for run in runs),
         "OPTIONS": _options(runs),
         "STARTS": "\n".join(_starts(run) for run in runs),
@@ -151,6 +162,15 @@ def _summary_row(run):
         "unknown" if run.padding_share is None else f"{run.padding_share:.1%}",
         *(last, best, run.weights),
         f"{run.hours:.2f}",
+    )
+
+
+def _without_fonts(missing):
+    some = html.escape(" ".join(dict.fromkeys(missing[:_SHOWN])))
+    return (
+        f"<p>No attention is drawn, since no font on this machine has letters such as {some}: "
+        "install one, such as Noto Sans CJK for Chinese, Japanese and Korean, and run "
+        "<code>keras-transformer report</code> again."
     )
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from command_lines import refused, run
 from helpers import lively_model, small_model
+from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
+from matplotlib.ft2font import FT2Font
 
 from keras_transformer import InverseSquareRootSchedule
 from keras_transformer.attention_maps import attention_maps
@@ -28,6 +30,7 @@ from keras_transformer.report.attention_figures import (
     line_figure,
 )
 from keras_transformer.report.attention_page import attention_page
+from keras_transformer.report.fonts import fonts_for
 from keras_transformer.report.paper_figures import positions_figure, schedule_figure
 from keras_transformer.report.word_attention import WordAttention, pair_attention, readable
 from keras_transformer.text import SubwordTokenizer
@@ -259,6 +262,22 @@ def test_hostile_text_is_drawn(hostile, tmp_path):
     assert "$" in [text for text, _ in words_drawn(line_figure(hostile["encoder"], 0))]
 
 
+def test_a_letter_is_drawn_by_the_installed_font_that_has_it():
+    default = FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap()
+    stix = FT2Font(font_manager.findfont("STIXGeneral")).get_charmap()
+    character = chr(min(stix.keys() - default.keys()))
+    families, missing = fonts_for(f"a {character}")
+    assert not missing and len(families) == 2
+    attention = WordAttention(
+        "memory", [character, "a"], ["b", "c"], np.ones((1, 1, 2, 2)) / 2, [], []
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in (heat_figure(attention, 0), line_figure(attention, 0)):
+            FigureCanvasAgg(figure).draw()
+    assert fonts_for("a \U0010fffe")[1] == "\U0010fffe"
+
+
 def test_each_head_has_a_colour_of_its_own():
     assert len(set(head_colours(32))) == 32
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in head_colours(32))
@@ -441,7 +460,7 @@ def test_characters_without_a_font_are_named_below_their_figure(tmp_path, monkey
 
     monkeypatch.setattr(visualize, "FLAGS", SimpleNamespace(format="png"))
     visualize.save(Figure(), tmp_path / "a.png")
-    note = "  (matplotlib has no font for 語)"
+    note = "  (no font on this machine has 語: install one, such as Noto Sans CJK)"
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "a.png"), note]
 
 

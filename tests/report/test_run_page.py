@@ -270,6 +270,15 @@ def test_pictures_and_title_name_each_of_several_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_letters_without_a_font_are_named_and_not_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.report.run_page.fonts_for", lambda text: ([], "検索"))
+    entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
+    found = Page(write_report([model_dir_of(tmp_path / "run", entries)]))
+    assert "no font on this machine has letters such as 検 索: install one" in found.text
+    assert "loss" in found.images and "attention" not in found.images
+
+
+@pytest.mark.slow
 def test_a_sample_too_long_for_a_picture_of_its_attention_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_transformer.report.word_attention.MAX_LENGTH", 2)
     entries = [*ENTRIES[:3], (4701.0, 200, "samples", samples(("two dogs", "zwei", "Hunde")))]
