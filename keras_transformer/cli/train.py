@@ -26,7 +26,7 @@ import sys
 
 from absl import flags
 
-from keras_transformer import data, machine, parsing, report, text, training
+from keras_transformer import data, evaluation, machine, parsing, report, text, training
 from keras_transformer.cli import quiet
 from keras_transformer.cli.command import Command
 from keras_transformer.cli.flags import (
@@ -272,6 +272,8 @@ def main():
 def chosen_job():
     """The job that the flags, the run to resume and the size of the corpus choose."""
     is_parser = FLAGS.task == "parsing"
+    for code in FLAGS.target_langs or [FLAGS.target_lang]:
+        evaluation.check_language(code)  # now: pairs may take long to count
     recorded = recorded_in(training.ModelDir(FLAGS.model_dir)) if FLAGS.model_dir else {}
     preset = FLAGS.preset or recorded.get("preset") or ("parsing" if is_parser else None)
     pairs_of_task = treebank_pairs if is_parser else sentence_pairs

@@ -10,7 +10,7 @@ LANGUAGE_SYMBOL = r">>[^<>\s]+<<"
 
 
 def check_language_code(code: str | None, name: str = "target_lang") -> None:
-    """Raises `UserError` for `German` or `DE`, which no tool would know; None is any language.
+    """Raises `UserError` for `German`, `DE` or `jp`, which no tool knows; None is any language.
 
     Args:
         code: the code.
@@ -19,8 +19,17 @@ def check_language_code(code: str | None, name: str = "target_lang") -> None:
     Example:
         >>> check_language_code("pt-br")
     """
-    if code is not None and not re.fullmatch(r"[a-z]{2,3}([-_]\w+)?", code, re.ASCII):
-        raise UserError(f"{name} must be a language code such as de: found {code!r}")
+    if code is None or _is_code(code):
+        return
+    language, *rest = re.split("([-_])", code.lower())
+    meant = "".join([_OF_COUNTRIES.get(language, language), *rest])
+    hint = f"did you mean {meant}?" if _is_code(meant) else "two or three small letters"
+    raise UserError(f"{name} must be a language code such as de: found {code!r}; {hint}")
+
+
+def _is_code(code):
+    match = re.fullmatch(r"([a-z]{2,3})([-_]\w+)?", code, re.ASCII)
+    return bool(match) and (len(match[1]) == 3 or match[1] in _ISO_639_1)
 
 
 def short_code(code: str) -> str:
@@ -33,6 +42,31 @@ def short_code(code: str) -> str:
     language = re.split("[-_]", code.lower())[0]
     return _OF_ISO_639_3.get(language, language)
 
+
+# The codes of ISO 639-1, with former ones, and that of M2M100 for Northern Sotho, ns.
+_TWO_LETTERS = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
+    "hy hz ia id ie ig ii ik in io is it iu iw ja ji jv jw ka kg ki kj kk kl km kn ko kr ks ku kv "
+    "kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mo mr ms mt my na nb nd ne ng nl nn no nr "
+    "ns nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so "
+    "sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
+    "yi yo za zh zu"
+)
+_ISO_639_1 = frozenset(_TWO_LETTERS.split())
+# Codes of countries that are no codes of languages.
+_OF_COUNTRIES = {
+    "by": "be",
+    "cn": "zh",
+    "cz": "cs",
+    "dk": "da",
+    "gb": "en",
+    "gr": "el",
+    "jp": "ja",
+    "ua": "uk",
+    "us": "en",
+    "vn": "vi",
+}
 
 # The two letters of a language (ISO 639-1) by its three (ISO 639-3), with individual languages that
 # stand for a macrolanguage, such as Modern Standard Arabic.

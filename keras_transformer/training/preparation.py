@@ -20,6 +20,7 @@ from keras_transformer.evaluation.bleu import (
 from keras_transformer.machine.cores import parts_for_cores
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
@@ -247,7 +248,7 @@ def _target_lang(model_dir, given):
     """
     record = model_dir.load_training()
     recorded = record["target_lang"]
-    if given in (None, recorded):
+    if given is None or (recorded and short_code(given) == short_code(recorded)):
         return recorded
     check_language(given)
     before, now = (sacre_bleu(["a"], ["a"], language).signature for language in (recorded, given))

@@ -377,9 +377,12 @@ def test_missing_file(training, tmp_path):
 @pytest.mark.parametrize(
     ("weights", "found"),
     [
-        ("1", "must be 2 numbers, one for each corpus, .*: found 1"),
-        ("1,-3", "must be 2 numbers, one for each corpus, none of them negative, .*: found 1, -3"),
-        ("0,0", "must be .* with a positive and finite sum: found 0, 0"),
+        ("1", "must be one number for each corpus, .*: found 1 for 2 corpora"),
+        (
+            "1,-3",
+            "must be one number for each corpus, none of them negative, .*: found 1, -3 for 2 corpora",
+        ),
+        ("0,0", "must be .* with a positive and finite sum: found 0, 0 for 2 corpora"),
         ("1,many", "must be numbers: found 1,many"),
         ("", "is missing or empty: give it a value"),
     ],
@@ -951,9 +954,9 @@ def test_evaluate_refuses_a_language_without_its_segmenter(judge, monkeypatch, w
 
 @pytest.mark.slow
 def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_translating):
-    message = refused("evaluate", **judge, target_lang="zz", bleu_on_tokens=True)
+    message = refused("evaluate", **judge, target_lang="zu", bleu_on_tokens=True)
     assert (
-        message == "--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found zz"
+        message == "--bleu_on_tokens needs a --target_lang that Moses knows, such as de: found zu"
     )
 
 
@@ -961,7 +964,7 @@ def test_evaluate_refuses_tokens_of_a_language_unknown_to_moses(judge, without_t
 @pytest.mark.parametrize("name", ["german", "DE", "en-de ", ""])
 def test_evaluate_refuses_what_is_not_the_code_of_a_language(judge, name, without_translating):
     message = refused("evaluate", **judge, target_lang=name)
-    assert message == f"target_lang must be a language code such as de: found {name!r}"
+    assert message.startswith(f"target_lang must be a language code such as de: found {name!r}; ")
 
 
 @pytest.mark.slow

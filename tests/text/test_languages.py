@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.errors import UserError
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.text.directed import DirectedTokenizer
-from keras_transformer.text.language_code import short_code
+from keras_transformer.text.language_code import check_language_code, short_code
 from keras_transformer.text.languages import Languages, nearest_codes
 from keras_transformer.text.vocabulary import Vocabulary
 
@@ -115,6 +115,30 @@ def test_a_language_has_one_symbol_however_often_it_is_added(learned, tokenizer)
 )
 def test_a_code_has_two_letters_if_there_are(code, expected):
     assert short_code(code) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    {
+        "jp": "did you mean ja?",
+        "cn": "did you mean zh?",
+        "JA": "did you mean ja?",
+        "zh_Hans": None,
+        "qaa": None,
+        "cz-CZ": "did you mean cs-cz?",
+        "xx": "two or three small letters",
+        "Japanese": "two or three small letters",
+        "": "two or three small letters",
+    }.items(),
+)
+def test_a_wrong_code_is_refused_with_the_right_one_if_it_is_known(code, hint):
+    if hint is None:
+        check_language_code(code)
+        return
+    with pytest.raises(UserError) as error:
+        check_language_code(code)
+    expected = f"target_lang must be a language code such as de: found {code!r}; {hint}"
+    assert str(error.value) == expected
 
 
 def test_near_codes_are_of_the_same_language_or_spelling():
