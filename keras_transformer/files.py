@@ -116,7 +116,7 @@ def not_utf_8(error: UnicodeDecodeError, begin: bytes) -> str:
     if encoding := marked_encoding(begin):
         convert = f"convert it, for example by iconv -f {encoding} -t UTF-8"
         return f"not UTF-8 text but {encoding}: {convert}"
-    return f"not UTF-8 text: {error.reason}"
+    return f"not UTF-8 text: {error.reason}; if you know its encoding, convert it by iconv"
 
 
 def checksum(path: str | os.PathLike, largest: int | None = None) -> str:

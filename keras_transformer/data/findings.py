@@ -13,6 +13,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.options.cleaning import RULES, CleaningOptions
 
 _EXAMPLES = 20  # of each rule
+_SHOWN = 1000  # characters of a side of an example
 _PERCENTILES = {1: "1%", 50: "median", 99: "99%", 100: "longest"}
 # What is counted of each line.
 _COUNTS: dict[str, tuple[Callable[[str], int], type]] = {
@@ -28,7 +29,7 @@ class BadPair(NamedTuple):
     Attributes:
         rule: the first rule that it breaks.
         place: where its source is, such as "train.en:7".
-        source, target: its text.
+        source, target: its text, or the beginning of a long one.
     """
 
     rule: str
@@ -101,7 +102,8 @@ def check_pairs(
             if index < _EXAMPLES:
                 place = pairs.place(0, block.file, block.first + row)
                 is_full = len(sample) == _EXAMPLES
-                sample[index : index + is_full] = [BadPair(rule, place, source, target)]
+                bad = BadPair(rule, place, _shortened(source), _shortened(target))
+                sample[index : index + is_full] = [bad]
     if not number:
         raise UserError(f"{pairs.description} has no pair of sentences: give at least one")
     sides = {name: np.concatenate(blocks, axis=1) for name, blocks in counted.items()}
@@ -113,6 +115,13 @@ def check_pairs(
         broken,
         [example for sample in examples.values() for example in sample],
     )
+
+
+def _shortened(text):
+    """A text that a person can read in a table."""
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[:_SHOWN]} ... ({len(text):,} characters)"
 
 
 def format_findings(findings: Findings, options: CleaningOptions) -> str:

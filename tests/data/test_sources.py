@@ -336,7 +336,8 @@ def test_a_checksum_tells_where_one_corpus_ends_and_the_next_begins(two_corpora,
 )
 def test_weights_are_one_number_for_each_corpus(two_corpora, weights, found):
     with pytest.raises(
-        UserError, match=rf"^weights must be 2 numbers, one for .*: found {re.escape(found)}$"
+        UserError,
+        match=rf"^weights must be one number for .*: found {re.escape(found)} for 2 corpora$",
     ):
         WeightedPairs(two_corpora, weights)
 
