@@ -27,6 +27,7 @@ from keras_transformer.text.sentence_split import split_sentences
 from keras_transformer.text.sentences import as_list
 from keras_transformer.translation import Translation
 
+_HALVINGS = 5  # of the values of a document, each of which reads it twice
 _NEAR = 3  # tokens that a word may be further away than punctuation, and still count as nearer
 
 
@@ -92,14 +93,21 @@ class _Document:
     Attributes:
         text: the text.
         problem: the first tag without its counterpart, or None.
-        values: texts within tags, such as that of `alt`, and where they are.
+        number_of_values: the number of texts within tags, such as that of `alt`.
+        values: those to translate, and where they are.
         parts: units, and what stands between them.
     """
 
     text: str
     problem: MarkupProblem | None
+    number_of_values: int
     values: "list[tuple[Span, _SplitUnit]]"
     parts: "list[_SplitUnit | str]"
+
+    def is_like(self, other: "_Document") -> bool:
+        """Whether another document has the same sentences, and as many values."""
+        texts, others = ([part.text for part in _sentences(one.parts)] for one in (self, other))
+        return texts == others and self.number_of_values == other.number_of_values
 
     @property
     def sentences(self) -> list[MarkedSentence]:
@@ -150,6 +158,7 @@ class MarkupTexts:
         return _Document(
             text,
             first_problem(text, events),
+            sum(len(event.values) for event in events),
             [(span, split(unit)) for span, unit in units.values()],
             [split(part) if isinstance(part, Unit) else part for part in units],
         )
@@ -182,18 +191,27 @@ class MarkupTexts:
         """A document with one translation of each sentence."""
         rest = iter(chosen)
         values = [(span, unit.join(rest)) for span, unit in document.values]
-        parts = document.parts
-        if values:
-            # The tags of the text with these values are those to place around the translation.
-            pieces, position = [], 0
-            for (start, end), value in values:
-                pieces += [document.text[position:start], value]
-                position = end
-            again = self._document("".join(pieces) + document.text[position:])
-            texts = [[one.text for one in _sentences(some)] for some in (parts, again.parts)]
-            if texts[0] == texts[1]:  # else a value would break the markup
-                parts = again.parts
+        # The tags of the text with these values are those to place around the translation.
+        parts = self._with_values(document, values).parts
         return "".join(part if isinstance(part, str) else part.join(rest) for part in parts)
+
+    def _with_values(self, document, values, halvings=_HALVINGS):
+        """A document with other values, but without some around each that breaks its markup."""
+        if not values:
+            return document
+        pieces, position = [], 0
+        for (start, end), value in values:
+            pieces += [document.text[position:start], value]
+            position = end
+        changed = self._document("".join(pieces) + document.text[position:])
+        if changed.is_like(document):
+            return changed
+        if len(values) == 1 or not halvings:
+            return document
+        half = len(values) // 2
+        # From the end, as positions after a changed value would be others.
+        document = self._with_values(document, values[half:], halvings - 1)
+        return self._with_values(document, values[:half], halvings - 1)
 
 
 def translate_marked(

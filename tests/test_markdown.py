@@ -47,6 +47,26 @@ def test_a_paragraph_may_begin_with_a_line_of_other_white_space(text):
     assert translated(text, Same()) == text
 
 
+@pytest.mark.parametrize("translation", ["a\\", "`", "a]", "![", "\\]", "<b", "$x", "a](c)"])
+def test_no_translation_breaks_an_image(translation):
+    class Given(Words):
+        def _translation(self, words):
+            return Translation(translation, -1.0)
+
+    found = translated("[![a b](e)](f) ![c d](g)\n\n![h i](j)", Given())
+    images = [
+        one
+        for token in MarkdownIt("commonmark").parse(found)
+        for child in token.children or []
+        for one in ([child] if child.type == "image" else [])
+    ]
+    assert [image.attrs["src"] for image in images] == ["e", "g", "j"]
+    assert {
+        image.content and "".join(part.content for part in image.children) for image in images
+    } == {translation}
+    assert found.count("](f)") == 1
+
+
 def test_cells_may_be_empty():
     rows = "||a b|c d|\n|-|-|-|\n|x|y|e f|\n| |  | g h\n"
     assert translated(rows) == "||B A|D C|\n|-|-|-|\n|X|Y|F E|\n| |  | H G\n"
@@ -81,6 +101,10 @@ def test_code_may_be_the_beginning_of_other_code():
         ("a ![](b.png) ![ ](b.png) c", "![](b.png) ![ ](b.png) C A"),
         ("a ![d] e\n\n[d]: u", "![d] E A\n\n[d]: u"),
         ("a [![b c](d.png)](e) ![f.png](g)", "A [![C B](d.png)](e) ![f.png](g)"),
+        ("> a <abbr title='b\n> c'>d</abbr>", "> <abbr title='C B'>D</abbr> A"),
+        ("|<a title='b &#124; c' href=d>e</a>|\n|-|", "|<a title='C &#124; B' href=d>E</a>|\n|-|"),
+        ("a ![b\\\nc](d.png)", "A ![C B](d.png)"),
+        ("![a b&#10;&#10;c](u)\n\n![x y](z)", "![C B A](u)\n\n![Y X](z)"),
         ("> a ![b\n> c](d.png)", "> A ![C B](d.png)"),
         ("a <b title='c d'>e</b>", "<b title='D C'>E</b> A"),
         ("a <https://b.c/d_e_f> g", "G <https://b.c/d_e_f> A"),

@@ -215,6 +215,9 @@ def test_tags_between_sentences_stay_between_them(text):
         ('<input type=submit value="send it"><input value="my text">',
          '<input type=submit value="IT SEND"><input value="my text">'),
         ('<option label="my dog"><p label="my dog">', '<option label="DOG MY"><p label="my dog">'),
+        ("<a title=Q&notA href=/x>b</a>", "<a title=Q&#38;NOTA href=/x>B</a>"),
+        ('<a title="R&D&section &copyb">b</a>', '<a title="&amp;COPYB R&amp;D&amp;SECTION">B</a>'),
+        ('<a title="a&#10;b &copy c">b</a>', '<a title="C © B A">B</a>'),
         ('<img alt="my-dog.jpg"><p translate=no title="a b">x</p>',) * 2,
         ('<img translate=no alt="a b"><code><img alt="a b"></code>',) * 2,
     ],
@@ -231,6 +234,16 @@ def test_a_translated_attribute_stays_one_value(quote):
 
     found = translated(f"<p><img alt={quote}dog{quote} src=x> y</p>", Hostile())
     assert attributes_of(found)["img"] == {"alt": "a 'b' \"c\" <d> & `e`=f", "src": "x"}
+
+
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_an_empty_translation_of_an_attribute_swallows_nothing(quote):
+    class Empty(Words):
+        def _translation(self, words):
+            return Translation("", -1.0)
+
+    found = translated(f"<a title={quote}Start{quote} href=/x>go on</a>", Empty())
+    assert attributes_of(found)["a"]["href"] == "/x"
 
 
 def test_a_sentence_of_an_attribute_knows_its_line():

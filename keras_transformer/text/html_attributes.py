@@ -2,13 +2,14 @@
 
 import functools
 import html
+import html.entities
 import re
 from collections.abc import Iterator
 
 from keras_transformer.text.markup_units import Event, Place
 
 ENTITY = r"&(?:\#[0-9]+|\#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);?"
-_ENTITY_OR_TEXT = re.compile(rf"(?P<entity>{ENTITY})|.[^&]*", re.DOTALL)
+_ENTITY_OR_TEXT = re.compile(rf"(?P<entity>{ENTITY}(?!(?<!;)=))|.[^&]*", re.DOTALL)
 _ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*(?:=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*))?""")
 
 # Attributes that people read, in every element and in some.
@@ -93,17 +94,21 @@ def _lower_values(tag):
 
 def _value_events(tag, start, end, offset):
     write = functools.partial(_write_value, tag[start - 1])
-    return [
-        Event(
-            "entity" if match["entity"] else "text",
-            "",
-            offset + match.start(),
-            offset + match.end(),
-            character_of(match["entity"] or ""),
-            write=write,
+    events = []
+    for match in _ENTITY_OR_TEXT.finditer(tag, start, end):
+        name = (match["entity"] or "")[1:]
+        is_entity = name.startswith("#") or name in html.entities.html5  # R&D&section has none
+        events.append(
+            Event(
+                "entity" if is_entity else "text",
+                "",
+                offset + match.start(),
+                offset + match.end(),
+                character_of(f"&{name}") if is_entity else "",
+                write=write,
+            )
         )
-        for match in _ENTITY_OR_TEXT.finditer(tag, start, end)
-    ]
+    return events
 
 
 def _write_value(before: str, place: Place, source: str, text: str) -> str:
@@ -115,4 +120,4 @@ def _write_value(before: str, place: Place, source: str, text: str) -> str:
             return re.sub(r"[\s\"'`=<>&]", lambda match: f"&#{ord(match[0])};", part)
         return html.escape(part, quote=False).replace(before, html.escape(before))
 
-    return place(escape, {})
+    return place(escape, {}) or ('""' if before not in "\"'" else "")

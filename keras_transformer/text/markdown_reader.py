@@ -18,10 +18,11 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from keras_transformer.text.html_reader import copied_whole, html_events
-from keras_transformer.text.markup_units import Event, Place
+from keras_transformer.text.markup_units import Event, Place, Write
 from keras_transformer.text.placeholders import Span
 
 _LINE_END = re.compile(r"\r\n?|\n")
+_LINE_OR_END = re.compile(r"\n|[^\n]+")
 # A byte-order mark and front matter.
 _HEAD = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(?:.*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z))?")
 # Formulas and links of wikis, which a model reads as a word.
@@ -54,7 +55,7 @@ _BLOCK_START = re.compile(
 _AFTER_TEXT = re.compile(r"\](?:\(|\[[^\]])")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~|$]")
 # What would end the text that it stands in.
-_ALWAYS_ESCAPED = {"cell": "|", "image": "[]|"}
+_ALWAYS_ESCAPED = {"cell": "|", "image": "[]|`<$"}
 # The kinds of events of the parser's tokens, besides those that begin or end an element.
 _KINDS = {
     "code_inline": "copied",
@@ -220,10 +221,12 @@ def _inline_events(lines: _Lines, env: dict[str, Any], kind: str) -> list[Event]
             events.append(Event("text", "", lines.place(position), lines.place(start), write=write))
         first, last = lines.place(start), lines.place(end)
         if event.kind == "html":
-            html = _moved(html_events(lines.text[first:last]), first)
+            html = _placed(html_events(lines.source[start:end]), start, lines, kind)
             events += [dataclasses.replace(one, write=write) for one in html]
         else:
             event = dataclasses.replace(event, start=first, end=last, write=write)
+            if kind == "image" and event.is_block:  # a line break
+                event = dataclasses.replace(event, kind="space", is_block=False)
             if label and label[0] < label[1] and kind != "image":
                 event.values = [_inline_events(lines.part(*label), env, "image")]
             events.append(event)
@@ -264,6 +267,32 @@ def _marks(source, tokens):
         yield start, end, event, label
 
 
+def _placed(events, offset, lines, kind) -> list[Event]:
+    """Events of HTML within a paragraph, where they are in the whole text.
+
+    Text is divided at the ends of lines, after which marks such as `>` may stand.
+    """
+    found = []
+    for event in events:
+        start, end = offset + event.start, offset + event.end
+        write = functools.partial(_write_in_cell, event.write) if kind == "cell" else event.write
+        values = [_placed(value, offset, lines, kind) for value in event.values]
+        pieces = [(event.kind, start, end)]
+        if event.kind == "text":
+            pieces = [
+                ("space" if match[0] == "\n" else "text", *match.span())
+                for match in _LINE_OR_END.finditer(lines.source, start, end)
+            ]
+        for name, first, last in pieces:
+            place = {"start": lines.place(first), "end": lines.place(last)}
+            found.append(dataclasses.replace(event, kind=name, write=write, values=values, **place))
+    return found
+
+
+def _write_in_cell(write: Write, place: Place, source: str, text: str) -> str:
+    return write(place, source, text).replace("|", "&#124;")
+
+
 def _moved(events, offset):
     for event in events:
         values = [[*_moved(value, offset)] for value in event.values]
@@ -284,7 +313,8 @@ class _Writer:
     kind: str
 
     def __call__(self, place: Place, source: str, text: str) -> str:
-        expected = self._elements(source)[0], "".join(text.split())
+        elements = self._elements(source)
+        expected = elements and (elements[0], "".join(text.split()))
         found = ""
         for escape, tags in ((self._as_it_is, {}), (_escaped, {}), (_escaped, _AS_HTML)):
             found = place(escape, tags)
@@ -303,7 +333,14 @@ class _Writer:
     def _elements(self, markup):
         """How often a paragraph has each element, and its text without white space."""
         tokens: list[Token] = []
+        if self.kind == "image":
+            markup = f"![{markup}](u)"
         _parser().inline.parse(markup, _parser(), self.env, tokens)
+        if self.kind == "image":
+            [image, *others] = tokens or [None]
+            if others or image is None or image.type != "image":
+                return None
+            tokens = image.children or []
         numbers = collections.Counter(
             (token.type, token.content if token.type == "html_inline" else "")
             for token in tokens

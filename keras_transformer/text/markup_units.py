@@ -13,6 +13,7 @@ from keras_transformer.text.formulas import Part, find_formulas
 from keras_transformer.text.placeholders import Span, find_placeholders
 
 _SPACE_OR_WORD = re.compile(r"[ \t\n\r\f]+|[^ \t\n\r\f]+")
+_LINE_ENDS = ("\n", "\r", "\f", "\t")  # &#10; is white space too
 _MOST_NESTED = 50  # elements within each other in a unit; more keep the order of their tags
 
 
@@ -224,7 +225,7 @@ class _UnitText:
                     self._add_space(Event("space", "", start, end))
                 else:
                     self._add_text(match[0], range(start, end), range(start + 1, end + 1))
-        elif event.kind == "space":
+        elif event.kind == "space" or (event.kind == "entity" and event.text in _LINE_ENDS):
             self._add_space(event)
         elif event.kind in ("entity", "copied") and event.text:
             start, end = len(self.characters), len(self.characters) + len(event.text)
