@@ -15,15 +15,18 @@ from keras_transformer.text.identification import identified_code, language_iden
 from keras_transformer.text.scripts import UNSPACED, main_script, script_share
 
 # UTF-8 of two bytes that was read as Latin-1 or Windows-1252.
-_TWO_BYTES = "[\xa1-\xbf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
+_QUOTES = "\xab\xbb\u2013-\u203a"  # and dashes: they may follow a capital, as in «CAFÉ»
+_REST = "\xa1-\xaa\xac-\xba\xbc-\xbf\u0152-\u0178\u02c6\u02dc\u20ac\u2122"
+_SECOND = f"(?:[{_REST}]|[{_QUOTES}](?=[^\\W\\d_]))"
 _WRONGLY_DECODED = re.compile(
-    f"\ufffd|[ÃÂ](?:{_TWO_BYTES}|[\x80-\xa0])|â€|[Ä-ß]{_TWO_BYTES}.*[Ä-ß]{_TWO_BYTES}", re.DOTALL
+    f"\ufffd|[ÃÂ][\x80-\xa0{_REST}{_QUOTES}]|â€|[Ä-Þ]{_SECOND}.*[Ä-Þ]{_SECOND}", re.DOTALL
 )
-_MAY_BE_DECODED = re.compile(f"[Ä-ô]{_TWO_BYTES}")
+_MAY_BE_DECODED = re.compile(f"[Ä-Þà-ô][{_REST}{_QUOTES}]")
+_QUOTED_CAPITAL = re.compile(r"[Ä-Þ][»«“”\u2019…](?!\w)")
 _LETTER = re.compile(r"[^\W\d_]")
 _UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _PLACEHOLDER = re.compile(
-    r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]+%?"
+    r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]{2,}%?"
     r"|(?<![%\d])%[-+#0]*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
     r"|(?<![%\d])%\d+|</[A-Za-z][\w:-]*>"
 )
@@ -115,7 +118,7 @@ class PairRules:
             "long": lambda *sides: any(map(self._is_long, sides)),
             "ratio": self._has_other_length,
             "copy": is_copy,
-            "placeholder": lambda source, target: _placeholders(source) != _placeholders(target),
+            "placeholder": _have_other_placeholders,
             "number": self._has_other_numbers,
             "script": self._has_other_script,
         }
@@ -159,8 +162,8 @@ class PairRules:
             return False
         numbers = Counter(_numbers(source)), Counter(_numbers(target))
         apart = [*(numbers[0] - numbers[1])], [*(numbers[1] - numbers[0])]
-        if not all(apart) and max(map(int, apart[0] + apart[1])) <= _MOST_AS_WORD:
-            return False  # the other side may have them as words
+        if not all(apart) and all(map(_may_be_a_word, apart[0] + apart[1])):
+            return False
         common = sum(min(ours.count(digit), theirs.count(digit)) for digit in {*ours})
         return 2 * common / (len(ours) + len(theirs)) < self.options.min_digits
 
@@ -194,7 +197,7 @@ def is_wrongly_decoded(text: str) -> bool:
         return False
     if _WRONGLY_DECODED.search(text):
         return True
-    if not _MAY_BE_DECODED.search(text):
+    if not _MAY_BE_DECODED.search(text) or _QUOTED_CAPITAL.search(text):
         return False
     try:
         text.encode("cp1252").decode("utf-8")
@@ -240,6 +243,27 @@ def repeats(hashes: list[np.ndarray]) -> np.ndarray:
     repeated = np.zeros(len(joined), bool)
     repeated[order[1:]] = joined[1:] == joined[:-1]
     return repeated
+
+
+def _have_other_placeholders(source, target):
+    ours, theirs = _placeholders(source), _placeholders(target)
+    if ours == theirs:
+        return False
+    return _without_percentages(ours, target) != _without_percentages(theirs, source)
+
+
+def _without_percentages(placeholders, other):
+    """The placeholders without such as %50, which is 50% on the other side, as in Turkish."""
+    return [
+        one
+        for one in placeholders
+        if not (one[1:].isdigit() and re.search(rf"(?<!\d){one[1:]}\s?%", other))
+    ]
+
+
+def _may_be_a_word(number):
+    """Whether the other side may have a number as a word, such as two or October."""
+    return len(number) <= len(str(_MOST_AS_WORD)) and int(number) <= _MOST_AS_WORD
 
 
 def _placeholders(text):

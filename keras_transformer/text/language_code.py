@@ -28,7 +28,7 @@ def check_language_code(code: str | None, name: str = "target_lang") -> None:
 
 
 def _is_code(code):
-    match = re.fullmatch(r"([a-z]{2,3})([-_]\w+)?", code, re.ASCII)
+    match = re.fullmatch(r"([a-z]{2,3})([-_][a-zA-Z0-9]+)*", code, re.ASCII)
     return bool(match) and (len(match[1]) == 3 or match[1] in _ISO_639_1)
 
 

@@ -82,6 +82,13 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("SÃO PAULO", "Sankt Paul in Brasilien"),
         ("the «LADEGERÄT» of 5 Å", "das «LADEGERÄT» von 5 Å und GRÖẞE «Ä»"),
         ("au café «CAFÉ» là », voilà »", "im Café «CAFÉ» da, siehe da"),
+        ("I know… he said", "Ich weiß… sagte er"),
+        ("I know, he said. It is fun.", "„Ich weiß“, sagte er. „Das macht Spaß“, sagte sie."),
+        ("I do not know", "Ich weiß\u2019s nicht."),
+        ("liberty and equality", "«LIBERTÉ» et «ÉGALITÉ»"),
+        ("the letters Æ, Ø and Å", "Bokstavene «Æ», «Ø» og «Å»"),
+        ("It grew by 50%.", "%50 büyüdü."),
+        ("It costs 100 US dollars.", "Cela coûte 100 $US."),
         ("E1190: One argument too few", "E1190: 1 Argument zu wenig"),
         ("on 3 May 2024, at the twelfth stroke", "am 3. 5. 2024, beim 12. Schlag"),
         ("20 files in three folders", "20 Dateien in 3 Ordnern"),
@@ -89,6 +96,11 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
 )
 def test_a_sound_pair_breaks_none(source, target):
     assert broken(source, target) is None
+
+
+def test_a_number_may_have_any_length():
+    source, target = "The key is " + "1" * 5000, "Der Code ist " + "c" * 5000
+    assert broken(source, target, max_characters=10_000) == "number"
 
 
 def test_a_placeholder_may_stand_beside_letters_without_spaces():

@@ -124,6 +124,7 @@ def test_a_code_has_two_letters_if_there_are(code, expected):
         "cn": "did you mean zh?",
         "JA": "did you mean ja?",
         "zh_Hans": None,
+        "zh-Hans-CN": None,
         "qaa": None,
         "cz-CZ": "did you mean cs-cz?",
         "xx": "two or three small letters",
