@@ -19,7 +19,7 @@ _QUOTES = "\xab\xbb\u2013-\u203a"  # and dashes: they may follow a capital, as i
 _REST = "\xa1-\xaa\xac-\xba\xbc-\xbf\u0152-\u0178\u02c6\u02dc\u20ac\u2122"
 _SECOND = f"(?:[{_REST}]|[{_QUOTES}](?=[^\\W\\d_]))"
 _WRONGLY_DECODED = re.compile(
-    f"\ufffd|[ÃÂ][\x80-\xa0{_REST}{_QUOTES}]|â€|[Ä-Þ]{_SECOND}.*[Ä-Þ]{_SECOND}", re.DOTALL
+    f"\ufffd|[ÃÂ](?:[\x80-\xa0\xab]|{_SECOND})|â€|[Ä-Þ]{_SECOND}.*[Ä-Þ]{_SECOND}", re.DOTALL
 )
 _MAY_BE_DECODED = re.compile(f"[Ä-Þà-ô][{_REST}{_QUOTES}]")
 _QUOTED_CAPITAL = re.compile(r"[Ä-Þ][»«“”\u2019…](?!\w)")

@@ -36,6 +36,7 @@ SUSPICIOUS = [
     ("encoding", "could not be read", "Dosya okunamadÄ±"),  # Turkish
     ("encoding", "Connection closed", "BaÄŸlantÄ± kapatÄ±ldÄ±"),
     ("encoding", "Connection closed", "BaÄ lantÄ± kapatÄ±ldÄ±"),  # a control character lost
+    ("encoding", "at Christmas, in a canoe", "à Noël, en canoÃ«"),
     ("encoding", "an old song", "Ð°Ð½Ð°Ð½Ð°Ñ ÑƒÑƒ"),  # Russian
     ("letters", "Read more", "→ 1."),
     ("long", "yes " * 151, "ja " * 20),
@@ -86,6 +87,7 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("I know, he said. It is fun.", "„Ich weiß“, sagte er. „Das macht Spaß“, sagte sie."),
         ("I do not know", "Ich weiß\u2019s nicht."),
         ("liberty and equality", "«LIBERTÉ» et «ÉGALITÉ»"),
+        ("sister and brother", "«IRMÃ», “IRMÔ e irmão"),
         ("the letters Æ, Ø and Å", "Bokstavene «Æ», «Ø» og «Å»"),
         ("It grew by 50%.", "%50 büyüdü."),
         ("It costs 100 US dollars.", "Cela coûte 100 $US."),
