@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from word_translator import Same, Words
+from word_translator import Always, Same, Words
 
 from keras_transformer.markup import MarkupWarning, translate_markdown
 from keras_transformer.text.markdown_reader import read_markdown
-from keras_transformer.translation import Alignment, Translation
+from keras_transformer.translation import Alignment
 
 ROOT = Path(__file__).parents[1]
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -20,17 +20,6 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 def backwards(count):
     return range(count - 1, -1, -1)
-
-
-class Always(Words):
-    """Gives one translation for every sentence."""
-
-    def __init__(self, translation):
-        super().__init__()
-        self._given = translation
-
-    def _translation(self, words):
-        return Translation(self._given, -1.0)
 
 
 def translated(text, translator=None, **options):
@@ -49,21 +38,16 @@ def test_a_paragraph_may_begin_with_a_line_of_other_white_space(text):
 
 @pytest.mark.parametrize("translation", ["a\\", "`", "a]", "![", "\\]", "<b", "$x", "a](c)"])
 def test_no_translation_breaks_an_image(translation):
-    class Given(Words):
-        def _translation(self, words):
-            return Translation(translation, -1.0)
-
-    found = translated("[![a b](e)](f) ![c d](g)\n\n![h i](j)", Given())
+    found = translated("[![a b](e)](f) ![c d](g)\n\n![h i](j)", Always(translation))
     images = [
-        one
+        child
         for token in MarkdownIt("commonmark").parse(found)
         for child in token.children or []
-        for one in ([child] if child.type == "image" else [])
+        if child.type == "image"
     ]
     assert [image.attrs["src"] for image in images] == ["e", "g", "j"]
-    assert {
-        image.content and "".join(part.content for part in image.children) for image in images
-    } == {translation}
+    texts = ["".join(part.content for part in image.children) for image in images]
+    assert texts == [translation] * 3
     assert found.count("](f)") == 1
 
 

@@ -13,6 +13,8 @@ from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text
 from keras_transformer.translation import CutWarning, TermsWarning, first_few
 
+_COUNTED = CutWarning, PlaceholderWarning, TermsWarning
+
 
 class _CheckedLines(abc.ABC):
     """Finds something in the translations of lines, and prints it at the end of a block."""
@@ -137,7 +139,7 @@ class CutLines:
     def __enter__(self) -> "CutLines":
         self._filters.__enter__()
         self._show = warnings.showwarning
-        for category in (CutWarning, TermsWarning, PlaceholderWarning):
+        for category in _COUNTED:
             warnings.simplefilter("always", category)
         warnings.showwarning = self._count
         return self
@@ -166,7 +168,7 @@ class CutLines:
             print(text, file=sys.stderr)
 
     def _count(self, message, *args, **kwargs):
-        if not isinstance(message, CutWarning | PlaceholderWarning | TermsWarning):
+        if not isinstance(message, _COUNTED):
             return self._show(message, *args, **kwargs)
         if isinstance(message, TermsWarning):
             found = self._without_terms

