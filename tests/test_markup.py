@@ -217,6 +217,7 @@ def test_tags_between_sentences_stay_between_them(text):
         ('<option label="my dog"><p label="my dog">', '<option label="DOG MY"><p label="my dog">'),
         ("<a title=Q&notA href=/x>b</a>", "<a title=Q&#38;NOTA href=/x>B</a>"),
         ('<a title="R&D&section &copyb">b</a>', '<a title="&amp;COPYB R&amp;D&amp;SECTION">B</a>'),
+        ('<a title="b ?a&notx=c">b</a>', '<a title="?a&amp;notx=c B">B</a>'),
         ('<a title="a&#10;b &copy c">b</a>', '<a title="C © B A">B</a>'),
         ('<img alt="my-dog.jpg"><p translate=no title="a b">x</p>',) * 2,
         ('<img translate=no alt="a b"><code><img alt="a b"></code>',) * 2,

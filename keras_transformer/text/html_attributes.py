@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from keras_transformer.text.markup_units import Event, Place
 
 ENTITY = r"&(?:\#[0-9]+|\#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);?"
-_ENTITY_OR_TEXT = re.compile(rf"(?P<entity>{ENTITY}(?!(?<!;)=))|.[^&]*", re.DOTALL)
+_ENTITY_OR_TEXT = re.compile(rf"(?P<entity>{ENTITY})|.[^&]*", re.DOTALL)
 _ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*(?:=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*))?""")
 
 # Attributes that people read, in every element and in some.
@@ -43,7 +43,7 @@ _MAY_BE_READ = re.compile(rf"(?:{'|'.join([*_READ, *_READ_IN])})\s*=", re.IGNORE
 
 
 def character_of(entity: str) -> str:
-    """What an entity stands for."""
+    """The characters that an entity stands for."""
     try:
         return html.unescape(entity)
     except ValueError:  # Python reads no number of thousands of digits
@@ -96,19 +96,20 @@ def _value_events(tag, start, end, offset):
     write = functools.partial(_write_value, tag[start - 1])
     events = []
     for match in _ENTITY_OR_TEXT.finditer(tag, start, end):
-        name = (match["entity"] or "")[1:]
-        is_entity = name.startswith("#") or name in html.entities.html5  # R&D&section has none
-        events.append(
-            Event(
-                "entity" if is_entity else "text",
-                "",
-                offset + match.start(),
-                offset + match.end(),
-                character_of(f"&{name}") if is_entity else "",
-                write=write,
-            )
-        )
+        place = offset + match.start(), offset + match.end()
+        if match["entity"] and _is_entity(match["entity"], tag[match.end()]):
+            events.append(Event("entity", "", *place, character_of(match["entity"]), write=write))
+        else:
+            events.append(Event("text", "", *place, write=write))
     return events
+
+
+def _is_entity(text, following):
+    """Whether a text such as `&copy` is an entity in an attribute, where `?a&copy=b` has none."""
+    name = text[1:]
+    if name.startswith("#"):
+        return True
+    return name in html.entities.html5 and (name.endswith(";") or following != "=")
 
 
 def _write_value(before: str, place: Place, source: str, text: str) -> str:
