@@ -34,6 +34,8 @@ _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
 _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
 _MOST_AS_WORD = 12  # a number that many languages write as a word; months have numbers in some
 _LEAST_LETTERS = 20  # of a line whose language can be found; one without spaces needs half of them
+_ROMAN_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+_IMPROBABLE = 0.02  # a language that is none of a line's; one near to the found one has more
 _SHORT = 10  # characters that are added to each side before lengths are compared
 _SAMPLED = 100  # lines of a block, evenly spread, that show the usual script
 
@@ -124,7 +126,8 @@ class PairRules:
         }
         if any(languages) and "language" not in skipped:
             self._languages = [code and identified_code(code) for code in languages]
-            self._identify = language_identifier(most=1)
+            self._likeliest = language_identifier(most=1)
+            self._all_languages = language_identifier()  # several times as slow
             rules["language"] = self._has_other_language
         if held_out:
             rules["overlap"] = self._is_held_out
@@ -161,8 +164,11 @@ class PairRules:
         if ours == theirs:
             return False
         numbers = Counter(_numbers(source)), Counter(_numbers(target))
-        apart = [*(numbers[0] - numbers[1])], [*(numbers[1] - numbers[0])]
-        if not all(apart) and all(map(_may_be_a_word, apart[0] + apart[1])):
+        ours_alone, theirs_alone = numbers[0] - numbers[1], numbers[1] - numbers[0]
+        if not (ours_alone and theirs_alone) and (
+            all(_may_be_written_in(target, one) for one in ours_alone)
+            and all(_may_be_written_in(source, one) for one in theirs_alone)
+        ):
             return False
         common = sum(min(ours.count(digit), theirs.count(digit)) for digit in {*ours})
         return 2 * common / (len(ours) + len(theirs)) < self.options.min_digits
@@ -176,8 +182,10 @@ class PairRules:
     def _has_other_language(self, *sides):
         for side, language in zip(sides, self._languages, strict=True):
             if language and _has_enough_letters(side):
-                found, probability = next(iter(self._identify(side).items()))
-                if found != language and probability >= self.options.min_confidence:
+                found, probability = next(iter(self._likeliest(side).items()))
+                if found == language or probability < self.options.min_confidence:
+                    continue
+                if self._all_languages(side).get(language, 0) < _IMPROBABLE:
                     return True
         return False
 
@@ -261,9 +269,15 @@ def _without_percentages(placeholders, other):
     ]
 
 
-def _may_be_a_word(number):
-    """Whether the other side may have a number as a word, such as two or October."""
-    return len(number) <= len(str(_MOST_AS_WORD)) and int(number) <= _MOST_AS_WORD
+def _may_be_written_in(text, number):
+    """Whether a text may have a number as a word, or has it in Roman numerals, as in XIXe."""
+    if len(number) > 2:
+        return False
+    if int(number) <= _MOST_AS_WORD:
+        return True
+    tens, ones = divmod(int(number), 10)
+    roman = tens * "X" + _ROMAN_ONES[ones]
+    return tens < 4 and bool(re.search(rf"(?<![^\W\d_]){roman}(?![IVXLCDM])", text))
 
 
 def _placeholders(text):

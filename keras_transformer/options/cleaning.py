@@ -38,8 +38,8 @@ class CleaningOptions(Record):
     )
     min_digits: float = field(
         1.0,
-        "rule number: minimum share of digits that both sides have; numbers up to 12 that "
-        "the other side may have as words do not count",
+        "rule number: minimum share of digits that both sides have; numbers that the other side "
+        "may have as words (up to 12) or as Roman numerals do not count",
     )
     min_script: float = field(
         0.2, "rule script: minimum share of letters that are of the usual script of the side"

