@@ -119,6 +119,11 @@ def test_code_may_be_the_beginning_of_other_code():
         ("::: tip\na b\n:::", "::: tip\nB A\n:::"),
         ("|a b|c|\n|-|:-:|\n|d \\| e|`f\\|g`|", "|B A|C|\n|-|:-:|\n|E \\| D|`f\\|g`|"),
         ("<p>\n  a <i>b</i> &lt;\n</p>\n\nc d", "<p>\n  &lt; <i>B</i> A\n</p>\n\nD C"),
+        ("- a\n\n  <p>\n    b <i>c</i>\n  </p>\n- d", "- A\n\n  <p>\n    <i>C</i> B\n  </p>\n- D"),
+        ("> <p\n>  title='a b'>c\n> d</p>\n> e\n\nf", "> <p\n>  title='B A'>D C</p>\n> E\n\nF"),
+        ("> - <pre>\n>   a b\n>\n>   c</pre>\n>\n> d e", "> - <pre>\n>   a b\n>\n>   c</pre>\n>\n> E D"),
+        ("1. <!-- a\n\n   b -->\n   <p>c d", "1. <!-- a\n\n   b -->\n   <p>D C"),
+        ("> <div>\n> <b>a</b> b", "> <div>\n> B <b>A</b>"),
     ],
 )  # fmt: skip
 def test_only_text_changes(text, expected):

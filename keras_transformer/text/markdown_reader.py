@@ -127,17 +127,17 @@ class _Reader:
                 kind = "paragraph" if previous == "paragraph_open" else "heading"
                 for spans in self._paragraphs(self._spans(token)):
                     yield from self._paragraph(spans, kind)
-            elif token.type == "html_block" and token.level == 0:
-                start, end = self._lines[token.map[0]][0], self._lines[token.map[1] - 1][1]
-                lines = _Lines(self._text, [(start, end)])
-                yield start, end, _placed(html_events(lines.source), 0, lines, "block")
+            elif token.type == "html_block":
+                lines = _Lines(self._text, self._spans(token))
+                events = _placed(html_events(lines.source), 0, lines, "block")
+                yield events[0].start, events[-1].end, events
             previous = token.type
 
     def _spans(self, token) -> list[Span]:
         """Where each line of a paragraph or heading is in the text, without the marks of blocks."""
         spans = []
         number = token.map[0]
-        for line in token.content.split("\n"):
+        for line in token.content.removesuffix("\n").split("\n"):
             stripped = line.strip()
             # The parser strips white space such as U+00A0, so it may leave out first lines.
             while (start := self._text.rfind(stripped, *self._lines[number])) < 0:
