@@ -5,8 +5,8 @@
 #   OUT=gpu-results benchmarks/gpu/run.sh light right    # these steps
 #
 # SMALL=1 takes small models and batches, to try the steps themselves on a CPU. MULTI30K names the
-# folder of Multi30k, for the step `result`. PYTHON names the interpreter. `training` and `decoding`
-# also time JAX, PyTorch and Transformers, where they are installed.
+# folder of Multi30k, for the step `result`. PYTHON names the interpreter. `training` also
+# times JAX and PyTorch, where they are installed; `decoding` needs PyTorch and Transformers.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 OUT=$(realpath -m "${OUT:-gpu-results}")
@@ -54,12 +54,22 @@ training() { # target tokens/s of a step: TensorFlow with and without XLA, JAX, 
         echo "TensorFlow $size $batch jit_compile=$jit"
         ours tensorflow "$size" "$batch" $jit
       done
-      echo "JAX $size $batch"
-      ours jax "$size" "$batch" true
-      echo "PyTorch $size $batch"
-      "$PYTHON" benchmarks/gpu/pytorch_training.py --size="$size" --batch="$batch" --seconds=$seconds
+      if has jax; then
+        echo "JAX $size $batch"
+        ours jax "$size" "$batch" true
+      fi
+      if has torch; then
+        echo "PyTorch $size $batch"
+        "$PYTHON" benchmarks/gpu/pytorch_training.py --size="$size" --batch="$batch" \
+          --seconds=$seconds
+      fi
     done
   done
+}
+
+has() { # MODULE
+  "$PYTHON" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" ||
+    { echo "$1 is not installed"; false; }
 }
 
 ours() { # BACKEND SIZE BATCH JIT_COMPILE: a contestant of benchmarks/train.py, as JSON
@@ -75,6 +85,7 @@ profile() { # the operations that take the time of a step
 }
 
 decoding() { # target tokens/s of beam search beside Transformers' `generate`, with equal weights
+  has torch && has transformers || return 1
   "$PYTHON" benchmarks/gpu/decoding.py --size="${sizes%% *}" --sentences=$sentences \
     --seconds=$seconds
 }
