@@ -11,9 +11,9 @@ import argparse
 import collections
 import warnings
 
+from keras_transformer.documents.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.engines import load
 from keras_transformer.evaluation.bleu import translation_scores
-from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.text.placeholders import (
     filled_in_order,
     find_placeholders,

@@ -15,6 +15,9 @@ from . import (
 from .attention_maps import AttentionMaps, attention_maps
 from .config import TransformerConfig
 from .ctranslate2.translator import CTranslate2Translator
+from .documents.markup import MarkupWarning, translate_html, translate_markdown
+from .documents.paragraphs import Paragraphs, translate_paragraphs
+from .documents.placeholders import PlaceholderTranslator, PlaceholderWarning
 from .engines import load
 from .errors import UserError
 from .glossary_translator import GlossaryTranslator
@@ -22,12 +25,9 @@ from .importers.m2m100 import import_m2m100
 from .importers.marian import import_marian
 from .importers.opennmt import import_opennmt
 from .losses import LabelSmoothedCrossEntropy
-from .markup import MarkupWarning, translate_html, translate_markdown
 from .metrics import Perplexity, TokenAccuracy, TokenCount
 from .minimum_bayes_risk import MinimumBayesRisk
 from .model import Transformer
-from .paragraphs import Paragraphs, translate_paragraphs
-from .placeholders import PlaceholderTranslator, PlaceholderWarning
 from .presets import PRESETS
 from .schedules import InverseSquareRootSchedule
 from .text.glossary import Glossary

@@ -53,7 +53,7 @@ def test_a_copied_placeholder_needs_no_term_beside_it():
     assert translator.translator.translator.terms == [[]]
 
 
-@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.filterwarnings("ignore::keras_transformer.documents.placeholders.PlaceholderWarning")
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_elements_that_html_copies_have_no_terms(is_lost):
     asked = []

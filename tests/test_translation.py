@@ -7,9 +7,9 @@ import warnings
 
 import pytest
 
+from keras_transformer.documents.markup import MarkupWarning
+from keras_transformer.documents.placeholders import PlaceholderWarning
 from keras_transformer.errors import Unsupported
-from keras_transformer.markup import MarkupWarning
-from keras_transformer.placeholders import PlaceholderWarning
 from keras_transformer.text.html_reader import MarkupProblem
 from keras_transformer.text.subword import VocabularySizeError
 from keras_transformer.translation import Alignment, CutWarning, TermsWarning, cut, without_warning

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from keras_transformer.cli.flags import FLAGS
-from keras_transformer.placeholders import PlaceholderWarning
+from keras_transformer.documents.placeholders import PlaceholderWarning
 from keras_transformer.text.lost_markup import lost_markup
 from keras_transformer.text.repetition import repeated_phrase
 from keras_transformer.text.sentences import as_text

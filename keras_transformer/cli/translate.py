@@ -70,11 +70,11 @@ from keras_transformer.cli.translator_flags import (
     with_glossary,
     with_mbr,
 )
+from keras_transformer.documents.linked_texts import word_links
+from keras_transformer.documents.paragraphs import Paragraphs
+from keras_transformer.documents.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.errors import UserError, expect_named
-from keras_transformer.linked_texts import word_links
 from keras_transformer.options import SearchOptions
-from keras_transformer.paragraphs import Paragraphs
-from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.text.language_code import check_language_code, short_code
 from keras_transformer.text.placeholders import placeholder_patterns
 from keras_transformer.text.sentences import as_text
@@ -249,7 +249,12 @@ def translate_markup(patterns, glossary):
 def translated_texts(translator, blocks, patterns, cut_lines, repeated):
     """Yields lists of texts with markup in another language, in UTF-8, for lists of texts."""
     # Only markup needs it, and a command for one line notices what it imports.
-    from keras_transformer.markup import MarkupTexts, described, translate_marked, uncertain
+    from keras_transformer.documents.markup import (
+        MarkupTexts,
+        described,
+        translate_marked,
+        uncertain,
+    )
 
     problems, number = [], 0
     for block in blocks:

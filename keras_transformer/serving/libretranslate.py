@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from keras_transformer.documents.markup import MarkupTexts
+from keras_transformer.documents.paragraphs import Paragraphs
 from keras_transformer.errors import UserError
-from keras_transformer.markup import MarkupTexts
 from keras_transformer.options import ServingOptions
-from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
 from keras_transformer.serving.keys import Keys, bearer_key
 from keras_transformer.serving.languages import (

@@ -12,11 +12,11 @@ from tensorflow.core.framework.types_pb2 import DT_FLOAT, DT_STRING
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from keras_transformer.documents.placeholders import Translator as PlainTranslator
 from keras_transformer.errors import Unsupported, UserError
 from keras_transformer.glossary_translator import GlossaryTranslator
 from keras_transformer.parsing.parser import trees_of
 from keras_transformer.parsing.trees import format_tree
-from keras_transformer.placeholders import Translator as PlainTranslator
 from keras_transformer.report.word_attention import WordAttention, pair_attention
 from keras_transformer.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.beam import BEAM_SEARCH_OPTIONS

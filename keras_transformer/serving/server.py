@@ -11,15 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from keras_transformer.errors import UserError
-from keras_transformer.markup import (
+from keras_transformer.documents.markup import (
     LinkedTranslation,
     MarkedSentence,
     MarkupTexts,
     translate_marked,
 )
+from keras_transformer.documents.paragraphs import Paragraphs
+from keras_transformer.errors import UserError
 from keras_transformer.options import ServingOptions
-from keras_transformer.paragraphs import Paragraphs
 from keras_transformer.search import SearchOptions
 from keras_transformer.serving.batching import Batcher, QueueFull
 from keras_transformer.serving.body import Body

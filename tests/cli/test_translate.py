@@ -15,8 +15,8 @@ from helpers import small_model
 from keras_transformer import Transformer
 from keras_transformer.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.documents.paragraphs import translate_paragraphs
 from keras_transformer.minimum_bayes_risk import MinimumBayesRisk
-from keras_transformer.paragraphs import translate_paragraphs
 from keras_transformer.precision import in_precision
 from keras_transformer.search.compiled import CompiledSearches
 from keras_transformer.text import SubwordTokenizer

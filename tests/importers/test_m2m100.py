@@ -13,10 +13,10 @@ from marian_folder import write_safetensors
 
 from keras_transformer.ctranslate2.converted import ModelInMemory
 from keras_transformer.ctranslate2.translator import CTranslate2Translator
+from keras_transformer.documents.placeholders import PlaceholderTranslator
 from keras_transformer.errors import UserError
 from keras_transformer.importers.m2m100 import import_m2m100
 from keras_transformer.importers.safetensors import read_safetensors
-from keras_transformer.placeholders import PlaceholderTranslator
 from keras_transformer.text.directed import DirectedTokenizer
 from keras_transformer.text.multilingual import MultilingualTokenizer
 from keras_transformer.text.vocabulary import Vocabulary

@@ -26,11 +26,11 @@ from marian_folder import (
 from keras_transformer import TransformerConfig
 from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.data import Batches, Corpus, TextPairs
+from keras_transformer.documents.paragraphs import Paragraphs
+from keras_transformer.documents.placeholders import PlaceholderTranslator
 from keras_transformer.errors import UserError
 from keras_transformer.importers.marian import import_marian
 from keras_transformer.importers.safetensors import read_safetensors
-from keras_transformer.paragraphs import Paragraphs
-from keras_transformer.placeholders import PlaceholderTranslator
 from keras_transformer.search import SearchOptions, search
 from keras_transformer.text.marian import MarianTokenizer
 from keras_transformer.training import ModelDir

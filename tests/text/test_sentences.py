@@ -9,10 +9,10 @@ from helpers import lively_model
 
 from keras_transformer.ctranslate2.subwords import Subwords
 from keras_transformer.data import BuiltinPairs
+from keras_transformer.documents.placeholders import PlaceholderTranslator
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import moses, translation_scores
 from keras_transformer.parsing import Parser, ParsingTokenizer, parse_tree, words
-from keras_transformer.placeholders import PlaceholderTranslator
 from keras_transformer.text import SubwordTokenizer
 from keras_transformer.text.sentences import as_list, as_text
 from keras_transformer.translator import Translator

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from word_translator import Always, Same, Words
 
-from keras_transformer.markup import MarkupTexts, MarkupWarning, translate_html
+from keras_transformer.documents.markup import MarkupTexts, MarkupWarning, translate_html
 from keras_transformer.options import SearchOptions
 from keras_transformer.translation import Alignment, CutWarning, Translation, cut
 
@@ -193,7 +193,7 @@ def test_paragraphs_are_split_into_sentences_and_tags_may_go_beyond_one():
         '<p>One. <b>(Two <i>three</i> four.)</b> <b>"Five <i>six</i> seven."</b></p>',
     ],
 )
-@pytest.mark.filterwarnings("ignore::keras_transformer.markup.MarkupWarning")
+@pytest.mark.filterwarnings("ignore::keras_transformer.documents.markup.MarkupWarning")
 def test_tags_between_sentences_stay_between_them(text):
     parts = re.split(r"(<[^>]*>|[^\s<]*[%{/][^\s<]*)", text)  # copied ones at odd indices
     parts[::2] = map(str.upper, parts[::2])
@@ -268,7 +268,7 @@ class Fixed(Words):
         return Translation(self._translations[" ".join(words)], -1.0)
 
 
-@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.filterwarnings("ignore::keras_transformer.documents.placeholders.PlaceholderWarning")
 @pytest.mark.parametrize("most", [1024, 1])  # tokens that the model aligns
 def test_a_word_stays_in_the_translation_though_a_copied_element_has_it_too(most):
     german = "Der Operator ist in der Liste besonders in Form."
@@ -279,7 +279,7 @@ def test_a_word_stays_in_the_translation_though_a_copied_element_has_it_too(most
     assert found.replace("<code>in</code> ", "").replace(" <code>in</code>", "") == german
 
 
-@pytest.mark.filterwarnings("ignore::keras_transformer.placeholders.PlaceholderWarning")
+@pytest.mark.filterwarnings("ignore::keras_transformer.documents.placeholders.PlaceholderWarning")
 def test_a_word_is_not_exchanged_for_a_placeholder():
     texts = {"See in at %s": "Sieh in der in", "See at": "Sieh in der"}
     found = translated("See <code>in</code> at %s", Fixed(texts))

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from keras_transformer.linked_texts import Link, LinkedTexts, is_within_one
+from keras_transformer.documents.linked_texts import Link, LinkedTexts, is_within_one
 from keras_transformer.text.markup_units import Node, Unit
 from keras_transformer.text.placeholders import Span
 

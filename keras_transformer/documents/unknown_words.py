@@ -7,7 +7,7 @@ that has hardly seen that loses the word, and often the rest of the sentence.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from keras_transformer.linked_texts import unknown_spans
+from keras_transformer.documents.linked_texts import unknown_spans
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Span
 from keras_transformer.text.words import is_part_of_word

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from keras_transformer.documents.paragraphs import Paragraphs, translate_paragraphs
 from keras_transformer.options.search import NO_HYPOTHESIS
-from keras_transformer.paragraphs import Paragraphs, translate_paragraphs
 from keras_transformer.translation import Translation
 
 

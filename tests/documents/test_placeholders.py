@@ -5,13 +5,13 @@ import warnings
 
 import pytest
 
+from keras_transformer.documents.placeholders import PlaceholderTranslator, PlaceholderWarning
+from keras_transformer.documents.unknown_words import with_unknown_words
 from keras_transformer.errors import UserError
 from keras_transformer.options import SearchOptions
-from keras_transformer.placeholders import PlaceholderTranslator, PlaceholderWarning
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
 from keras_transformer.translation import Alignment, Translation
-from keras_transformer.unknown_words import with_unknown_words
 
 
 @pytest.mark.parametrize(

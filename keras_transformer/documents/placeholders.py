@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from keras_transformer.linked_texts import Link, LinkedTexts, links_of
+from keras_transformer.documents.linked_texts import Link, LinkedTexts, links_of
+from keras_transformer.documents.unknown_words import with_unknown_words
 from keras_transformer.options.search import OF_SAMPLING, SearchOptions
 from keras_transformer.text.numbers import with_long_numbers
 from keras_transformer.text.placeholders import (
@@ -30,7 +31,6 @@ from keras_transformer.translation import (
     first_few,
     without_warning,
 )
-from keras_transformer.unknown_words import with_unknown_words
 
 # Before these, no white space stays where a placeholder is taken out.
 _CLOSING = tuple(".,;:!?)]}»”\u2019…")

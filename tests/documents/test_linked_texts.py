@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.linked_texts import links_of, unknown_spans, word_links
+from keras_transformer.documents.linked_texts import links_of, unknown_spans, word_links
 from keras_transformer.translation import Alignment
 
 

@@ -9,16 +9,16 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from keras_transformer.linked_texts import Link, is_within_one
-from keras_transformer.options.search import NO_HYPOTHESIS
-from keras_transformer.placeholders import (
+from keras_transformer.documents.linked_texts import Link, is_within_one
+from keras_transformer.documents.placeholders import (
     KeptTranslation,
     PlaceholderWarning,
     Translator,
     aligned,
     translate_keeping,
 )
-from keras_transformer.tag_placement import TagPlacement, places_to_align
+from keras_transformer.documents.tag_placement import TagPlacement, places_to_align
+from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.text.html_reader import MarkupProblem, first_problem, read_html
 from keras_transformer.text.markdown_reader import read_markdown
 from keras_transformer.text.markup_units import MarkupUnits, Unit

@@ -10,11 +10,11 @@ import pytest
 from markdown_it import MarkdownIt
 from word_translator import Always, Same, Words
 
-from keras_transformer.markup import MarkupWarning, translate_markdown
+from keras_transformer.documents.markup import MarkupWarning, translate_markdown
 from keras_transformer.text.markdown_reader import read_markdown
 from keras_transformer.translation import Alignment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 

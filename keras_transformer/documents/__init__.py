@@ -1,0 +1,1 @@
+"""Texts beyond sentences: paragraphs, HTML and Markdown, and what a translation copies."""
