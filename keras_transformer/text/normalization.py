@@ -17,6 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import (  # type: ignore[attr-defined
 )
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+_NON_JOINER = "\N{ZERO WIDTH NON-JOINER}"
 NORMALIZATIONS = ("source", "both", "none")
 """The sides whose text a new vocabulary normalises by NFKC; the first is the default."""
 
@@ -24,21 +25,32 @@ NORMALIZATIONS = ("source", "both", "none")
 class Rules:
     """The rules of both sides.
 
+    U+200C, which Persian and Indian languages have within words, is a space to SentencePiece's
+    rule. It stays if `forms` has seen it: a vocabulary without it would spell it in bytes.
+
     Args:
         normalization: the sides to normalise, one of `NORMALIZATIONS`.
         lowercase: whether both sides are in lower case.
     """
 
     def __init__(self, normalization: str, lowercase: bool):
-        self.source = _rule(normalization != "none", lowercase)
-        self.target = _rule(normalization == "both", lowercase)
+        self._nfkc = normalization != "none", normalization == "both"
         self._lowercase = lowercase
+        self._make(has_non_joiner=False)
+
+    def _make(self, has_non_joiner: bool) -> None:
+        self._has_non_joiner = has_non_joiner
+        self.source, self.target = (
+            _rule(nfkc, self._lowercase, has_non_joiner) for nfkc in self._nfkc
+        )
         self._normalizers = [_normalizer(self.source), _normalizer(self.target)]
 
     def forms(self, sentence: bytes) -> list[bytes]:
         """The forms that a sentence in UTF-8 has as a source and as a target, each of them once."""
         if sentence.isascii() and not self._lowercase:  # most sentences
             return [sentence]
+        if not self._has_non_joiner and _NON_JOINER.encode() in sentence:
+            self._make(has_non_joiner=True)
         return list(dict.fromkeys(rule.normalize(sentence) for rule in self._normalizers))
 
     def in_model(self, model: bytes) -> bytes:
@@ -82,19 +94,23 @@ def models_by_file(model: bytes) -> dict[str, bytes]:
 
 
 @functools.cache
-def _rule(nfkc: bool, lowercase: bool) -> NormalizerSpec:
+def _rule(nfkc: bool, lowercase: bool, has_non_joiner: bool) -> NormalizerSpec:
     """Makes a rule: NFKC with all white space as spaces (`nmt_nfkc`), lower case, both or neither.
+
+    With `has_non_joiner`, U+200C stays.
 
     SentencePiece's own `nmt_nfkc_cf` folds case, to compare text: the final sigma U+03C2 becomes
     U+03C3, and "İ" stays. Here each character has what `str.lower` gives for it alone;
     `plain_text.with_final_sigmas` does what depends on other characters.
     """
-    if nfkc and not lowercase:
+    if nfkc and not (lowercase or has_non_joiner):
         return _compiled(normalization_rule_name="nmt_nfkc")
     # Of a model without any rule, SentencePiece would say so on standard error.
     rules = {_SPACE: " "}
     if nfkc:
         rules = dict(SentencePieceNormalizer(rule_name="nmt_nfkc").Decompile())
+        if has_non_joiner:
+            del rules[_NON_JOINER]
     if lowercase:
         for character in map(chr, range(0x110000)):
             if character.lower() != character:

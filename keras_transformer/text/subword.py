@@ -80,6 +80,7 @@ class SubwordTokenizer(Tokenizer):
     A learned vocabulary normalises the source alone (NFKC, all white space to spaces):
     `detokenize(tokenize(text))` is `normalize(text)`, and `detokenize(tokenize_target(text))` is
     `text`. The one exception is U+2581, by which SentencePiece marks spaces: it becomes a space.
+    In sources, U+200C is a space to a vocabulary that was learned from text without it.
 
     Special ids: 0 padding, 1 start symbol, 2 end symbol, 3 unknown (never produced).
 

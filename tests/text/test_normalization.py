@@ -175,6 +175,17 @@ def test_white_space_of_typography_stays_within_a_target(tokenizer, given_, as_s
     assert target(tokenizer, given_) == as_target
 
 
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_a_source_keeps_u200c_where_the_vocabulary_has_seen_it(lowercase):
+    tokenizer = learned([*KNOWN, TEXTS["Persian with ZWNJ"]], 420, lowercase=lowercase)
+    for text in (TEXTS["Persian with ZWNJ"], "a\u200cb"):
+        assert source(tokenizer, text) == target(tokenizer, text) == text
+    assert source(tokenizer, "a\u200e\u200bb²") == "a b2"  # as without it
+    assert tokenizer.normalization == "source"
+    both = learned([TEXTS["Persian with ZWNJ"]] * 9, 300, normalization="both")
+    assert target(both, "a\u200cb²") == "a\u200cb2"
+
+
 def test_a_target_of_white_space_alone_is_empty(tokenizer, tmp_path):
     for name, lines in (("a.en", "One\nTwo\n"), ("a.de", "Eins\n\u00a0\u3000\n")):
         (tmp_path / name).write_text(lines)
