@@ -14,7 +14,7 @@ from keras_transformer.options.cleaning import CleaningOptions
 from keras_transformer.text.identification import identified_code, language_identifier
 from keras_transformer.text.scripts import UNSPACED, main_script, script_share
 
-# UTF-8 of two bytes that was read as Latin-1 or Windows-1252.
+# UTF-8 that was read as Latin-1 or Windows-1252.
 _QUOTES = "\xab\xbb\u2013-\u203a"  # and dashes: they may follow a capital, as in «CAFÉ»
 _REST = "\xa1-\xaa\xac-\xba\xbc-\xbf\u0152-\u0178\u02c6\u02dc\u20ac\u2122"
 _SECOND = f"(?:[{_REST}]|[{_QUOTES}](?=[^\\W\\d_]))"
@@ -22,14 +22,22 @@ _WRONGLY_DECODED = re.compile(
     f"\ufffd|[ÃÂ](?:[\x80-\xa0\xab]|{_SECOND})|â€|[Ä-Þ]{_SECOND}.*[Ä-Þ]{_SECOND}", re.DOTALL
 )
 _MAY_BE_DECODED = re.compile(f"[Ä-Þà-ô][{_REST}{_QUOTES}]")
+# UTF-8 of three bytes: most letters of a line, each with two characters after it. Of these, many
+# are control characters to Latin-1, which are read as spaces.
+_WRONG_LEADS = re.compile(f"[à-ï][{_REST}{_QUOTES}\x20\xa0]{{2}}")
+_OTHER_LETTERS = re.compile(f"[^\\W\\d_à-ï{_REST}]")
 _QUOTED_CAPITAL = re.compile(r"[Ä-Þ][»«“”\u2019…](?!\w)")
 _LETTER = re.compile(r"[^\W\d_]")
 _UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _PLACEHOLDER = re.compile(
     r"%\(\w+\)[a-z]|%\{\w+\}|\$\{\w+\}|\{\{?[\w.:!]*\}?\}|[%$][A-Z][A-Z0-9_]{2,}%?"
-    r"|(?<![%\d])%[-+#0]*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
+    r"|(?<![%\d])%(?:[-+#0]|['I](?=\d*[diu]))*+\d*+(?:\.\d++)?(?:hh|ll|[hlLqjzt])?[diouxXeEfgGcsp@]"
     r"|(?<![%\d])%\d+|</[A-Za-z][\w:-]*>"
 )
+# What has letters of its own in every language.
+_NOT_TEXT = re.compile(rf"{_PLACEHOLDER.pattern}|<[^<>]{{1,200}}>|https?://\S+")
+_CHARACTER_REFERENCE = re.compile(r"&#\w{1,8};")  # &#8217; is no number
+_GROUPING = str.maketrans("", "", "'I")  # %'d and %Id are %d with the digits of the language
 _STARTS_OF_PLACEHOLDERS = ("%", "{", "$", "</")
 _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation may change the order
 _MOST_AS_WORD = 12  # a number that many languages write as a word; months have numbers in some
@@ -175,7 +183,9 @@ class PairRules:
 
     def _has_other_script(self, *sides):
         return any(
-            script and script_share(side, script) < self.options.min_script
+            script
+            and script_share(side, script) < self.options.min_script
+            and script_share(_NOT_TEXT.sub(" ", side), script) < self.options.min_script
             for side, script in zip(sides, self.usual.scripts, strict=True)
         )
 
@@ -204,6 +214,9 @@ def is_wrongly_decoded(text: str) -> bool:
     if text.isascii():
         return False
     if _WRONGLY_DECODED.search(text):
+        return True
+    wrong = len(_WRONG_LEADS.findall(text))
+    if wrong >= 2 and wrong >= len(_OTHER_LETTERS.findall(text)):
         return True
     if not _MAY_BE_DECODED.search(text) or _QUOTED_CAPITAL.search(text):
         return False
@@ -257,6 +270,8 @@ def _have_other_placeholders(source, target):
     ours, theirs = _placeholders(source), _placeholders(target)
     if ours == theirs:
         return False
+    source, target = map(_with_ascii_digits, (source, target))
+    ours, theirs = _placeholders(source), _placeholders(target)
     return _without_percentages(ours, target) != _without_percentages(theirs, source)
 
 
@@ -283,7 +298,8 @@ def _may_be_written_in(text, number):
 def _placeholders(text):
     if not any(start in text for start in _STARTS_OF_PLACEHOLDERS):
         return []
-    return sorted(_PLACEHOLDER.findall(_NUMBER_OF_ARGUMENT.sub("", text)))
+    found = _PLACEHOLDER.findall(_NUMBER_OF_ARGUMENT.sub("", text))
+    return sorted(one.translate(_GROUPING) for one in found)
 
 
 def _digits(text):
@@ -294,10 +310,18 @@ def _numbers(text):
     """The runs of digits of a text, but not those of `%2$s`, as ASCII digits of any script."""
     if "%" in text:
         text = _NUMBER_OF_ARGUMENT.sub("", text)
+    if "&#" in text:
+        text = _CHARACTER_REFERENCE.sub("", text)
     found = re.findall(r"\d+", text)
+    return [*map(_with_ascii_digits, found)]
+
+
+def _with_ascii_digits(text):
+    """The text with ASCII's digits, and its sign of percent, for those of other scripts."""
     if text.isascii():
-        return found
-    return ["".join(str(unicodedata.decimal(digit)) for digit in number) for number in found]
+        return text
+    text = text.replace("٪", "%")
+    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 def _has_enough_letters(text):

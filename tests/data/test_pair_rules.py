@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Rules that suspicious pairs break: what each finds, and what it lets through."""
 
 import sys
@@ -10,11 +11,13 @@ from keras_transformer.data.pair_rules import (
     HeldOut,
     PairRules,
     Usual,
+    is_wrongly_decoded,
     repeats,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.options.cleaning import RULES, CleaningOptions
 from keras_transformer.text.identification import identified_code, language_identifier
+from keras_transformer.text.plain_text import plain_text
 
 LATIN = Usual(np.zeros(1, bool), 1.0, ("LATIN", "LATIN"))
 
@@ -49,6 +52,8 @@ SUSPICIOUS = [
     ("number", "songs of the 19th century", "chansons du XXe siècle"),
     ("number", "songs of the 16th century", "chansons du XVIIe siècle"),
     ("placeholder", "%s is no file", "ist keine Datei"),
+    ("placeholder", "%d files of %i", "%Iu Dateien von %'i"),
+    ("number", "It&#8217;s 17 o'clock", "Es ist spät"),
     ("placeholder", "{0} of {1} files", "{0} von {name} Dateien"),
     ("placeholder", "Read <b>this</b> now", "Lies das jetzt bitte"),
     ("number", "Error 1190 in 20 files", "Fehler 1190 in 21 Dateien"),
@@ -96,12 +101,43 @@ def test_a_rule_that_is_off_finds_nothing(rule, source, target):
         ("E1190: One argument too few", "E1190: 1 Argument zu wenig"),
         ("on 3 May 2024, at the twelfth stroke", "am 3. 5. 2024, beim 12. Schlag"),
         ("20 files in three folders", "20 Dateien in 3 Ordnern"),
+        ("%d files of %i", "%Id Dateien von %'i"),
+        ("50% of it is here", "%٥٠ von ihm ist da"),
+        ("It&#8217;s yours &#x27;now&#x27;", "Es gehört dir jetzt"),
+        ("from « à la carte » to « café »", "de « à la carte » à « café », à ½"),
         ("songs of the 19th and 20th centuries", "chansons du XIXe et du XXe siècle"),
         ("König Ludwig XIV. von Frankreich", "King Louis 14 of France"),
     ],
 )
 def test_a_sound_pair_breaks_none(source, target):
     assert broken(source, target) is None
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "हिन्दी में लिखा हुआ एक वाक्य",
+        "বাংলা ভাষায় একটি বাক্য",
+        "ภาษาไทยเป็นภาษาที่สวยงาม",
+        "日本語で書かれた文章です",
+        "用中文写的一个句子",
+        "한국어로 쓴 문장입니다",
+    ],
+)
+def test_wrongly_decoded_text_of_any_script_is_found(text, encoding):
+    wrong = text.encode().decode(encoding, "replace").replace("\ufffd", " ")
+    assert not is_wrongly_decoded(text)
+    assert is_wrongly_decoded(plain_text(wrong))
+
+
+def test_placeholders_have_letters_in_every_script():
+    hebrew = Usual(np.zeros(1, bool), 1.0, ("LATIN", "HEBREW"))
+    source = "%(female_name)s died %(death_date)s in %PRODUCTNAME."
+    target = "%(female_name)s מתה %(death_date)s ב-%PRODUCTNAME."
+    assert broken(source, target, usual=hebrew) is None
+    assert broken(source, source.replace("died", "starb"), usual=hebrew) == "script"
+    assert broken('<a href="x">Go</a>', '<a href="x">לך</a>', usual=hebrew) is None
 
 
 def test_a_number_may_have_any_length():
