@@ -36,11 +36,11 @@ def short_code(code: str) -> str:
     """The language of a code, by its ISO 639-1 code if it has one, without script and region.
 
     Example:
-        >>> short_code("fra_Latn"), short_code("pt-br"), short_code("ace_Latn")
-        ('fr', 'pt', 'ace')
+        >>> short_code("fra_Latn"), short_code("fre"), short_code("pt-br"), short_code("ace_Latn")
+        ('fr', 'fr', 'pt', 'ace')
     """
     language = re.split("[-_]", code.lower())[0]
-    return _OF_ISO_639_3.get(language, language)
+    return _SHORT_CODES.get(language, language)
 
 
 # The codes of ISO 639-1, with former ones, and that of M2M100 for Northern Sotho, ns.
@@ -84,6 +84,9 @@ _PAIRS = (
     "snd:sd som:so sot:st spa:es sqi:sq srd:sc srp:sr ssw:ss sun:su swa:sw swe:sv swh:sw "
     "tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tuk:tk tur:tr twi:tw "
     "uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi wol:wo xho:xh ydd:yi yid:yi yor:yo zho:zh "
-    "zsm:ms zul:zu"
+    "zsm:ms zul:zu "
+    # The codes of libraries (ISO 639-2/B), and former ones of two letters.
+    "alb:sq arm:hy baq:eu bur:my chi:zh cze:cs dut:nl fre:fr geo:ka ger:de gre:el ice:is mac:mk "
+    "mao:mi may:ms per:fa rum:ro slo:sk tib:bo wel:cy in:id iw:he ji:yi jw:jv mo:ro"
 )
-_OF_ISO_639_3 = dict(pair.split(":") for pair in _PAIRS.split())
+_SHORT_CODES = dict(pair.split(":") for pair in _PAIRS.split())

@@ -110,6 +110,10 @@ def test_a_language_has_one_symbol_however_often_it_is_added(learned, tokenizer)
         "zho_Hant": "zh",
         "pt-br": "pt",
         "de": "de",
+        "fre": "fr",
+        "per": "fa",
+        "chi": "zh",
+        "iw": "he",
         "ace_Arab": "ace",
     }.items(),
 )
