@@ -1,20 +1,23 @@
 """A text and its translation, whose words are linked: where in one is what stands in the other."""
 
 import bisect
+import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_transformer.text.placeholders import Span
+from keras_transformer.text.plain_text import plain_text
 from keras_transformer.text.scripts import UNSPACED
 from keras_transformer.text.vocabulary import UNKNOWN
+from keras_transformer.text.words import PUNCTUATION, is_word
 from keras_transformer.translation import Alignment
 
-_PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
+_SIGNS = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 # A word; elsewhere a single character.
-_TOKEN = re.compile(rf"[^\s{UNSPACED}{_PUNCTUATION}]+|\S")
+_TOKEN = re.compile(rf"[^\s{UNSPACED}{_SIGNS}{PUNCTUATION}]+|\S")
 _MARK = "▁"  # SentencePiece's mark of white space before a subword
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PUNCTUATION_WEIGHT = 0.25  # of a word's: attention to punctuation says little
@@ -58,13 +61,18 @@ def word_links(alignment: Alignment, source: str, target: str) -> list[tuple[int
     sizes = len(source.split()), len(target.split())
     if alignment.are_words or (len(words.source), len(words.target)) == sizes:
         return words.links
-    sources = _word_numbers(alignment.source, source)
-    targets = _word_numbers(alignment.target, target)
+    sources = word_numbers(alignment.source, source)
+    targets = word_numbers(alignment.target, target)
     return sorted({(sources[one], targets[other]) for one, other in alignment.links})
 
 
-def _word_numbers(pieces, text):
-    """The number of the word of the text that each subword belongs to."""
+def word_numbers(pieces: Sequence[str], text: str) -> list[int]:
+    """The number of the word of the text that each subword belongs to; white space separates words.
+
+    Example:
+        >>> word_numbers(["▁rid", "ing", "▁", "<0xC3>", "<0xA9>", "."], "riding é.")
+        [0, 0, 1, 1, 1, 1]
+    """
     starts = [word.start() for word in re.finditer(r"\S+", text)]
     numbers = []
     number, num_marks = 0, 0  # that of the last subword; marks after it
@@ -85,12 +93,20 @@ def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
     The vocabulary may have normalised the text, so both are compared in a normal form. If they
     still differ, the positions are in proportion to the characters of the subwords.
     """
-    marked = _marked(text)
-    ends = _ends(pieces, "".join(one for one, _ in marked))
-    if ends is None:
-        marked = [(one, index) for one, index in marked if one != _MARK]
-        ends = _shared(0, len(marked), map(_length, pieces))
-    return _between(ends, marked)
+    if found := _exact_spans(pieces, text):
+        return found
+    characters = [(one, index) for one, index in _marked(text) if one != _MARK]
+    return _between(_shared(0, len(characters), map(_length, pieces)), characters)
+
+
+def _exact_spans(pieces: Sequence[str], text: str) -> list[Span | None] | None:
+    """`_spans`, but None if the text has not all that the subwords have."""
+    for form in (_normal, _bare):  # the second one, if a vocabulary reads U+200C as a space
+        marked = [(one, index) for one, index in _marked(text) if form(one)]
+        ends = _ends(pieces, "".join(one for one, _ in marked), form)
+        if ends is not None:
+            return _between(ends, marked)
+    return None
 
 
 def unknown_spans(pieces: Sequence[str], text: str) -> list[Span]:
@@ -102,12 +118,10 @@ def unknown_spans(pieces: Sequence[str], text: str) -> list[Span]:
     """
     if all(map(_is_known, pieces)):
         return []
-    marked = _marked(text)
-    ends = _ends(pieces, "".join(one for one, _ in marked))
-    if ends is None:
-        return []
-    spans = zip(pieces, _between(ends, marked), strict=True)
-    return [span for piece, span in spans if span and not _is_known(piece)]
+    spans = _exact_spans(pieces, text) or [None] * len(pieces)
+    return [
+        span for piece, span in zip(pieces, spans, strict=True) if span and not _is_known(piece)
+    ]
 
 
 def _marked(text: str) -> list[tuple[str, int]]:
@@ -116,11 +130,21 @@ def _marked(text: str) -> list[tuple[str, int]]:
     "Two dogs" is "▁two▁dogs".
     """
     marked: list[tuple[str, int]] = []
+    is_new = True  # whether the next one begins a word
     for index, character in enumerate(text):
-        if not character.isspace() and (not index or text[index - 1].isspace()):
-            marked.append((_MARK, index))
-        marked += [(one, index) for one in _normal(character) if not one.isspace()]
+        for one in _read(character):
+            if is_new and one != _MARK:
+                marked.append((_MARK, index))
+            if one != _MARK:
+                marked.append((one, index))
+            is_new = one == _MARK
     return marked
+
+
+@functools.cache
+def _read(character):
+    """The normal form of a character, as it is read: control characters are a space."""
+    return _normal(plain_text(f"a{character}a")[1:-1])
 
 
 def _between(ends: Iterable[int], marked: Sequence[tuple[str, int]]) -> list[Span | None]:
@@ -132,13 +156,18 @@ def _between(ends: Iterable[int], marked: Sequence[tuple[str, int]]) -> list[Spa
     return spans
 
 
-def _ends(pieces: Sequence[str], text: str) -> list[int] | None:
+def _ends(pieces: Sequence[str], text: str, form: Callable[[str], str]) -> list[int] | None:
     """Where each subword ends in a marked text; None if the text has not all that are known.
 
     Unknown ones and bytes share what lies between the others.
 
+    Args:
+        pieces: the subwords.
+        text: the text in a form.
+        form: gives this form of a subword.
+
     Example:
-        >>> _ends(["▁", "<unk>", "▁dogs"], "▁車車▁dogs")
+        >>> _ends(["▁", "<unk>", "▁dogs"], "▁車車▁dogs", str.lower)
         [1, 3, 8]
     """
     words = text.split(_MARK)[1:]
@@ -150,7 +179,7 @@ def _ends(pieces: Sequence[str], text: str) -> list[int] | None:
         if not is_known:
             unknown = list(map(_length, group))
             continue
-        known = [_normal(piece) for piece in group]
+        known = [form(piece) for piece in group]
         start = text.find("".join(known), position + sum(unknown))
         if start < 0 or (start > position and not unknown):
             return None
@@ -167,7 +196,12 @@ def _shared(start: int, end: int, lengths: Iterable[int]) -> list[int]:
 
 
 def _normal(text):
-    return unicodedata.normalize("NFKD", text).casefold()
+    return re.sub(r"\s", _MARK, unicodedata.normalize("NFKD", text).casefold())
+
+
+def _bare(text):
+    """The normal form without spaces and U+200C."""
+    return _normal(text).replace(_MARK, "").replace("\u200c", "")
 
 
 def _is_known(piece):
@@ -178,7 +212,7 @@ def _length(piece):
     """The number of characters of a subword without white space; a byte that begins one is 1."""
     if byte := _BYTE.fullmatch(piece):
         return int(int(byte[1], 16) & 0xC0 != 0x80)
-    return 1 if piece == UNKNOWN else len(_normal(piece).replace(_MARK, "").replace(" ", ""))
+    return 1 if piece == UNKNOWN else len(_normal(piece).replace(_MARK, ""))
 
 
 class LinkedTexts:
@@ -226,15 +260,15 @@ class LinkedTexts:
         for number, origin in enumerate(origins):
             if origin and (
                 # Attention to punctuation often says something else.
-                (not self.is_word(number) and self._source[slice(*origin)].isalnum())
+                (not self.is_word(number) and is_word(self._source[slice(*origin)]))
                 # A placeholder has one copy, which is known.
                 or is_within_one(origin, copied)
             ):
                 origins[number] = None
         if self.tokens and self._source_tokens and not self.is_word(-1):
             span = self._source_tokens[-1]
-            is_word = any(map(str.isalnum, self._source[slice(*span)]))
-            origins[-1] = None if is_word else span
+            has_word = any(map(str.isalnum, self._source[slice(*span)]))
+            origins[-1] = None if has_word else span
         for source, target in kept:
             [number] = _within(self._starts, self.tokens, target)
             origins[number] = source
@@ -322,8 +356,8 @@ class LinkedTexts:
             if not 0 <= index < len(self._targets):
                 continue
             numbers = [number for number in self._targets[index] if start <= number < end]
-            is_word = source[self._source_starts[index]].isalnum()
-            alike = [number for number in numbers if self.is_word(number) == is_word]
+            is_alnum = source[self._source_starts[index]].isalnum()
+            alike = [number for number in numbers if self.is_word(number) == is_alnum]
             numbers = alike or numbers
             if numbers:
                 return self.tokens[min(numbers)][0] if follows else self.tokens[max(numbers)][1]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from keras_transformer.options.search import NO_HYPOTHESIS
 from keras_transformer.text.language_code import LANGUAGE_SYMBOL
+from keras_transformer.text.plain_text import without_invisible
 from keras_transformer.text.sentence_split import join_sentences, split_sentences
 from keras_transformer.text.sentences import as_list
 from keras_transformer.translation import Translation
@@ -52,7 +53,8 @@ class Paragraphs:
             text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             for text in as_list(texts)
         ]
-        self.split = [split_sentences(text, language) for text in decoded]
+        # Between sentences too, marks of direction are nothing: a translation may have another one.
+        self.split = [split_sentences(without_invisible(text), language) for text in decoded]
         self.sentences = list(_with_symbols(self.split, count_tokens))
         self.rows = [row for row, (sentences, _) in enumerate(self.split) for _ in sentences]
 

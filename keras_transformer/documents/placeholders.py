@@ -22,7 +22,7 @@ from keras_transformer.text.placeholders import (
     without_spans,
 )
 from keras_transformer.text.sentences import as_text
-from keras_transformer.text.words import is_part_of_word
+from keras_transformer.text.words import PUNCTUATION, is_part_of_word, is_word
 from keras_transformer.translation import (
     Alignment,
     CutWarning,
@@ -32,8 +32,9 @@ from keras_transformer.translation import (
     without_warning,
 )
 
-# Before these, no white space stays where a placeholder is taken out.
-_CLOSING = tuple(".,;:!?)]}»”\u2019…")
+# Before these, no white space stays where a placeholder is taken out; also before what other
+# scripts have for them, such as the Arabic question mark.
+_CLOSING = re.compile(rf"[.,;:!?)\]}}»”\u2019…]|(?![\0-\u036f\u2000-\uffff])[{PUNCTUATION}]")
 _SEPARATES = re.compile(r"[^\W_]|[()\[\]]")  # two groups: a word, or a bracket of one only
 # What placeholders are written with, except the punctuation of sentences.
 _MARKS = frozenset("%{}()[]<>$@#/=&")
@@ -367,7 +368,7 @@ class _Sentence:
             between = self.text[end : span[0]]
             if not text or text[-1:].isspace():
                 between = between.lstrip()
-            if between.startswith(_CLOSING):
+            if _CLOSING.match(between):
                 text = text.rstrip()
                 offsets[-1:] = [min(offset, len(text)) for offset in offsets[-1:]]
             text += between
@@ -395,7 +396,7 @@ class _Sentence:
             spans |= {(a, b): (a + moved, b + moved) for a, b in self._spans_of((start, stop))}
             text += self.text[start:stop]
             following = given[position : position + 1]
-            if is_apart or following not in _CLOSING:
+            if is_apart or not _CLOSING.match(following):
                 former = " " if is_apart else self.text[stop : stop + 1]
                 text += _space_between(following, former, text[-1])
             end = position
@@ -499,10 +500,10 @@ def _space_between(neighbour: str, former: str, character: str) -> str:
     """
     if not neighbour or neighbour.isspace():
         return ""
-    was_apart = former.isspace() or not former.isalnum()
+    was_apart = former.isspace() or not is_word(former)
     has_space = character.isalnum() or is_part_of_word(neighbour)  # a Chinese letter has none
-    is_word = neighbour.isalnum() and has_space
-    return " " if former.isspace() or (was_apart and is_word) else ""
+    is_beside_word = is_word(neighbour) and has_space
+    return " " if former.isspace() or (was_apart and is_beside_word) else ""
 
 
 def _exchanged(there: Sequence[str], parts: Sequence[str]) -> list[str]:
@@ -532,8 +533,8 @@ def _literally(text: str, spans: Iterable[Span]) -> re.Pattern[str]:
     parts: dict[str, list[bool]] = {}
     for start, end in spans:
         is_apart = parts.setdefault(text[start:end], [True, True])
-        is_apart[0] &= not _before(text, start).isalnum()
-        is_apart[1] &= not text[end : end + 1].isalnum()
+        is_apart[0] &= not is_word(_before(text, start))
+        is_apart[1] &= not is_word(text[end : end + 1])
     choices = (
         r"(?<!\w)" * before + re.escape(part) + r"(?!\w)" * after
         for part, (before, after) in sorted(parts.items(), key=lambda one: -len(one[0]))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from keras_transformer.documents.linked_texts import Link, LinkedTexts, is_within_one
 from keras_transformer.text.markup_units import Node, Unit
 from keras_transformer.text.placeholders import Span
+from keras_transformer.text.words import is_word
 
 _NEAR = 3  # tokens that a word may be further away than punctuation, and still count as nearer
 
@@ -103,7 +104,7 @@ class TagPlacement:
         beside = text[place - 1 : place], text[place : place + 1]
         is_attached = all(map(str.strip, beside))
         return [
-            " " if is_wanted and one.strip() and (one.isalnum() or not is_attached) else ""
+            " " if is_wanted and one.strip() and (is_word(one) or not is_attached) else ""
             for is_wanted, one in zip(wanted, beside, strict=True)
         ]
 

@@ -12,7 +12,7 @@ from keras_transformer.attention_maps import attention_maps
 from keras_transformer.errors import UserError
 from keras_transformer.model import Transformer
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.words import MARKS
+from keras_transformer.text.words import MARKS, is_word
 
 MAX_LENGTH = 400  # tokens of a side: a picture of more is unreadable
 JOINED = "·"  # marks a subword that continues a word
@@ -134,28 +134,11 @@ def readable(pieces: Sequence[str]) -> list[str]:
     return labels
 
 
-def word_numbers(pieces: Sequence[str]) -> list[int | None]:
-    """Numbers the word that each subword belongs to; blanks separate words.
-
-    A subword that spells only blanks has the number None.
-
-    Example:
-        >>> word_numbers(["▁rid", "ing", "▁", "<0xC3>", "<0xA9>", "."])
-        [0, 0, None, 1, 1, 1]
-    """
-    text, owners = _spelled(pieces)
-    numbers: list[int | None] = [None] * len(pieces)
-    for number, word in enumerate(re.finditer(r"\S+", text)):
-        for piece in set().union(*owners[word.start() : word.end()]):
-            numbers[piece] = number
-    return numbers
-
-
 def _words(pieces):
     return [
         (piece[1:] or piece)
         if piece.startswith("▁")
-        else (JOINED + piece if piece[:1].isalnum() else piece)
+        else (JOINED + piece if is_word(piece[:1]) else piece)
         for piece in pieces
     ]
 

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from keras_transformer.documents.linked_texts import word_numbers
 from keras_transformer.errors import UserError
 from keras_transformer.report.attention_page import attention_data
-from keras_transformer.report.word_attention import WordAttention, word_numbers
+from keras_transformer.report.word_attention import WordAttention
 from keras_transformer.serving.server import (
     Attention,
     Server,
@@ -80,7 +81,7 @@ def page_routes(server: Server) -> list[Route]:
         servable = await server.in_languages(servable, body)
         pair = text, translation
         [maps] = await server.compute(request, Attention(servable), [pair], pair)
-        return json_response(await asyncio.to_thread(_drawn, maps, servable.languages))
+        return json_response(await asyncio.to_thread(_drawn, maps, servable.languages, pair))
 
     return [
         *(Route(path, _file(*file)) for path, file in FILES.items()),
@@ -151,19 +152,24 @@ def _described(model):
     }
 
 
-def _drawn(maps: dict[str, WordAttention], languages: Languages | None) -> dict[str, Any]:
+def _drawn(
+    maps: dict[str, WordAttention], languages: Languages | None, pair: tuple[str, str]
+) -> dict[str, Any]:
     """The data of the attention drawing, and the word that each subword belongs to."""
     cross = maps["memory"]
     # The end symbol belongs to no word.
     symbols = languages.symbols.values() if languages else ()
-    source, target = (_numbers(pieces[:-1], symbols) for pieces in (cross.key_pieces, cross.pieces))
+    source, target = (
+        _numbers(pieces[:-1], symbols, text)
+        for pieces, text in zip((cross.key_pieces, cross.pieces), pair, strict=True)
+    )
     return attention_data(maps) | {"words": {"source": source, "target": target}}
 
 
-def _numbers(pieces, symbols):
+def _numbers(pieces, symbols, text):
     """The word of each subword; None for the symbol of a language, with which a side may begin."""
     added = int(bool(pieces) and pieces[0] in symbols)
-    return [*[None] * added, *word_numbers(pieces[added:])]
+    return [*[None] * added, *word_numbers(pieces[added:], text)]
 
 
 def _file(package, name, media_type):

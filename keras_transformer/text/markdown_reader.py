@@ -45,11 +45,11 @@ _INDENTED = re.compile(r"(?:!!!|\?\?\?\+?|===[+!]?)[ \t]+\S|(?P<footnote>\[\^[^\
 _DEEPEST = 80  # spaces: Python's stack ends somewhere, and so do levels of lists
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")  # of the term in the line before
 _TASK = re.compile(r"\[[ xX]\]\s+")
-_QUOTE_OR_LIST = re.compile(r"(?:[ \t]*(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
+_QUOTE_OR_LIST = re.compile(r"(?:[ \t]*(?:>|[-+*](?=[ \t])|[0-9]{1,9}[.)](?=[ \t])))*[ \t]*")
 _CELL = re.compile(r"((?:[^|\\]|\\.)*+)(?:\||\Z)", re.DOTALL)
 # What would begin another block at the start of a paragraph's line.
 _BLOCK_START = re.compile(
-    r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|\d{1,9}(?=[.)](?:\s|\Z))"
+    r"(?:\#{1,6}|[-+*])(?=\s|\Z)|>|~~~|```|[-*_]{3,}\s*\Z|:::|!!!|[0-9]{1,9}(?=[.)](?:\s|\Z))"
 )
 # After the text of an image, unless the text itself is the name of a definition.
 _AFTER_TEXT = re.compile(r"\](?:\(|\[[^\]])")

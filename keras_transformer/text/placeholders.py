@@ -10,7 +10,8 @@ from keras_transformer.text.words import MARKS
 Span = tuple[int, int]  # start and end in a text, in characters
 
 _BESIDE = UNSPACED + HANGUL  # letters beside which a URL or a name may stand without a space
-_LETTER = rf"[^\W{_BESIDE}]"  # a letter, a digit or `_` that would belong to the same word
+_PREFIXED = "\u0590-\u06ff"  # Hebrew and Arabic, which write "and" and "to" as the first letter
+_LETTER = rf"[^\W{_BESIDE}{_PREFIXED}]"  # a letter, digit or `_` that would belong to the same word
 _OF_URL = rf"""[^\s()<>"'`«»\u2010-\u2025\u2027-\u206f\u3000-\u303f\uff00-\uffef{_BESIDE}]"""
 # The end of a URL: not the full stop or the bracket of the sentence, but all of `/A_(b)`.
 _REST_OF_URL = rf"(?:{_OF_URL}|\({_OF_URL}*\))+(?<=[\w{MARKS}/=&\#~+$)-])"
@@ -26,10 +27,11 @@ _IN_PROGRAMS = r"""
     | [$%\#]?\{[^\s{}]{0,200}\}                    # Python, ICU, shell, Ruby: {name}, ${x}, %{x}
     | \{\w+,\s*(?:number|date|time)\b[^{}]{0,80}\} # ICU: {when, date, short}
     | %\(\w{1,80}\)[-+\#0]*+\d*+(?:\.\d++)?[a-zA-Z]  # Python: %(name)s
-    | %\d{1,2}\$[-+\#0']*+\d*+(?:\.\d++)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # printf: %1$s
+    | %\d{1,2}\$(?:[-+\#0']|I(?=\d*[diu]))*+\d*+(?:\.\d++)?(?:hh?|ll?|[qLjzt])?[a-zA-Z@]  # %1$s
     | %L\d{1,2}                                    # Qt, with separators: %L1
     | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
-    | (?<!\d)%[-+\#0']*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?(?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]  # %s
+    | (?<!\d)%(?:[-+\#0']|I(?=\d*[diu]))*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?
+      (?:hh?|ll?|[qLjzt])?[a-zA-Z@]                # printf: %s; %Id has digits of the language
     | %\d{1,2}                                     # Qt: %1
     | %%
 """

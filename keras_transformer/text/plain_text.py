@@ -25,8 +25,13 @@ def plain_text(text: str) -> str:
         'A man rides a  horseshoe.'
     """
     if not text.isprintable():  # few texts; the others take a quarter of the time
-        text = _INVISIBLE.sub("", _SEPARATORS.sub(" ", text))
+        text = without_invisible(_SEPARATORS.sub(" ", text))
     return text.strip()
+
+
+def without_invisible(text: str) -> str:
+    """Removes the characters of a text that are `INVISIBLE`."""
+    return _INVISIBLE.sub("", text)
 
 
 def with_final_sigmas(text: str) -> str:

@@ -10,7 +10,7 @@ _LONGEST = 4  # words of a phrase
 _LEAST = 2.5  # times that a phrase is repeated: "a dog and a dog and a dog"
 _WORD = re.compile(rf"[{UNSPACED}]|[\w{MARKS}]+")  # a character of a script without spaces
 # "haha" and "bananana", but not "Mississippi": two to eight characters, three times.
-_WITHIN_WORD = re.compile(r"([^\W\d_]{2,8}?)\1{2,}")
+_WITHIN_WORD = re.compile(rf"((?:[^\W\d_]|[{MARKS}]){{2,8}}?)\1{{2,}}")
 
 
 def repeated_phrase(translation: str, source: str) -> str | None:

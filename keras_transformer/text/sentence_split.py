@@ -18,8 +18,13 @@ _LINE_START = re.compile(rf"{_UNSEEN}(?:(?:{_MARKER})\s{_UNSEEN})*")
 _COLUMN = re.compile(r".+?(?:\t| {3,}|\Z)", re.DOTALL)
 # sentencex splits French `M. Dupont` after `M.`: an initial, or a number that begins a piece.
 _INITIAL = re.compile(rf"(?<![\w{MARKS}])[^\W\d_]\.\s*$")
+# With its vowel sign, an initial is like the last word of a sentence; these languages end it with
+# a danda.
+_INITIAL_WITH_MARKS = re.compile(rf"(?<![\w{MARKS}])[^\W\d_][{MARKS}]*\.\s*$")
+_WITH_DANDA = frozenset(("as", "bho", "bn", "hi", "mai", "ne", "or", "pa", "sa"))
 _NUMBER = re.compile(r"\W*\w\.\s*")
 _WHITE_SPACE = re.compile(r"\s")
+_INVISIBLE = re.compile(INVISIBLE)
 # sentencex's time is quadratic in the length of what it splits, at most this many characters.
 _AT_ONCE = 2000
 
@@ -37,8 +42,8 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
             abbreviations. None or one that is unknown: as in English.
 
     Returns:
-        Sentences without white space around them, and gaps: gap, sentence, gap, ..., gap. Joined,
-        they are the text (`join_sentences`).
+        Sentences without white space and invisible characters around them, and gaps: gap, sentence,
+        gap, ..., gap. Joined, they are the text (`join_sentences`).
 
     Example:
         >>> split_sentences("- Dr. Smith left. \tHe runs!\n")
@@ -55,11 +60,11 @@ def split_sentences(text: str, language: str | None = None) -> tuple[list[str], 
             if not any(map(str.isalnum, piece)):
                 gap.append(piece)
                 continue
-            sentence = piece.strip()
-            before, after = piece.split(sentence)
-            gaps.append("".join([*gap, before]))
-            sentences.append(sentence)
-            gap = [after]
+            seen = _INVISIBLE.sub(" ", piece)
+            begin, end = len(seen) - len(seen.lstrip()), len(seen.rstrip())
+            gaps.append("".join([*gap, piece[:begin]]))
+            sentences.append(piece[begin:end])
+            gap = [piece[end:]]
     return sentences, [*gaps, "".join(gap)]
 
 
@@ -70,11 +75,12 @@ def join_sentences(sentences: Sequence[str], gaps: Sequence[str]) -> str:
 
 def _pieces(line: str, code: str) -> Iterator[str]:
     """The sentences of a line, with the white space around each."""
+    initial = _INITIAL_WITH_MARKS if code in _WITH_DANDA else _INITIAL
     start = begin = 0  # of the sentence, and of its last part
     for end in itertools.accumulate(_lengths(line, code)):
         if end == len(line) or not (
             _is_within_word(line, end)
-            or _INITIAL.search(line, begin, end)
+            or initial.search(line, begin, end)
             or (begin == start and _NUMBER.fullmatch(line, begin, end))
         ):
             yield line[start:end]

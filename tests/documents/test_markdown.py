@@ -155,6 +155,7 @@ def test_what_would_be_read_as_markup_is_escaped(given, expected):
 
 
 def test_a_number_in_a_heading_or_a_cell_needs_no_escape():
+    assert translated("c", Always("٢. b")) == "٢. b"  # no list to CommonMark
     assert translated("# c", Always("1. b")) == "# 1. b"
     assert translated("|c|\n|-|", Always("a | b")) == r"|a \| b|" + "\n|-|"
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Tags of HTML stand around the words that correspond; nothing else of it changes."""
 
 import random
@@ -61,10 +62,25 @@ def translated(text, translator=None, **options):
         ("one<br>two three<hr/>four", "ONE<br>THREE TWO<hr/>FOUR"),
         ("a b<!-- c --> d", "D B<!-- c --> A"),
         ("<b>日本</b>", "<b>日本</b>"),
+        ("a &rlm;b\u200f c&lrm;.", "C. B A"),  # nobody sees these marks
     ],
 )
 def test_tags_move_with_the_words_that_are_in_them(text, expected):
     assert translated(text, Words(backwards)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<b>مهم</b>، نعم",
+        "<a href=x>مهم</a>؟ نعم",
+        "<b>अच्छा है</b>। हाँ",
+        "هامش<sup>[١]</sup>، نعم",
+        "<i>سلام</i>۔ <b>نعم</b>؛ لا",
+    ],
+)
+def test_punctuation_of_other_scripts_stays_beyond_a_tag(text):
+    assert translated(text, Same()) == text
 
 
 class Given(Words):

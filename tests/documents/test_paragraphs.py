@@ -46,6 +46,11 @@ def test_the_score_is_the_sum_of_the_sentences():
     assert blank.score == 0.0
 
 
+def test_marks_that_nobody_sees_are_not_in_a_translation():
+    [[best]] = translate_paragraphs(Upper(), ["\u200fOne.\u200f Two.\u2069\n- \u200eThree."])
+    assert best.text == "ONE. TWO.\n- THREE."
+
+
 def test_the_best_paragraphs_are_the_best_combinations():
     [found] = translate_paragraphs(Upper(4), ["A dog. Two horses. Cats."])
     each = Upper(4).translate_n(["A dog.", "Two horses.", "Cats."])

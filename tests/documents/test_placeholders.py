@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Placeholders are in the translation as they are in the sentence, each once."""
 
 import time
@@ -19,6 +20,9 @@ from keras_transformer.translation import Alignment, Translation
     [
         ("%s %d %5.2f %-10s %lu %zu %'d %c", "%s %d %5.2f %-10s %lu %zu %'d %c"),
         ("%1$s and %2$lu, %*d", "%1$s %2$lu %*d"),
+        ("%Id of %1$Id, %I:%M %I64d %I", "%Id %1$Id %I %M %I64d %I"),
+        ("וhttps://a.org/x ولa@b.org", "https://a.org/x a@b.org"),
+        ("#می\u200cروم #हिन्दी", None),
         ("%(name)s, %(count)03d of %1 or %L2", "%(name)s %(count)03d %1 %L2"),
         ("100%% of %@, invalid %%%c", "%% %@ %% %c"),
         ("{name} {} {0:>5} {a.b[0]!r} ${HOME} %{count} #{x}", None),
@@ -136,6 +140,7 @@ def test_the_first_hypothesis_that_has_all_placeholders_counts():
         ("{a} (see {b})", "{a} (SEE {b}})", "{a} (SEE {b})"),
         ("<0>two</0> dogs", "<0>TWO</0>> DOGS", "<0>TWO</0> DOGS"),
         ("%d dogs", "100% %d DOGS", "%d DOGS"),
+        ("%d dogs", "%Id DOGS", "%d DOGS"),
         ("[dogs](https://a.b/?c=1)", "[DOGS](https://a.b/?c=1)/c=1", "[DOGS](https://a.b/?c=1)"),
         ("(https://a.b/1...2)", "(https://a.b/1...2…2)", "(https://a.b/1...2)"),
     ],
@@ -211,6 +216,10 @@ def test_a_sentence_without_words_is_its_own_translation_and_needs_no_look(sente
         ("{x}_a b", "_a b", "_A B", "{x}_A B"),
         ("a {x}'s b", "a 's b", "A VON B", "A {x} VON B"),
         ("a/{x}", "a/", "A/", "A/{x}"),
+        ("hello {x}?", "hello?", "سلام؟", "سلام {x}؟"),
+        ("سلام {x}، b", "سلام، b", "HELLO, B", "HELLO {x}, B"),
+        ("good {x}.", "good.", "अच्छा।", "अच्छा {x}।"),
+        ("{x} good", "good", "अच्छे", "{x} अच्छे"),
     ],
 )
 def test_a_word_beside_a_placeholder_is_apart_where_punctuation_was(

@@ -14,9 +14,10 @@ from sentencepiece import SentencePieceProcessor
 from keras_transformer import engines
 from keras_transformer.ctranslate2.converted import ModelInMemory
 from keras_transformer.ctranslate2.translator import CTranslate2Translator
+from keras_transformer.documents.linked_texts import word_numbers
 from keras_transformer.errors import UserError
 from keras_transformer.importers.opennmt import import_opennmt
-from keras_transformer.report.word_attention import pair_attention, word_numbers
+from keras_transformer.report.word_attention import pair_attention
 from keras_transformer.term_spelling import TermSpelling
 from keras_transformer.text.opennmt import OpenNMTTokenizer
 from keras_transformer.training import ModelDir
@@ -236,7 +237,7 @@ def test_each_piece_of_text_split_at_spaces_is_a_word(words):
         [alignment] = translator.align([text], [text])
         assert alignment.of_words().source == alignment.of_words().target == text.split()
     maps = pair_attention(model, tokenizer, text, text)
-    assert word_numbers(maps["memory"].key_pieces[:-1]) == [0, 1, 2, 3]
+    assert word_numbers(maps["memory"].key_pieces[:-1], text) == [0, 1, 2, 3]
     assert not TermSpelling(tokenizer).continues.any()
 
 

@@ -93,6 +93,7 @@ def test_subwords_and_bytes_are_readable():
     pieces = ["▁rid", "ing", "▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "<0x3C>", ".", "</s>"]
     bytes_ = ["😀 1/4", "😀 2/4", "😀 3/4", "😀 4/4", "<"]
     assert readable(pieces) == ["rid", "·ing", "▁", *bytes_, ".", "</s>"]
+    assert readable(["▁फ़ाइल", "ों", "।"]) == ["फ़ाइल", "·ों", "।"]
 
 
 def test_bytes_that_spell_nothing_stay_as_they_are():

@@ -14,9 +14,10 @@ from serving_world import Doing, only_version, running, tiny_translator
 from starlette.testclient import TestClient
 
 from keras_transformer import Translator
+from keras_transformer.documents.linked_texts import word_numbers
 from keras_transformer.options import ServingOptions
 from keras_transformer.parsing import ParsingTokenizer, linearize, parse_tree, words
-from keras_transformer.report.word_attention import pair_attention, word_numbers
+from keras_transformer.report.word_attention import pair_attention
 from keras_transformer.serving.app import create_app
 from keras_transformer.serving.page_routes import FILES
 from keras_transformer.serving.servable import ParserServable, TranslatorServable
@@ -440,9 +441,9 @@ def test_a_word_that_is_pointed_at_shows_what_it_attends_to(opened, cross):
     opened.locator(".words span").nth(1).hover()
     says = opened.locator("#status")
     expect(says).to_contain_text("looks at")
-    subwords = np.flatnonzero(np.array(word_numbers(cross.pieces)) == 1)
+    subwords = np.flatnonzero(np.array(word_numbers(cross.pieces[:-1], GERMAN)) == 1)
     of_words = cross.weights[0].mean(axis=0)[subwords, :-1].mean(axis=0)
-    numbers = np.array(word_numbers(cross.key_pieces[:-1]))
+    numbers = np.array(word_numbers(cross.key_pieces[:-1], SENTENCE))
     expected = [of_words[numbers == word].sum() for word in range(len(SENTENCE.split()))]
     shares = opened.locator(".source span").evaluate_all(
         "words => words.map(word => Number(word.style.getPropertyValue('--share')))"

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Glossaries: how files are read, and where terms are found."""
 
 import random
@@ -33,6 +34,8 @@ def found(entries, sentence):
         ({"자동차": "car"}, "자동차를", ["car"]),  # a particle follows
         ({"हिन्दी": "Hindi"}, "हिन्दी में", ["Hindi"]),  # vowel signs are part of the word
         ({"हिन्द": "1"}, "हिन्दी", []),
+        ({"خانه": "house"}, "خانه\u200cها و کتاب\u200cخانه", []),  # houses and a library
+        ({"خانه\u200cها": "houses"}, "خانه\u200cها", ["houses"]),
     ],
 )
 def test_terms_are_found_as_whole_words(entries, sentence, expected):

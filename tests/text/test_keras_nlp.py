@@ -1,7 +1,6 @@
 """Our vocabulary beside keras-nlp: packers, `tf.data`, saved models, files of both sides."""
 
 import keras
-import keras_nlp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +9,8 @@ from helpers import run_python
 import keras_transformer as kt
 from keras_transformer.errors import UserError
 from keras_transformer.text import END_ID, PAD_ID, START_ID, SubwordTokenizer
+
+keras_nlp = pytest.importorskip("keras_nlp")
 
 SENTENCES = [
     "A man rides a brown horse.",

@@ -21,6 +21,7 @@ from keras_transformer.text.repetition import repeated_phrase
         ("他说说说", "说"),
         ("แมวแมวแมว", "แมว"),
         ("दादा, दादा, दादा", "दादा"),
+        ("हिन्दीहिन्दीहिन्दी", "हिन्दी"),
         ("Masasasas", "as"),
         ("Ein TTTTTTTTTT", "tt"),
         ("U-Bahn-Bahn-Bahn", "bahn"),

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Texts are split into sentences, and nothing of them is lost."""
 
 import time
@@ -38,6 +39,8 @@ def test_sentences_and_gaps_are_the_text(text, language):
         ("fr", ["M. Dupont est arrivé avec M. Martin.", "Il a dit « Bonjour ! »"]),
         ("pt-br", ["O Sr. Silva veio.", "Ele saiu."]),
         ("hi", ["यह है।", "वह है।"]),
+        ("hi", ["पी. वी. सिन्धु आईं।", "श्री पी. वी. राव गए।"]),
+        ("bn", ["এ. পি. জে. কালাম।", "তিনি।"]),
         # A letter after a vowel sign is no initial.
         ("ta", ["இது நல்லது அல்ல.", "அது வேறு."]),
         ("gu", ["મારું નામ રામ.", "હું ઘરે જાઉં છું."]),
@@ -126,6 +129,14 @@ def test_lists_blank_lines_and_indentation_stand_between_sentences():
 @pytest.mark.parametrize("start", ["\ufeff- ", "\u200f1. ", "\ufeff> \u200e"])
 def test_marks_that_nobody_sees_are_no_part_of_a_sentence_that_follows_a_marker(start):
     assert split_sentences(f"{start}One. Two.") == (["One.", "Two."], [start, " ", ""])
+
+
+def test_marks_that_nobody_sees_stand_between_sentences():
+    text = "שלום לך.\u200f מה שלומך?\u200f\u2069 \u2067כן."
+    assert split_sentences(text, "he") == (
+        ["שלום לך.", "מה שלומך?", "כן."],
+        ["", "\u200f ", "\u200f\u2069 \u2067", ""],
+    )
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \t\r\n", "---", "- \n- \n", "?!"])
