@@ -46,6 +46,7 @@ class TagPlacement:
     ):
         self._unit, self._text, self._edges = unit, text, edges
         self._linked = LinkedTexts(unit.text, text, links, kept)
+        self._copied = {link.source: link.target for link in kept}
         self._copies = sorted((link.target, unit.kept[link.source]) for link in kept)
 
     def markup(self, escape: Callable[[str], str], tags: Mapping[str, tuple[str, str]]) -> str:
@@ -146,6 +147,10 @@ class TagPlacement:
 
     def _segment(self, child, free):
         """The tokens of a node with text: those that correspond, or else one that is near."""
+        if copied := self._copied.get((child.start, child.end)):  # of a placeholder alone
+            token = self._linked.token_at(copied[0])
+            if is_within_one((token, token + 1), free):
+                return token, token + 1
         if child.start in self._edges and child.end in self._edges:  # whole sentences
             start, end = (self._linked.token_at(self._edges[at]) for at in (child.start, child.end))
             if start < end and is_within_one((start, end), free):

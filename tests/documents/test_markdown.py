@@ -130,6 +130,11 @@ def test_only_text_changes(text, expected):
     assert translated(text) == expected
 
 
+@pytest.mark.parametrize("text", ["All [`Socket`](u)s' **[`a`](v)** x", "[*`Buffer`*](u)s of `b`"])
+def test_a_link_around_code_alone_stays_around_it(text):
+    assert translated(text, Same()) == text
+
+
 @pytest.mark.parametrize("reference", ["[a b][c]", "[a b][]", "[a b]"])
 def test_the_text_of_a_link_is_translated_and_its_definition_is_found(reference):
     definitions = "\n\n[c]: d.md\n[a b]: e.md\n"
