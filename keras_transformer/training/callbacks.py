@@ -262,7 +262,8 @@ class Validation(keras.callbacks.Callback):
         signals: the signals that interrupt a validation.
 
     Attributes:
-        last: the decisive figure of the last validation, by its step; empty before the first.
+        last: the decisive figure and the loss of the last validation, by its step; empty before
+            the first.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class Validation(keras.callbacks.Callback):
         super().__init__()
         self.state, self.log, self.options = state, log, options
         self.judge, self.by, self.best, self.signals = judge, by, best, signals
-        self.last: dict[int, float] = {}
+        self.last: dict[int, tuple[float, float]] = {}
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.model.stop_training:
@@ -307,14 +308,14 @@ class Validation(keras.callbacks.Callback):
             + ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
             + f" ({seconds:.0f} s)"
         )
-        self.last = {state.step: figures[self.by]}
-        self._compare(figures[self.by])
+        self.last = {state.step: (figures[self.by], figures["loss"])}
+        self._compare(*self.last[state.step])
         return True
 
-    def _compare(self, value):
+    def _compare(self, value, loss):
         state, options = self.state, self.options
-        if state.is_better(value, highest=options.best_by == "score"):
-            state.best_step, state.best_value = state.step, value
+        if state.is_better(value, loss, highest=options.best_by == "score"):
+            state.best_step, state.best_value, state.best_loss = state.step, value, loss
             state.validations_since_best = 0
             if self.best:
                 self.best.save_weights(self.model, state.step)

@@ -35,6 +35,14 @@ def _check_like(values, example):
             raise ValueError
 
 
+def validation_rank(value: float, loss: float, highest: bool) -> tuple[float, float]:
+    """The rank of a validation, higher for a better one: of equal values, the loss decides.
+
+    Scores are often equal: BLEU is 0 until a translation has four right words in a row.
+    """
+    return (value if highest else -value), -loss
+
+
 @dataclasses.dataclass
 class TrainingTotals:
     """Totals over the batches of a run, and the time they took.
@@ -94,7 +102,7 @@ class RunState:
         validation_seconds, saving_seconds: time spent on validations and on saving.
         skipped_updates: number of updates whose gradient was not finite.
         validated: step of the last validation.
-        best_step, best_value: the best validation; None before the first.
+        best_step, best_value, best_loss: the best validation; None before the first.
         validations_since_best: number of validations since the best one.
         interim: steps of checkpoints that exist only because the run was stopped. The next
             checkpoint replaces them, so that the last checkpoints are those of an unstopped run.
@@ -110,6 +118,7 @@ class RunState:
     validated: int = 0
     best_step: int | None = None
     best_value: float | None = None
+    best_loss: float | None = None
     validations_since_best: int = 0
     interim: list[int] = dataclasses.field(default_factory=list)
 
@@ -144,13 +153,14 @@ class RunState:
         """Marks the current totals as reported."""
         self.reported = copy.deepcopy(self.seen)
 
-    def is_better(self, value: float, highest: bool) -> bool:
+    def is_better(self, value: float, loss: float, highest: bool) -> bool:
         """Whether a validation is better than the best so far; never if it is not finite."""
         if not math.isfinite(value):
             return False
-        if self.best_value is None:
+        if self.best_value is None or self.best_loss is None:
             return True
-        return value > self.best_value if highest else value < self.best_value
+        best = validation_rank(self.best_value, self.best_loss, highest)
+        return validation_rank(value, loss, highest) > best
 
     def has_lost_patience(self, patience: int) -> bool:
         """Whether this many validations in a row brought no improvement; 0 never loses patience."""

@@ -194,7 +194,7 @@ def decisive_figure(run: Run) -> str:
     return "loss" if options.best_by == "loss" else task_of(run.prepared.tokenizer).score
 
 
-def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
+def fit(run: Run, judge: judging.Judge | None) -> dict[int, tuple[float, float]]:
     """Trains from the run's state to the last step, or until training is stopped.
 
     Args:
@@ -202,7 +202,7 @@ def fit(run: Run, judge: judging.Judge | None) -> dict[int, float]:
         judge: validates the model; None for no validations.
 
     Returns:
-        The decisive figure of the last validation by its step; empty if none was made.
+        The decisive figure and the loss of the last validation by its step; empty if none was made.
     """
     prepared, state, log = run.prepared, run.state, run.log
     options, model_dir, batches = prepared.job.options, prepared.model_dir, prepared.batches
@@ -295,7 +295,9 @@ def take_steps(run: Run, counts: BatchCounts, callbacks: CallbackList) -> None:
         ) from error
 
 
-def finish(run: Run, judge: judging.Judge | None, last: Mapping[int, float]) -> Transformer:
+def finish(
+    run: Run, judge: judging.Judge | None, last: Mapping[int, tuple[float, float]]
+) -> Transformer:
     """Chooses the weights of the trained model, and reports its scores and the run's cost.
 
     Args:
@@ -332,15 +334,17 @@ def convert(model_dir: ModelDir, log: TrainingLog) -> None:
         log.say(f"The model is not converted for CTranslate2: {error}")
 
 
-def chosen_weights(run: Run, judge: judging.Judge, last: Mapping[int, float]) -> Choice | None:
+def chosen_weights(
+    run: Run, judge: judging.Judge, last: Mapping[int, tuple[float, float]]
+) -> Choice | None:
     """Chooses the weights that validate best; all workers choose the same ones."""
     state, by, known = run.state, decisive_figure(run), {**last}
-    if state.best_step is not None and state.best_value is not None:
-        known[state.best_step] = state.best_value
+    if None not in (state.best_step, state.best_value, state.best_loss):
+        known[state.best_step] = state.best_value, state.best_loss
 
     def validate():
         figures, _ = figures_of_chief(judge, run.prepared)
-        return figures[by]
+        return figures[by], figures["loss"]
 
     return choose_weights(run.model, run.prepared.model_dir, by, validate, known)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from keras_transformer.training.checkpoints import read_weights
 from keras_transformer.training.model_dir import CHOICES, ModelDir
+from keras_transformer.training.run_state import validation_rank
 from keras_transformer.training.step import TrainableTransformer
 
 
@@ -27,8 +28,8 @@ def choose_weights(
     model: TrainableTransformer,
     model_dir: ModelDir,
     by: str,
-    validate: Callable[[], float],
-    known: Mapping[int, float],
+    validate: Callable[[], tuple[float, float]],
+    known: Mapping[int, tuple[float, float]],
 ) -> Choice | None:
     """Validates the mean, the moving average, the best and the last checkpoint of a run.
 
@@ -37,9 +38,10 @@ def choose_weights(
     Args:
         model: the model to validate with, whose weights change.
         model_dir: the run's folder.
-        by: the figure that decides; the lowest loss is best, and the highest score.
-        validate: returns the figure for the model's current weights.
-        known: figures of earlier validations, by the step of the checkpoint.
+        by: the figure that decides; the lowest loss is best, and the highest score. Of equal
+            scores, the one with the lowest loss is best.
+        validate: returns the figure and the loss for the model's current weights.
+        known: the same of earlier validations, by the step of the checkpoint.
 
     Returns:
         The best weights; None if no figure is finite.
@@ -48,8 +50,8 @@ def choose_weights(
         UserError: a checkpoint is damaged.
     """
     # By the step of a checkpoint, or by the name of weights that are no checkpoint's.
-    validated: dict[Any, float] = {**known}
-    figures = {}
+    validated: dict[Any, tuple[float, float]] = {**known}
+    figures, ranks = {}, {}
     for weights in _available(model_dir):
         checkpoints, steps = model_dir.chosen_checkpoints(weights=weights)
         key = weights if weights == "ema" or len(steps) > 1 else steps[0]
@@ -57,12 +59,11 @@ def choose_weights(
             with model.distribute_strategy.scope():
                 read_weights(model, weights, checkpoints, steps)
             validated[key] = validate()
-        if math.isfinite(validated[key]):
-            figures[weights] = validated[key]
-    if not figures:
-        return None
-    best_of = min if by == "loss" else max
-    return Choice(best_of(figures, key=figures.__getitem__), by, figures)
+        figure, loss = validated[key]
+        if math.isfinite(figure):
+            figures[weights] = figure
+            ranks[weights] = validation_rank(figure, loss, highest=by != "loss")
+    return Choice(max(ranks, key=ranks.__getitem__), by, figures) if ranks else None
 
 
 def described(model_dir: ModelDir, weights: str) -> str:

@@ -113,14 +113,14 @@ class Steps(Checkpoints):
         self.save_weights(model, step)
 
 
-def validations(folder, values, **options):
+def validations(folder, values, losses=None, **options):
     """Validates after each step, with these figures in turn; how many it takes before it stops."""
     state, log, model = RunState(), Log(), types.SimpleNamespace(stop_training=False)
     options = TrainingOptions(**{"steps": 100, "validation_steps": 1, **options})
-    figures = iter(values)
+    figures, losses = iter(values), iter(losses or len(values) * [1.0])
 
     def judge():
-        return {options.best_by: next(figures)}, []
+        return {"loss": next(losses), options.best_by: next(figures)}, []
 
     by = options.best_by
     callback = Validation(state, log, options, judge, by, Steps(folder), StopSignals())
@@ -145,6 +145,15 @@ def test_the_first_of_the_best_validations_is_kept(tmp_path, best_by, values, be
     assert (state.best_step, state.best_value) == (best, values[best - 1])
     assert kept[-1] == best
     assert state.step == 4
+
+
+def test_of_equal_scores_the_validation_with_the_lowest_loss_is_best(tmp_path):
+    state, kept, _ = validations(
+        tmp_path, [0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 1.5, 1.6, 1.2, 1.3], stop_patience=2
+    )
+    assert (state.best_step, state.best_value, state.best_loss) == (4, 0.0, 1.2)
+    assert kept[-1] == 4
+    assert state.step == 5
 
 
 @pytest.mark.parametrize(("patience", "stopped_at"), [(0, 6), (1, 2), (2, 5), (3, 6)])
@@ -184,7 +193,7 @@ def test_a_new_run_has_done_nothing():
     nothing = dict(seconds=0, pairs=0, source_tokens=0, target_tokens=0, rows_by_length={})
     expected = dict(step=0, seen=nothing, reported=nothing, metrics=[], validation_seconds=0)
     expected |= dict(saving_seconds=0, skipped_updates=0, validated=0, best_step=None)
-    expected |= dict(best_value=None, validations_since_best=0, interim=[])
+    expected |= dict(best_value=None, best_loss=None, validations_since_best=0, interim=[])
     assert RunState().to_json() == expected
 
 

@@ -65,13 +65,13 @@ def model_dir(whole_run, tmp_path):
     return ModelDir(shutil.copytree(whole_run, tmp_path / "run"))
 
 
-def choose(model_dir, by="BLEU", known=None, figure=lambda value: value):
+def choose(model_dir, by="BLEU", known=None, figure=lambda value: value, loss=lambda value: 1.0):
     """The choice, and the weights that were validated; by default the figure is the weight."""
     validated, model = [], model_of(0)
 
     def validate():
         validated.append(value_of(model))
-        return figure(validated[-1])
+        return figure(validated[-1]), loss(validated[-1])
 
     return choose_weights(model, model_dir, by, validate, known or {}), validated
 
@@ -90,8 +90,16 @@ def test_of_equally_good_weights_the_mean_is_chosen(model_dir):
     assert choose(model_dir, figure=lambda value: 0.0)[0].weights == "mean"
 
 
+def test_of_equal_scores_the_loss_decides(model_dir):
+    """BLEU of short answers is 0 at all steps, while the loss falls."""
+    found, _ = choose(model_dir, figure=lambda value: 0.0, loss=lambda value: -value)
+    assert found == ("last", "BLEU", {"mean": 0.0, "best": 0.0, "last": 0.0})
+    found, _ = choose(model_dir, loss=lambda value: value)
+    assert found.weights == "last"
+
+
 def test_what_was_validated_before_is_not_validated_again(model_dir):
-    choice, validated = choose(model_dir, known={2: 40.0, 3: 30.0})
+    choice, validated = choose(model_dir, known={2: (40.0, 1.0), 3: (30.0, 1.0)})
     assert validated == [5.0]
     assert choice.figures == {"mean": 5.0, "best": 40.0, "last": 30.0}
 
@@ -103,7 +111,7 @@ def test_the_same_weights_are_validated_once(model_dir):
     choice, validated = choose(model_dir)
     assert validated == [6.0]
     assert choice == ("mean", "BLEU", {"mean": 6.0, "best": 6.0, "last": 6.0})
-    assert choose(model_dir, known={3: 30.0})[1] == []
+    assert choose(model_dir, known={3: (30.0, 1.0)})[1] == []
 
 
 def test_a_mean_of_one_checkpoint_is_reported_as_the_last_one_alone(model_dir, capsys):
@@ -122,7 +130,7 @@ def test_without_a_best_validation_mean_and_last_are_left(model_dir):
 
 
 def test_a_figure_that_is_not_finite_is_never_best(model_dir):
-    choice, _ = choose(model_dir, by="loss", known={2: -math.inf, 3: math.nan})
+    choice, _ = choose(model_dir, by="loss", known={2: (-math.inf, 1.0), 3: (math.nan, 1.0)})
     assert choice == ("mean", "loss", {"mean": 5.0})
     assert choose(model_dir, figure=lambda value: math.nan)[0] is None
 
