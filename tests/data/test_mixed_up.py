@@ -41,6 +41,7 @@ def test_lines_after_a_missing_one_have_slipped(lengths, where):
         np.stack([LENGTHS[0], np.random.default_rng(0).permutation(LENGTHS[1])]),
         np.stack([LENGTHS[0], np.full_like(LENGTHS[0], 7)]),  # labels
         np.sort(LENGTHS),
+        np.stack([LENGTHS[0], LENGTHS[0].max() + 1 - LENGTHS[0]]),  # long questions, short answers
         np.zeros((2, 0), int),
         np.ones((2, 1), int),
         LENGTHS[:, :50],
