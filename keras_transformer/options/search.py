@@ -22,8 +22,8 @@ MBR_TEMPERATURE = 0.7
 class SearchOptions(Record):
     """Options of a search: which hypotheses it keeps, and when it ends (paper, section 6.1).
 
-    The defaults are those of CTranslate2 and fairseq, but for the number of beams. The paper's
-    search has `alpha=0.6`, `length_penalty="gnmt"` and `patience=None`.
+    The defaults are those of CTranslate2 and fairseq, but for the number of beams and the patience.
+    The paper's search has `alpha=0.6`, `length_penalty="gnmt"` and `patience=None`.
 
     Every field but the last is a flag of `translate` and `evaluate`. Lengths are in tokens,
     including the end symbol, and not those of a prefix. A translation ends at its limit: the last
@@ -49,7 +49,7 @@ class SearchOptions(Record):
         LENGTH_PENALTIES,
     )
     patience: float | None = field(
-        1.0,
+        2.0,
         "stop once patience * beam_size hypotheses have finished; none: stop once no live beam "
         "can improve the result, as in the paper",
     )
