@@ -125,9 +125,9 @@ def define_flags() -> None:
         )
         flags.DEFINE_bool(
             "placeholders",
-            True,
+            None,
             "copy placeholders unchanged: %s, %1$s, {name}, {{ x }}, <0>, URLs, e-mail addresses "
-            "and the like",
+            "and the like; default: unless 10% or more of the training pairs did not",
         )
         flags.DEFINE_multi_string(
             "keep", [], "regular expression of further text to copy unchanged; may be repeated"
@@ -153,7 +153,7 @@ def main():
         quiet.find_devices()
     if not FLAGS.alignment:
         refuse(present(["subwords"]), "without --alignment")
-    if not FLAGS.placeholders:
+    if FLAGS.placeholders is False:
         refuse(present(["keep"]), "with --noplaceholders")
     patterns = kept_patterns()
     glossary = read_glossary()
@@ -214,7 +214,7 @@ def check_languages():
 
 def kept_patterns():
     """The patterns of what is copied; raises `UserError` if one of --keep is wrong."""
-    if not FLAGS.placeholders:
+    if FLAGS.placeholders is False:
         return []
     try:
         return placeholder_patterns(FLAGS.keep)
@@ -329,7 +329,12 @@ def output(translator, sentences, given, number, cut_lines, counters):
 
 
 def _keeping(translator):
-    return PlaceholderTranslator(translator, FLAGS.keep) if FLAGS.placeholders else translator
+    """The translator, which copies placeholders if that is asked for, or the training pairs did."""
+    copies = FLAGS.placeholders
+    if copies is None:
+        record = training.ModelDir(FLAGS.model_dir[0]).load_training()
+        copies = FLAGS.keep or record["copies_parts"]
+    return PlaceholderTranslator(translator, FLAGS.keep) if copies else translator
 
 
 def _found(translator, sentences, given, number, cut_lines):

@@ -1,7 +1,6 @@
 """Rules that suspicious sentence pairs break."""
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from keras_transformer.data.sources import Block, SentencePairs
 from keras_transformer.options.cleaning import CleaningOptions
 from keras_transformer.text.identification import identified_code, language_identifier
+from keras_transformer.text.numbers import with_ascii_digits
 from keras_transformer.text.scripts import UNSPACED, main_script, script_share
 
 # UTF-8 that was read as Latin-1 or Windows-1252.
@@ -270,7 +270,7 @@ def _have_other_placeholders(source, target):
     ours, theirs = _placeholders(source), _placeholders(target)
     if ours == theirs:
         return False
-    source, target = map(_with_ascii_digits, (source, target))
+    source, target = map(with_ascii_digits, (source, target))
     ours, theirs = _placeholders(source), _placeholders(target)
     return _without_percentages(ours, target) != _without_percentages(theirs, source)
 
@@ -313,15 +313,7 @@ def _numbers(text):
     if "&#" in text:
         text = _CHARACTER_REFERENCE.sub("", text)
     found = re.findall(r"\d+", text)
-    return [*map(_with_ascii_digits, found)]
-
-
-def _with_ascii_digits(text):
-    """The text with ASCII's digits, and its sign of percent, for those of other scripts."""
-    if text.isascii():
-        return text
-    text = text.replace("٪", "%")
-    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
+    return [*map(with_ascii_digits, found)]
 
 
 def _has_enough_letters(text):

@@ -118,7 +118,9 @@ def trained_model(
         translator = load(paths)
         if translator.tokenizer.task == "parsing":
             return ParserServable(translator, load_tensorflow, source_lang)
-        return TranslatorServable(translator, load_tensorflow, source_lang, glossary)
+        return TranslatorServable(
+            translator, load_tensorflow, source_lang, glossary, record["copies_parts"]
+        )
 
     pair, multilingual = (source_lang, record["target_lang"]), ModelDir(paths[0]).load_languages()
     return Model(name, lambda: {1: None}, serve, pair, multilingual)

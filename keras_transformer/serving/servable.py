@@ -50,6 +50,7 @@ class Servable(Protocol):
     source_lang: str | None  # by whose rules texts are split into sentences; None: English
     languages: Languages | None  # of a model for several of them, which requests choose from
     glossary: Glossary | None  # the terms that translations must contain
+    copies_parts: bool  # whether translations copy placeholders
     translator_with: Translating | None  # None: the model has no alignment
 
     def in_languages(self, target_lang: str | None, source_lang: str | None) -> "Servable":
@@ -107,6 +108,7 @@ class TranslatorServable:
             and some search options of requests. It is called when that is first needed.
         source_lang: code of the source language, if it is known.
         glossary: terms that the translations must contain; None for none.
+        copies_parts: whether translations copy placeholders and long numbers.
 
     Raises:
         UserError: the translator samples.
@@ -118,6 +120,7 @@ class TranslatorServable:
         load_tensorflow: Callable[[], Translator] | None = None,
         source_lang: str | None = None,
         glossary: Glossary | None = None,
+        copies_parts: bool = True,
     ):
         translator.options.expect_only(
             BEAM_SEARCH_OPTIONS,
@@ -125,7 +128,7 @@ class TranslatorServable:
             "leave it out, or serve a SavedModel that was exported with it",
         )
         self.translator = translator
-        self.glossary = glossary
+        self.glossary, self.copies_parts = glossary, copies_parts
         self.task = translator.tokenizer.task
         self.source_lang = source_lang
         self.languages = translator.languages
@@ -159,7 +162,9 @@ class TranslatorServable:
                 if self.attention:
                     load_tensorflow = functools.partial(self._in_tensorflow, pair)
                 of_text = self.source_lang if source_lang is None else short_code(source_lang)
-                directed = TranslatorServable(translator, load_tensorflow, of_text, self.glossary)
+                directed = TranslatorServable(
+                    translator, load_tensorflow, of_text, self.glossary, self.copies_parts
+                )
                 self._directions[pair] = directed
                 if len(self._directions) > _MOST_DIRECTIONS:
                     del self._directions[next(iter(self._directions))]  # the oldest
@@ -266,6 +271,7 @@ class SavedModelServable:
     attention: Attention | None = None
     source_lang: str | None = None  # an export does not say
     languages = glossary = None  # an export has one pair, and no terms
+    copies_parts = False
     translator_with: Translating | None = None
 
     def __init__(self, path: str | os.PathLike):

@@ -281,8 +281,9 @@ class Server:
     ) -> list[list[Translation]]:
         """Translates by `compute`, and copies placeholders if the model has an alignment."""
         self._check_size("sentence", sentences)
-        rows = await asyncio.to_thread(_marked, sentences)  # long texts take their time
-        if servable.translator_with is None or not any(row.kept for row in rows):
+        # Long texts take their time.
+        rows = await asyncio.to_thread(_marked, sentences) if servable.copies_parts else []
+        if not (servable.translator_with and any(row.kept for row in rows)):
             return await self.compute(request, Translate(servable, options), sentences, sentences)
         found = await self.compute(request, TranslateMarked(servable, options), rows, sentences)
         return [[Translation(one.kept.text, one.kept.score) for one in some] for some in found]

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+import unicodedata
 
 # A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
 _NUMBER = re.compile(r"(?<![\w.:])(?=[a-f]*+[0-9])[0-9a-f]++(?:\.[0-9]++)*(?!\w|:[0-9])", re.ASCII)
@@ -16,7 +16,7 @@ def with_long_numbers(translation: str, source: str) -> str:
     """The translation, with the long numbers of its source in place of wrong copies of them.
 
     A number is a wrong copy if the source does not have it, and it resembles a single one of those
-    that are missing. Digits count, and not what separates thousands.
+    that are missing; 1999 is none of 2.3.1999. Digits count, and not what separates thousands.
 
     Example:
         >>> with_long_numbers("am 16. Aug. 202", "Aug 16, 2022")
@@ -25,7 +25,7 @@ def with_long_numbers(translation: str, source: str) -> str:
         '1.234.567 Dateien'
     """
     numbers = _NUMBER.findall(source)
-    missing = _lost(numbers, translation)
+    missing = [one for one in long_numbers(source) if not has_number(translation, one)]
     if not 0 < len(missing) <= _MOST:
         return translation
     known = {*map(_digits, numbers), _digits(source)}
@@ -34,7 +34,8 @@ def with_long_numbers(translation: str, source: str) -> str:
         digits = _digits(match[0])
         if not missing or len(digits) < _LEAST_OF_COPY or digits in known:
             continue
-        alike = difflib.get_close_matches(match[0], missing, len(missing), _ALIKE)
+        candidates = [one for one in missing if ("." in one) == ("." in match[0])]
+        alike = difflib.get_close_matches(match[0], candidates, len(missing), _ALIKE)
         if len({*alike}) == 1:  # of two candidates, nobody knows which it is
             missing.remove(alike[0])
             pieces += [translation[end : match.start()], alike[0]]
@@ -42,10 +43,27 @@ def with_long_numbers(translation: str, source: str) -> str:
     return "".join(pieces) + translation[end:]
 
 
-def _lost(numbers: Sequence[str], translation: str) -> list[str]:
-    """The long ones of some numbers that a translation lacks."""
-    there = _digits(translation)
-    return [one for one in numbers if len(_digits(one)) >= _LEAST and _digits(one) not in there]
+def long_numbers(text: str) -> list[str]:
+    """The numbers of a text that a translation has with the same digits.
+
+    Example:
+        >>> long_numbers("12 of 1,234 files of 2022")
+        ['2022']
+    """
+    return [one for one in _NUMBER.findall(text) if len(_digits(one)) >= _LEAST]
+
+
+def has_number(text: str, number: str) -> bool:
+    """Whether a text has the digits of a number, with whatever separates thousands."""
+    return _digits(number) in _digits(text)
+
+
+def with_ascii_digits(text: str) -> str:
+    """The text with ASCII's digits, and its sign of percent, for those of other scripts."""
+    if text.isascii():
+        return text
+    text = text.replace("٪", "%")
+    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 def _digits(text):

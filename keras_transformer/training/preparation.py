@@ -5,10 +5,12 @@ import dataclasses
 import os
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
+from keras_transformer.data.copied_parts import share_copied
 from keras_transformer.data.corpus_warning import corpus_warning
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation.bleu import (
@@ -18,6 +20,7 @@ from keras_transformer.evaluation.bleu import (
     short_lines_warning,
 )
 from keras_transformer.machine.cores import parts_for_cores
+from keras_transformer.options.search import SearchOptions
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.language_code import short_code
@@ -30,6 +33,9 @@ from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
     vocabulary_of_chief,
 )
+
+_MOST_LONGER = 0.01  # share of the targets beyond the limit of a search, without a warning
+_MOST_COPY = 0.9  # share of the pairs that copy placeholders, from which on `translate` does too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +85,7 @@ def prepare(
     model_dir = ModelDir(job.model_dir)
     _check_cache(job, model_dir)
     check_start(model_dir, job.start_from)
-    tokenizer = None
+    tokenizer, copies_parts = None, True
     with failing_together(strategy):
         job = _with_languages(job, model_dir)
         if model_dir.exists():
@@ -106,10 +112,19 @@ def prepare(
                 print(part, flush=True)
             if warning := _bleu_warning(job):
                 print(warning, flush=True)
+            if valid_corpus and (warning := _length_warning(job, valid_corpus)):
+                print(warning, flush=True)
+            if share := _share_not_copied(job, corpus):
+                copies_parts = False
+                print(
+                    f"{share:.0%} of the training pairs with placeholders or long numbers do not "
+                    "copy them, so `translate` does not either, unless --placeholders is given",
+                    flush=True,
+                )
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         # A parser's vocabulary and Marian's have no type.
         vocab_type = job.vocab_type or getattr(tokenizer, "model_type", None)
-        record = _record(job, model_dir, data, vocab_type)
+        record = _record(job, model_dir, data, vocab_type, copies_parts)
     _expect_same_run(job, record, valid_corpus, strategy)
     batches = _batches(job.options, corpus, strategy)
     return Preparation(job, model_dir, strategy, tokenizer, corpus, valid_corpus, batches, record)
@@ -177,9 +192,13 @@ def _corpora(job, tokenizer, strategy):
     return corpus, valid_corpus
 
 
+def _corpora_of(job):
+    return job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
+
+
 def _warn_of_corpus(job, corpus, valid_corpus):
     """Prints a warning if the text files to train on should be cleaned first."""
-    corpora = job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
+    corpora = _corpora_of(job)
     if not all(isinstance(pairs, TextPairs) for pairs in corpora):
         return
     source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
@@ -198,6 +217,28 @@ def _bleu_warning(job):
     if job.options.best_by == "score" and (warning := short_lines_warning(*about)):
         return f"{warning}, and choose the weights by --best_by=loss"
     return None
+
+
+def _length_warning(job, valid_corpus):
+    """One line if validation targets are longer than translations may be by default."""
+    (_, source), (_, target) = valid_corpus.pairs.sides(np.arange(valid_corpus.pairs.size))
+    extra, limit = target - source, SearchOptions().extra_length
+    share = (extra > limit).mean()
+    if job.valid.task != "translation" or share < _MOST_LONGER:
+        return None
+    return (
+        f"Warning: {share:.0%} of the targets of {job.valid.description} have over {limit} tokens "
+        "more than their sources, where the default search ends translations: give `translate` "
+        f"and `evaluate` --extra_length={10 * -(-extra.max() // 10)}"
+    )
+
+
+def _share_not_copied(job, corpus):
+    """The share of the pairs that copy no placeholders, if it is large; else None."""
+    if not all(isinstance(pairs, TextPairs) for pairs in _corpora_of(job)):
+        return None
+    share = share_copied(job.train, corpus.counts.kept)
+    return None if share is None or share >= _MOST_COPY else 1 - share
 
 
 def _batches(options, corpus, strategy):
@@ -295,9 +336,10 @@ def _data(job, tokenizer, corpus, valid_corpus, strategy):
     }
 
 
-def _record(job, model_dir, data, vocab_type):
+def _record(job, model_dir, data, vocab_type, copies_parts):
     """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
     before = {"preset": None, "source_lang": None, "commands": [], "starts": []}
+    before["copies_parts"] = copies_parts
     options, linearization = dataclasses.asdict(job.options), job.train.linearization
     if model_dir.exists():
         before = model_dir.load_training()

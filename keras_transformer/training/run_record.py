@@ -17,6 +17,7 @@ _FIELDS = {
     "source_lang": str | None,
     "target_lang": str | None,
     "config": str | None,
+    "copies_parts": bool,
     "commands": list,
     "starts": list,
 }
@@ -56,7 +57,9 @@ def read_record(text: str, path: Path) -> dict:
     """
     record = parse_json(text, path)
     if isinstance(record, dict):
-        record.setdefault("source_lang", None)  # models of version 0.2.0 do not know it
+        # Earlier models of version 0.2.0 do not know these.
+        record.setdefault("source_lang", None)
+        record.setdefault("copies_parts", True)
     if not isinstance(record, dict) or not record.keys() >= _FIELDS.keys():
         raise UserError(f"{path} must be an object with the fields {', '.join(sorted(_FIELDS))}")
     for name, kind in _FIELDS.items():
@@ -90,6 +93,7 @@ def record_of_other(target_lang: str | None, command: str, source_lang: str | No
         "preset": None,
         "source_lang": source_lang,
         "target_lang": target_lang,
+        "copies_parts": True,
         "commands": [command],
         "starts": [],
     }

@@ -327,6 +327,19 @@ def test_placeholders_are_copied_and_the_lines_to_check_are_named(translate, tra
     assert translate(stdin, placeholders=False) == translator(stdin.decode().splitlines())
 
 
+def test_placeholders_are_left_to_a_model_whose_training_pairs_copied_none(
+    translate, translator, models, tokenizer, tmp_path
+):
+    replacing = ModelDir(tmp_path / "run")
+    replacing.create_trained(models[0], tokenizer, "de", "made by a test")
+    replacing.save_training({**replacing.load_training(), "copies_parts": False})
+    line = "{name} sleeps."
+    stdin, model_dir = f"{line}\n".encode(), replacing.path
+    assert translate(stdin, model_dir=model_dir) == translator([line])
+    assert "{name}" in translate(stdin, model_dir=model_dir, placeholders=True)[0]
+    assert "{name}" in translate(stdin, model_dir=model_dir, keep="#")[0]
+
+
 def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):
     found = translate(b"A horse!\nOne. {a} two. {b} three.\n", split="sentences")
     assert "{a}" in found[1] and "{b}" in found[1]

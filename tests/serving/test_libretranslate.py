@@ -240,6 +240,12 @@ def test_placeholders_of_text_are_copied_where_the_model_has_an_alignment():
     with serving("en-de", servable=Aligned) as client:
         assert post(client, q="see [X1X].\n%s").json() == {"translatedText": "[X1X]\n%s"}
 
+    class Replacing(Aligned):
+        copies_parts = False
+
+    with serving("en-de", servable=Replacing) as client:
+        assert post(client, q="see {x}.").json() == {"translatedText": "en-de SEE {X}."}
+
 
 def test_html_needs_an_alignment(client):
     status, error = error_of(post(client, q="<p>a</p>", format="html"))

@@ -51,6 +51,7 @@ class Doing:
     task, engine, attention = "translation", "tensorflow", None
     max_tokens, options, source_lang = 1000, None, None
     languages = glossary = translator_with = None
+    copies_parts = True
 
     def __init__(self):
         self.signatures = signature_defs(1, ["serving_default", "nbest", "score"])

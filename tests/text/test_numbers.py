@@ -32,6 +32,7 @@ def test_a_wrong_copy_is_replaced(source, wrong, right):
         ("two dogs", "2 Hunde, 2022"),
         ("2021 and 2022", "202 und 202"),  # which is which?
         ("2500 BC", "25. Jahrhundert"),
+        ("2.3.1999", "1999-03-02"),
     ],
 )
 def test_other_numbers_stay(source, translation):

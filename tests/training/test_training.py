@@ -840,6 +840,39 @@ def test_a_corpus_to_clean_first_has_a_warning(tmp_path, capsys):
         assert said.count("60 pairs (50.0%) are suspicious (60 repeated): see") == warnings
 
 
+def test_targets_that_are_longer_than_translations_have_a_warning(tmp_path, capsys):
+    sides = zip(*BuiltinPairs("validation", 20), strict=True)
+    short, long = (lines_of(tmp_path / f"{n}", *side) for n, side in enumerate(sides))
+    with open(long, "a") as file:
+        file.write("der " * 56 + "\n")
+    with open(short, "a") as file:
+        file.write("der\n")
+    for valid, times in ((TextPairs(short, long), 1), (VALID, 0)):
+        job = job_in(tmp_path / "runs", dataclasses.replace(OPTIONS, max_length=150), valid=valid)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("have over 50 tokens more than their sources, where") == times
+        assert bool(re.search(r"--extra_length=\d+0\n", said)) == times
+
+
+def test_a_corpus_that_copies_no_placeholders_is_recorded(tmp_path, capsys):
+    lines = [*zip(*BuiltinPairs("train", 60), strict=True)]
+    for copies, address in ((True, "me@example.org"), (False, "EMAIL")):
+        sides = [
+            (*side, *(f"{text} {side[0]}" for _ in range(4)))
+            for side, text in zip(lines, ("me@example.org", address), strict=True)
+        ]
+        files = [lines_of(tmp_path / f"{n}", *side) for n, side in enumerate(sides)]
+        job = job_in(tmp_path / f"run.{copies}", train=TextPairs(*files), exact_vocab_size=False)
+        for start in (1, 2):  # what was found is said once, and stays in the record
+            with contextlib.ExitStack() as until_trained:
+                record_start(prepare(job, make_strategy(), until_trained))
+            said = "100% of the training pairs with placeholders or long numbers do not copy them"
+            assert capsys.readouterr().out.count(said) == (not copies and start == 1)
+            assert ModelDir(job.model_dir).load_training()["copies_parts"] is copies
+
+
 def test_corpora_with_weights_are_checked_as_one_corpus(tmp_path, capsys):
     lines = zip(*BuiltinPairs("train", 60), strict=True)
     files = TextPairs(*(lines_of(tmp_path / f"{n}", *side) for n, side in enumerate(lines)))
