@@ -747,7 +747,10 @@ finally:
 def test_a_converted_model_translates_without_tensorflow(path, translator):
     lines = translator(["A horse!"])
     flags = [f"--model_dir={path}", "--engine=ctranslate2", "--extra_length=4"]
-    found = run_python(COMMAND % "'numpy'", "translate", *flags, stdin="A horse!\n")
+    # Old versions of CTranslate2 import NumPy themselves.
+    needs_numpy = run_python("import ctranslate2, sys; print('numpy' in sys.modules)") == "True\n"
+    others = "" if needs_numpy else "'numpy'"
+    found = run_python(COMMAND % others, "translate", *flags, stdin="A horse!\n")
     assert found.splitlines() == lines
 
 

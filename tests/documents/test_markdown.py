@@ -122,7 +122,7 @@ def test_code_may_be_the_beginning_of_other_code():
         ("- a\n\n  <p>\n    b <i>c</i>\n  </p>\n- d", "- A\n\n  <p>\n    <i>C</i> B\n  </p>\n- D"),
         ("> <p\n>  title='a b'>c\n> d</p>\n> e\n\nf", "> <p\n>  title='B A'>D C</p>\n> E\n\nF"),
         ("> - <pre>\n>   a\n>\n>   b</pre>\n>\n> c", "> - <pre>\n>   a\n>\n>   b</pre>\n>\n> C"),
-        ("1. <!-- a\n\n   b -->\n   <p>c d", "1. <!-- a\n\n   b -->\n   <p>D C"),
+        ("1. <!-- a\n   b -->\n   <p>c d", "1. <!-- a\n   b -->\n   <p>D C"),
         ("> <div>\n> <b>a</b> b", "> <div>\n> B <b>A</b>"),
     ],
 )  # fmt: skip

@@ -116,8 +116,9 @@ def test_ten_thousand_terms_are_found_as_fast_as_ten():
     def seconds(number):
         terms = {" ".join(rng.sample(words, rng.randint(1, 3))) for _ in range(number)}
         glossary = Glossary(dict.fromkeys(terms, "x"))
-        start = time.perf_counter()
+        start = time.process_time()
         glossary.terms(sentences)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
-    assert min(seconds(10_000) for _ in range(3)) < 5 * min(seconds(10) for _ in range(3))
+    # Looking for each term would take a thousand times as long; what is measured is 3 times.
+    assert min(seconds(10_000) for _ in range(3)) < 30 * min(seconds(10) for _ in range(3))
