@@ -198,10 +198,14 @@ def labels_and_logits(y_true, y_pred):
 
 
 def signed(labels):
-    """Converts labels to a tensor, in which a negative `pad_id` equals no unsigned label."""
+    """Converts labels to a tensor, in which a negative `pad_id` equals no unsigned label.
+
+    Short integers become longer: the size of a vocabulary is none of them.
+    """
     labels = ops.convert_to_tensor(labels)
     dtype = keras.backend.standardize_dtype(labels.dtype)
-    return ops.cast(labels, "int32") if dtype.startswith("uint") else labels
+    is_short = dtype.startswith("uint") or dtype in ("int8", "int16")
+    return ops.cast(labels, "int32") if is_short else labels
 
 
 def in_vocabulary(labels, pad_id):

@@ -537,3 +537,39 @@ np.savez(sys.argv[1] + "/results.npz", **test_backends.results(model, {with_term
     assert set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, atol=1e-4, rtol=1e-4, err_msg=name)
+
+
+TRAINING_WITHOUT_LEAKS = """
+import gc, keras, numpy as np, torch
+import keras_transformer as kt
+from keras_transformer.search import search
+
+config = kt.TransformerConfig(vocab_size=40, num_encoder_layers=3, num_decoder_layers=3, d_model=8,
+                              d_ff=16, num_heads=2)
+model = kt.Transformer(config)
+model.compile(keras.optimizers.Adam(1e-3), kt.LabelSmoothedCrossEntropy(0.1), jit_compile=False)
+ids = np.random.default_rng(0).integers(3, 40, (4, 9)).astype("int32")
+
+def tensors_after(steps):
+    for _ in range(steps):
+        model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
+    gc.collect()  # frees cycles, but each layer of a step only after the next
+    return sum(isinstance(one, torch.Tensor) for one in gc.get_objects())
+
+few = tensors_after(3)
+more = tensors_after(10) - few
+assert more < 10, f"{more} tensors of earlier steps are not freed"
+assert not search(model, ids).scores.requires_grad
+double = keras.random.normal((4, 9, 40), dtype="float64")
+kept = kt.layers.Dropout(0.5, dtype="float64")(double, training=True)
+assert torch.equal(torch.where(kept == 0, 0, 2 * double), kept)
+torch.export.export(model, ({"source_ids": torch.tensor(ids), "target_ids": torch.tensor(ids)},))
+print("freed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_pytorch_frees_each_step_of_a_training_and_keeps_no_graph_of_a_search():
+    script = TRAINING_WITHOUT_LEAKS
+    assert run_python(script, env={**os.environ, "KERAS_BACKEND": "torch"}).strip() == "freed"

@@ -80,6 +80,10 @@ def custom_gradient(function: Callable) -> Callable:
 
     def adapted(*inputs):
         output, gradient = function(*inputs)
+        if keras.backend.backend() == "torch":
+            # PyTorch gives the output that is returned a reference to the gradient. If the gradient
+            # had one to the same tensor, no step of a training would be freed.
+            output = output.detach()
 
         def adapted_gradient(*args, upstream=None):
             if upstream is None:
@@ -153,6 +157,15 @@ def _on_torch(function, gradient, inputs, upstream):
     return tuple(by_input.get(i) for i in range(len(inputs)))
 
 
+def without_gradient(function: Callable) -> Callable:
+    """A function of which PyTorch records nothing to differentiate; elsewhere the same function."""
+    if keras.backend.backend() != "torch":
+        return function
+    import torch
+
+    return torch.no_grad()(function)
+
+
 def builds_tensorflow_graph() -> bool:
     """Whether the calling code adds to a graph of TensorFlow, instead of computing values."""
     if keras.backend.backend() != "tensorflow":
@@ -217,4 +230,6 @@ def value_of(variable):
 
 def sum_dtype(x) -> str:
     """The dtype of sums for a tensor or metric `x`: float32, or float64 if its dtype is that."""
-    return keras.backend.result_type(x.dtype, "float32")
+    # `result_type` of both is float32 on JAX and PyTorch.
+    is_double = keras.backend.standardize_dtype(x.dtype) == "float64"
+    return "float64" if is_double else "float32"

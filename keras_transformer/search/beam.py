@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops, tree
 
+from keras_transformer.fast.dispatch import without_gradient
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.options.search import NO_HYPOTHESIS, SearchOptions
 from keras_transformer.search.constraints import CONSTRAINTS, IMPOSSIBLE, Constraints
@@ -66,6 +67,7 @@ class BeamState(NamedTuple):
     terms: TermState | tuple = ()  # of the live beams, if there are terms
 
 
+@without_gradient
 def beam_search(
     steps: DecoderSteps,
     targets: Targets,

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import Unsupported
+from keras_transformer.fast.dispatch import without_gradient
 from keras_transformer.fast.integer_hash import hashed, high_bits
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.options.search import NO_HYPOTHESIS, OF_SAMPLING, SearchOptions
@@ -42,6 +43,7 @@ class SampleState(NamedTuple):
     done: Tensor  # boolean (batch, beam_size), whether a sequence is complete
 
 
+@without_gradient
 def sample(
     steps: DecoderSteps,
     targets: Targets,

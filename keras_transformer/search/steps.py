@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import UserError
-from keras_transformer.fast.dispatch import value_of
+from keras_transformer.fast.dispatch import value_of, without_gradient
 from keras_transformer.fast.rows import gather_rows
 from keras_transformer.layers.cache import Past
 from keras_transformer.model import Transformer
@@ -18,6 +18,7 @@ from keras_transformer.search.sampling import sample
 from keras_transformer.search.targets import Required, Targets
 
 
+@without_gradient
 def search(
     model: Transformer | Sequence[Transformer],
     source_ids,
