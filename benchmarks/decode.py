@@ -198,12 +198,12 @@ def engine_on_text(precision, workers):
     from keras_transformer.ctranslate2.translator import CTranslate2Translator
 
     model = ConvertedModel(FLAGS.model_dir[0], precision=precision)
-    translator = CTranslate2Translator(model, beam_size=5, workers=workers)
+    translator = CTranslate2Translator(model, beam_size=5, patience=1.0, workers=workers)
     sentences = Path(FLAGS.source).read_text().splitlines()
     return {**timed(lambda: translator(sentences), len(sentences)), **bleu(translator(sentences))}
 
 
-# The script that a user of CTranslate2 would write, with the same options as our defaults.
+# The script that a user of CTranslate2 would write; its search ends by `--patience=1`.
 LOOP = """
 import sys
 import ctranslate2
@@ -247,6 +247,7 @@ def compare_commands(folder, precision):
             "translate",
             "--engine=ctranslate2",
             "--beam_size=5",
+            "--patience=1",
             f"--model_dir={FLAGS.model_dir[0]}",
             f"--precision={precision}",
             f"--workers={THREADS}",

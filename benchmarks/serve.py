@@ -189,6 +189,7 @@ def serve_loop():
             results = self._engine.translate_batch(
                 self._subwords.split_source(sentences),
                 beam_size=self.options.beam_size,
+                patience=self.options.patience,
                 length_penalty=self.options.alpha,
             )
             texts = self._subwords.join(result.hypotheses[0] for result in results)

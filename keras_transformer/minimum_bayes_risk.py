@@ -75,7 +75,7 @@ class MinimumBayesRisk:
         options = dataclasses.replace(
             translator.options,
             sample=True,
-            patience=1.0,
+            patience=SearchOptions().patience,
             beam_size=together,
             n_best=together,
             **self._of_samples,

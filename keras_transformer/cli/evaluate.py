@@ -100,6 +100,11 @@ def define_flags() -> None:
             "also compute BLEU on Moses tokens: lowercased, as papers on Multi30k report it, and "
             "with compounds split, as in the paper",
         )
+        flags.DEFINE_bool(
+            "error_rates",
+            False,
+            "also compute the share of exact matches, and TER, the rate of word errors",
+        )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"
         )
@@ -174,6 +179,8 @@ def evaluate_translator():
     hypotheses = translations(searching, sentences, ours)
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
+    if FLAGS.error_rates:
+        scores |= evaluation.error_rates(hypotheses, references)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if corpus is not None and len(FLAGS.model_dir) == 1:  # an ensemble has no loss
@@ -247,7 +254,7 @@ def evaluate_parser():
         for name in ("reference", "source_lang", "target_lang", "compare", "mbr", "glossary")
         if FLAGS[name].value is not None
     ]
-    asked += ["bleu_on_tokens"] * FLAGS.bleu_on_tokens
+    asked += [name for name in ("bleu_on_tokens", "error_rates") if FLAGS[name].value]
     refuse(asked + ["engine=ctranslate2"] * (FLAGS.engine == "ctranslate2"), "with --task=parsing")
     treebank = parsing.TreebankPairs(FLAGS.source, ParsingOptions())
     check_outputs(treebank.files, _OUTPUTS)

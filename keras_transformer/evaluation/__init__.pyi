@@ -8,6 +8,7 @@ from .bleu import (
     split_compounds,
     translation_scores,
 )
+from .error_rates import error_rates
 from .perplexity import ReferenceLoss
 from .significance import (
     MOST_REFERENCES,
@@ -26,6 +27,7 @@ __all__ = [
     "bootstrap_scores",
     "check_bootstrap",
     "check_language",
+    "error_rates",
     "format_comparison",
     "format_margins",
     "format_scores",

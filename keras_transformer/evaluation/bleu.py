@@ -74,15 +74,7 @@ def translation_scores(
         >>> translation_scores(["Ein Reiter ."], two, "de")["bleu"].signature
         'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:...'
     """
-    hypotheses, lists = as_text(hypotheses, "hypotheses"), reference_lists(references)
-    if len(hypotheses) != len(lists[0]):
-        raise UserError(
-            f"hypotheses and references must have the same length: found {len(hypotheses)} and "
-            f"{len(lists[0])}"
-        )
-    if not hypotheses:
-        raise UserError("hypotheses must have at least one sentence to score: found none")
-
+    hypotheses, lists = checked_texts(hypotheses, references)
     check_language(target_lang)
     scores = {
         name: _score(LABELS[name], metric, hypotheses, lists)
@@ -91,6 +83,25 @@ def translation_scores(
     if target_lang and on_tokens:
         scores.update(_scores_on_tokens(hypotheses, lists, target_lang))
     return scores
+
+
+def checked_texts(
+    hypotheses: Iterable[str], references: Iterable[str] | Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """The translations, and their references as `reference_lists` gives them.
+
+    Raises:
+        UserError: the counts differ, or there is nothing to score.
+    """
+    hypotheses, lists = as_text(hypotheses, "hypotheses"), reference_lists(references)
+    if len(hypotheses) != len(lists[0]):
+        raise UserError(
+            f"hypotheses and references must have the same length: found {len(hypotheses)} and "
+            f"{len(lists[0])}"
+        )
+    if not hypotheses:
+        raise UserError("hypotheses must have at least one sentence to score: found none")
+    return hypotheses, lists
 
 
 def reference_lists(references: Iterable[str] | Sequence[Sequence[str]]) -> list[list[str]]:

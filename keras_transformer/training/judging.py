@@ -18,6 +18,7 @@ from keras_transformer.training.tasks import task_of
 from keras_transformer.translator import Translator
 
 _VALIDATION_SENTENCES = 1000
+_WORSE = 1.0  # points by which beam search may be worse than greedy search without a warning
 
 # Validates the current model: returns figures by name, and samples of its outputs.
 Judge = Callable[[], tuple[dict[str, float], list[dict[str, str]]]]
@@ -130,8 +131,11 @@ def _by_language(translator, judged):
         yield code, sources, references, into(sources)
 
 
-def report(model, tokenizer, pairs, target_lang, options, log):
-    """Prints a model's scores on these pairs, with beam search, and some of its outputs."""
+def report(model, tokenizer, pairs, target_lang, options, log, greedy=None):
+    """Prints a model's scores on these pairs, with beam search, and some of its outputs.
+
+    `greedy` is its score by greedy search on as many of them as validations score, if it is known.
+    """
     search = task_of(tokenizer).search
     translator = translation_by(model, tokenizer, search, options.parallel_parts)
     for code, sources, references, hypotheses in _by_language(translator, _sentences(pairs)):
@@ -140,6 +144,15 @@ def report(model, tokenizer, pairs, target_lang, options, log):
             ("" if code is None else f"Into {code}:\n")
             + task.report(sources, hypotheses, references)
         )
+        if greedy is not None:
+            scored = (side[:_VALIDATION_SENTENCES] for side in (sources, hypotheses, references))
+            by_beams = task.figures(*scored)[task.score]
+            if by_beams < greedy - _WORSE:
+                log.say(
+                    f"Warning: beam search has {by_beams:.2f} {task.score}, greedy search "
+                    f"{greedy:.2f}: it ends before long outputs do; try --patience=none, or "
+                    "--beam_size=1"
+                )
         hypotheses, references = (task.readable(sources, side) for side in (hypotheses, references))
         for row in _sample_rows(sources):
             log.say(

@@ -5,26 +5,18 @@ import dataclasses
 import os
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import Batches, Corpus, TextPairs, WeightedPairs, usable_corpus
-from keras_transformer.data.copied_parts import share_copied
-from keras_transformer.data.corpus_warning import corpus_warning
+from keras_transformer.data import Batches, Corpus, usable_corpus
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation.bleu import (
-    check_language,
-    language_warning,
-    sacre_bleu,
-    short_lines_warning,
-)
+from keras_transformer.evaluation.bleu import check_language, sacre_bleu
 from keras_transformer.machine.cores import parts_for_cores
-from keras_transformer.options.search import SearchOptions
 from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
+from keras_transformer.training.data_warnings import data_warnings, share_not_copied
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.resumption import check_same_run, check_start
@@ -33,9 +25,6 @@ from keras_transformer.training.vocabulary_choice import (
     chosen_vocabulary,
     vocabulary_of_chief,
 )
-
-_MOST_LONGER = 0.01  # share of the targets beyond the limit of a search, without a warning
-_MOST_COPY = 0.9  # share of the pairs that copy placeholders, from which on `translate` does too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,20 +96,12 @@ def prepare(
         _check_task(job.options, tokenizer.task)
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
         if is_chief(strategy) and not model_dir.exists():  # a resumed run has said it before
-            _warn_of_corpus(job, corpus, valid_corpus)
+            share = share_not_copied(job, corpus)
+            copies_parts = share is None
             if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
                 print(part, flush=True)
-            if warning := _bleu_warning(job):
+            for warning in data_warnings(job, corpus, valid_corpus, share):
                 print(warning, flush=True)
-            if valid_corpus and (warning := _length_warning(job, valid_corpus)):
-                print(warning, flush=True)
-            if share := _share_not_copied(job, corpus):
-                copies_parts = False
-                print(
-                    f"{share:.0%} of the training pairs with placeholders or long numbers do not "
-                    "copy them, so `translate` does not either, unless --placeholders is given",
-                    flush=True,
-                )
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         # A parser's vocabulary and Marian's have no type.
         vocab_type = job.vocab_type or getattr(tokenizer, "model_type", None)
@@ -190,55 +171,6 @@ def _corpora(job, tokenizer, strategy):
             flush=True,
         )
     return corpus, valid_corpus
-
-
-def _corpora_of(job):
-    return job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
-
-
-def _warn_of_corpus(job, corpus, valid_corpus):
-    """Prints a warning if the text files to train on should be cleaned first."""
-    corpora = _corpora_of(job)
-    if not all(isinstance(pairs, TextPairs) for pairs in corpora):
-        return
-    source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
-    is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
-    if warning := corpus_warning(TextPairs(source, target), None if is_same else job.valid):
-        print(warning, flush=True)
-
-
-def _bleu_warning(job):
-    """One line if BLEU of a translator's validation is about 0, however good the translations."""
-    if not job.valid or job.valid.task != "translation" or job.train.target_langs:
-        return None
-    about = [target for _, target in job.valid], job.target_lang, job.valid.description
-    if warning := language_warning(*about):
-        return warning
-    if job.options.best_by == "score" and (warning := short_lines_warning(*about)):
-        return f"{warning}, and choose the weights by --best_by=loss"
-    return None
-
-
-def _length_warning(job, valid_corpus):
-    """One line if validation targets are longer than translations may be by default."""
-    (_, source), (_, target) = valid_corpus.pairs.sides(np.arange(valid_corpus.pairs.size))
-    extra, limit = target - source, SearchOptions().extra_length
-    share = (extra > limit).mean()
-    if job.valid.task != "translation" or share < _MOST_LONGER:
-        return None
-    return (
-        f"Warning: {share:.0%} of the targets of {job.valid.description} have over {limit} tokens "
-        "more than their sources, where the default search ends translations: give `translate` "
-        f"and `evaluate` --extra_length={10 * -(-extra.max() // 10)}"
-    )
-
-
-def _share_not_copied(job, corpus):
-    """The share of the pairs that copy no placeholders, if it is large; else None."""
-    if not all(isinstance(pairs, TextPairs) for pairs in _corpora_of(job)):
-        return None
-    share = share_copied(job.train, corpus.counts.kept)
-    return None if share is None or share >= _MOST_COPY else 1 - share
 
 
 def _batches(options, corpus, strategy):

@@ -319,7 +319,16 @@ def finish(
         report_choice(choice, model_dir, run.log)
     if (judged := job.test or job.valid) is not None:
         run.log.say(f"\nThe {described(model_dir, weights)} on {judged.description}:")
-        judging.report(model, prepared.tokenizer, judged, job.target_lang, options, run.log)
+        greedy = None
+        if (
+            choice
+            and options.best_by == "score"
+            and judged is job.valid
+            and not judged.target_langs
+        ):
+            greedy = choice.figures[weights]
+        about = judged, job.target_lang, options, run.log, greedy
+        judging.report(model, prepared.tokenizer, *about)
     convert(model_dir, run.log)
     return model
 
@@ -339,7 +348,7 @@ def chosen_weights(
 ) -> Choice | None:
     """Chooses the weights that validate best; all workers choose the same ones."""
     state, by, known = run.state, decisive_figure(run), {**last}
-    if None not in (state.best_step, state.best_value, state.best_loss):
+    if state.best_step is not None and state.best_value is not None and state.best_loss is not None:
         known[state.best_step] = state.best_value, state.best_loss
 
     def validate():

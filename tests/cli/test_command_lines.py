@@ -120,6 +120,7 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
         output=tmp_path / "out.de",
         json=tmp_path / "scores.json",
         bleu_on_tokens=True,
+        error_rates=True,
     )
     assert process.returncode == 0
     assert process.stderr.startswith(b"Translating with CTranslate2\n")
@@ -127,7 +128,8 @@ def test_evaluate_judges_it_from_the_model_dir_alone(trained, corpus, tmp_path):
     figures = json.loads((tmp_path / "scores.json").read_text())
     printed = process.stdout.decode()
     # The target language is known from training.
-    for name in ("bleu", "bleu_lowercased", "bleu_tokenized_lowercased", "bleu_paper", "chrf"):
+    of_words = "bleu_tokenized_lowercased", "bleu_paper", "exact_match", "ter"
+    for name in ("bleu", "bleu_lowercased", "chrf", *of_words):
         assert f"{figures[name]['value']:6.2f}  {figures[name]['label']}" in printed
         assert figures[name]["signature"] in printed
     assert f"{figures['perplexity']:6.2f}  perplexity" in printed

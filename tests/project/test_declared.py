@@ -164,7 +164,7 @@ def test_each_search_option_belongs_to_a_search():
     assert {*BEAM_SEARCH_OPTIONS, *SAMPLING_OPTIONS} == names
 
 
-@pytest.mark.parametrize(("name", "value"), {"patience": 2.0, "temperature": 0.5}.items())
+@pytest.mark.parametrize(("name", "value"), {"patience": 3.0, "temperature": 0.5}.items())
 def test_an_option_of_one_search_is_refused_with_the_other(name, value):
     with pytest.raises(UserError, match=f"^{name} must be left out with"):
         SearchOptions(**{"sample": name in BEAM_SEARCH_OPTIONS, name: value})
@@ -189,7 +189,7 @@ CHANGED = {
     "beam_size": 7,
     "alpha": 0.3,
     "length_penalty": "gnmt",
-    "patience": 2.0,
+    "patience": 3.0,
     "n_best": 3,
     "extra_length": 9,
     "max_length": 40,

@@ -1,13 +1,16 @@
 """Validations translate as the commands do: by CTranslate2 on a CPU, where that can be."""
 
+import types
+
 import pytest
 from helpers import lively_model, small_model
 
 from keras_transformer.data import BuiltinPairs, TextPairs
 from keras_transformer.machine import gpu
+from keras_transformer.options.training import TrainingOptions
 from keras_transformer.parsing import ParsingTokenizer
 from keras_transformer.text import SubwordTokenizer
-from keras_transformer.training.judging import scored_part, translation_by
+from keras_transformer.training.judging import report, scored_part, translation_by
 from keras_transformer.translator import Translator
 
 SENTENCES = ["The girls sleep.", "A horse!", "He will not buy a small lamp."]
@@ -43,6 +46,17 @@ def test_a_validation_uses_the_current_weights_of_the_model_in_memory(tokenizer)
 def test_tensorflow_validates_what_ctranslate2_lacks(fields, search, tokenizer):
     model = small_model(vocab_size=tokenizer.vocab_size, **fields)
     assert isinstance(translation_by(model, tokenizer, search, 1), Translator)
+
+
+@pytest.mark.parametrize(("greedy", "warnings"), [(None, 0), (0.0, 0), (99.0, 1)])
+def test_a_beam_search_that_is_worse_than_greedy_search_is_said(greedy, warnings, tokenizer):
+    model, said = small_model(vocab_size=tokenizer.vocab_size), []
+    log = types.SimpleNamespace(say=said.append)
+    pairs = BuiltinPairs("validation", 3)
+    report(model, tokenizer, pairs, "de", TrainingOptions(parallel_parts=1), log, greedy)
+    found = [line for line in said if line.startswith("Warning: beam search has 0.00 BLEU")]
+    assert len(found) == warnings
+    assert all("greedy search 99.00: it ends before long outputs do; try" in line for line in found)
 
 
 def test_tensorflow_validates_parsers():

@@ -26,6 +26,7 @@ TRAINING = {
     "linearization": None,
     "preset": None,
     "source_lang": None,
+    "copies_parts": True,
     "target_lang": None,
     "config": None,
     "commands": [],

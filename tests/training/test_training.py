@@ -840,6 +840,20 @@ def test_a_corpus_to_clean_first_has_a_warning(tmp_path, capsys):
         assert said.count("60 pairs (50.0%) are suspicious (60 repeated): see") == warnings
 
 
+def test_a_vocabulary_of_whole_sources_has_a_warning(tmp_path, capsys):
+    """Learned of letters that are read apart, it has none."""
+    words = ["queen", "quiet", "queue"] * 40
+    for sources, times in ((words, 1), ([" ".join(word) for word in words], 0)):
+        path = lines_of(tmp_path / f"{times}.txt", *sources)
+        config = dataclasses.replace(CONFIG, vocab_size=280)
+        train = TextPairs(path, path)
+        job = job_in(tmp_path / f"{times}", train=train, config=config, exact_vocab_size=False)
+        with contextlib.ExitStack() as until_trained:
+            prepare(job, make_strategy(), until_trained)
+        said = capsys.readouterr().out
+        assert said.count("subwords on average: if single letters or digits matter") == times, said
+
+
 def test_targets_that_are_longer_than_translations_have_a_warning(tmp_path, capsys):
     sides = zip(*BuiltinPairs("validation", 20), strict=True)
     short, long = (lines_of(tmp_path / f"{n}", *side) for n, side in enumerate(sides))
@@ -913,7 +927,7 @@ def test_a_validation_set_of_single_words_has_a_warning(tmp_path, capsys):
         with contextlib.ExitStack() as until_trained:
             prepare(job, make_strategy(), until_trained)
         said = capsys.readouterr().out
-        assert said.count("by chrF, and choose the weights by --best_by=loss") == times
+        assert said.count("by chrF; the loss decides which weights are best") == times
 
 
 def test_a_language_that_cannot_be_scored_is_refused_before_training(tmp_path, monkeypatch):
