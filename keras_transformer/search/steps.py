@@ -53,7 +53,8 @@ def search(
         float32 (batch, n_best). Here, `longest` is the maximum length of a translation.
 
     Raises:
-        UserError: `required` is no `Required`, such as a prefix alone, or an option is invalid.
+        UserError: `required` is no `Required`, such as a prefix alone, or an option is invalid; or
+            the model is no `Transformer`, or sources are no such ids.
 
     On JAX, call it within `jax.jit`: otherwise JAX compiles the loop again for each call.
 
@@ -64,6 +65,17 @@ def search(
     if not isinstance(required, Required):
         raise UserError(f"required must be a Required: found {type(required).__name__}")
     models = model if isinstance(model, Sequence) else [model]
+    for one in models:
+        if not isinstance(one, Transformer):
+            raise UserError(
+                f"model must be a Transformer, or several: found {type(one).__name__}; for another "
+                "model, write its `DecoderSteps` for `beam_search`"
+            )
+    if len(ops.shape(source_ids)) != 2:
+        raise UserError(
+            "source_ids must be ids of shape (batch, source_length): found shape "
+            f"{tuple(ops.shape(source_ids))}"
+        )
     source_ids = ops.convert_to_tensor(source_ids, "int32")
     targets = _targets(models[0].config, source_ids, options, required)
     all_steps = [TransformerSteps(model, source_ids) for model in models]

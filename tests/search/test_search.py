@@ -285,6 +285,14 @@ def test_a_prefix_alone_is_refused():
         search(small_model(), padded(SOURCES), SearchOptions(), [[5]])
 
 
+def test_another_model_and_features_are_refused():
+    functional = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    with pytest.raises(UserError, match=r"^model must be a Transformer, or several: found Seq"):
+        search(functional, padded(SOURCES))
+    with pytest.raises(UserError, match=r"^source_ids must be ids of .* found shape \(1, 5, 8\)$"):
+        search(small_model(), np.zeros((1, 5, 8), "float32"))
+
+
 def test_fewer_than_one_slot_is_refused():
     with pytest.raises(UserError, match=r"^num_slots must be an integer of at least 1: found 0$"):
         search(small_model(), padded(SOURCES), SearchOptions(), num_slots=0)
