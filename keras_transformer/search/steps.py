@@ -65,18 +65,19 @@ def search(
     if not isinstance(required, Required):
         raise UserError(f"required must be a Required: found {type(required).__name__}")
     models = model if isinstance(model, Sequence) else [model]
-    for one in models:
-        if not isinstance(one, Transformer):
-            raise UserError(
-                f"model must be a Transformer, or several: found {type(one).__name__}; for another "
-                "model, write its `DecoderSteps` for `beam_search`"
-            )
-    if len(ops.shape(source_ids)) != 2:
+    if others := [type(one).__name__ for one in models if not isinstance(one, Transformer)]:
+        raise UserError(
+            f"model must be a Transformer, or several: found {others[0]}; for another model, write "
+            "its `DecoderSteps` for `beam_search`"
+        )
+    if not models:
+        raise UserError("model must be a Transformer, or several: found none")
+    source_ids = ops.convert_to_tensor(source_ids, "int32")
+    if len(source_ids.shape) != 2:
         raise UserError(
             "source_ids must be ids of shape (batch, source_length): found shape "
-            f"{tuple(ops.shape(source_ids))}"
+            f"{tuple(source_ids.shape)}"
         )
-    source_ids = ops.convert_to_tensor(source_ids, "int32")
     targets = _targets(models[0].config, source_ids, options, required)
     all_steps = [TransformerSteps(model, source_ids) for model in models]
     steps = all_steps[0] if len(all_steps) == 1 else EnsembleSteps(all_steps)

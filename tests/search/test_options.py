@@ -133,8 +133,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_search_is_the_plain_one(case):
     fields, prefixes = CASES[case]
-    default = SearchOptions(beam_size=3, n_best=3)
-    options = SearchOptions(**{"beam_size": 3, "n_best": 3, **fields})
+    default = SearchOptions(beam_size=3, n_best=3, patience=1.0)
+    options = dataclasses.replace(default, **fields)
     toy, limits = Toy(2, sources=[5, 60, 100], end_bias=-2.0), [12, 9, 12]
     others = []
     for row, result in enumerate(
@@ -584,8 +584,8 @@ def test_an_ensemble_is_the_mean_of_probabilities(model, other_model):
     ids, scores = map(ops.convert_to_numpy, compiled())
     log_probs = full_passes(models, 10)
     for row, length in ((0, 4), (2, 6), (3, 2)):
-        following = functools.partial(log_probs, SOURCES[row])
-        expected = plain_search(following, options, length + 4, symbols_of(FORCED[row]))
+        following, prefix = functools.partial(log_probs, SOURCES[row]), symbols_of(FORCED[row])
+        expected = plain_search(following, options, length + 4 + len(prefix), prefix)
         assert_hypotheses(ids[row], scores[row], expected)
     assert_scores_of_ids(models, ids, scores, options)
 

@@ -291,6 +291,10 @@ def test_another_model_and_features_are_refused():
         search(functional, padded(SOURCES))
     with pytest.raises(UserError, match=r"^source_ids must be ids of .* found shape \(1, 5, 8\)$"):
         search(small_model(), np.zeros((1, 5, 8), "float32"))
+    with pytest.raises(UserError, match=r"^source_ids must be ids of .* found shape \(3,\)$"):
+        search(small_model(), [5, 6, 2])
+    with pytest.raises(UserError, match=r"^model must be a Transformer, or several: found none$"):
+        search([], padded(SOURCES))
 
 
 def test_fewer_than_one_slot_is_refused():
