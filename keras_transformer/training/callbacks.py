@@ -4,6 +4,7 @@ They share a `RunState` and run in the order of this module: `Progress` first co
 """
 
 import datetime
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -279,7 +280,7 @@ class Validation(keras.callbacks.Callback):
         super().__init__()
         self.state, self.log, self.options = state, log, options
         self.judge, self.by, self.best, self.signals = judge, by, best, signals
-        self.last: dict[int, tuple[float, float]] = {}
+        self.last: dict[int, tuple[float, float | None]] = {}
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.model.stop_training:
@@ -315,7 +316,8 @@ class Validation(keras.callbacks.Callback):
     def _compare(self, value, loss):
         state, options = self.state, self.options
         if state.is_better(value, loss, highest=options.best_by == "score"):
-            state.best_step, state.best_value, state.best_loss = state.step, value, loss
+            state.best_step, state.best_value = state.step, value
+            state.best_loss = loss if math.isfinite(loss) else None
             state.validations_since_best = 0
             if self.best:
                 self.best.save_weights(self.model, state.step)

@@ -35,11 +35,14 @@ def _check_like(values, example):
             raise ValueError
 
 
-def validation_rank(value: float, loss: float, highest: bool) -> tuple[float, float]:
+def validation_rank(value: float, loss: float | None, highest: bool) -> tuple[float, float]:
     """The rank of a validation, higher for a better one: of equal values, the loss decides.
 
-    Scores are often equal: BLEU is 0 until a translation has four right words in a row.
+    Scores are often equal: BLEU is 0 until a translation has four right words in a row. A loss that
+    is unknown or not finite is the worst one.
     """
+    if loss is None or not math.isfinite(loss):
+        loss = math.inf
     return (value if highest else -value), -loss
 
 
@@ -125,6 +128,8 @@ class RunState:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunState":
         """Restores the state from the result of `to_json`; raises as for `TrainingTotals`."""
+        if isinstance(values, dict):
+            values = {"best_loss": None, **values}  # earlier runs of version 0.2.0 have none
         _check_like(values, cls())
         parts = {name: TrainingTotals.from_json(values[name]) for name in ("seen", "reported")}
         return cls(**{**values, **parts})
@@ -157,7 +162,7 @@ class RunState:
         """Whether a validation is better than the best so far; never if it is not finite."""
         if not math.isfinite(value):
             return False
-        if self.best_value is None or self.best_loss is None:
+        if self.best_value is None:
             return True
         best = validation_rank(self.best_value, self.best_loss, highest)
         return validation_rank(value, loss, highest) > best

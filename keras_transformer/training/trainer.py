@@ -194,7 +194,7 @@ def decisive_figure(run: Run) -> str:
     return "loss" if options.best_by == "loss" else task_of(run.prepared.tokenizer).score
 
 
-def fit(run: Run, judge: judging.Judge | None) -> dict[int, tuple[float, float]]:
+def fit(run: Run, judge: judging.Judge | None) -> dict[int, tuple[float, float | None]]:
     """Trains from the run's state to the last step, or until training is stopped.
 
     Args:
@@ -296,7 +296,7 @@ def take_steps(run: Run, counts: BatchCounts, callbacks: CallbackList) -> None:
 
 
 def finish(
-    run: Run, judge: judging.Judge | None, last: Mapping[int, tuple[float, float]]
+    run: Run, judge: judging.Judge | None, last: Mapping[int, tuple[float, float | None]]
 ) -> Transformer:
     """Chooses the weights of the trained model, and reports its scores and the run's cost.
 
@@ -344,11 +344,11 @@ def convert(model_dir: ModelDir, log: TrainingLog) -> None:
 
 
 def chosen_weights(
-    run: Run, judge: judging.Judge, last: Mapping[int, tuple[float, float]]
+    run: Run, judge: judging.Judge, last: Mapping[int, tuple[float, float | None]]
 ) -> Choice | None:
     """Chooses the weights that validate best; all workers choose the same ones."""
     state, by, known = run.state, decisive_figure(run), {**last}
-    if state.best_step is not None and state.best_value is not None and state.best_loss is not None:
+    if state.best_step is not None and state.best_value is not None:
         known[state.best_step] = state.best_value, state.best_loss
 
     def validate():

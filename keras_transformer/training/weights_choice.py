@@ -28,8 +28,8 @@ def choose_weights(
     model: TrainableTransformer,
     model_dir: ModelDir,
     by: str,
-    validate: Callable[[], tuple[float, float]],
-    known: Mapping[int, tuple[float, float]],
+    validate: Callable[[], tuple[float, float | None]],
+    known: Mapping[int, tuple[float, float | None]],
 ) -> Choice | None:
     """Validates the mean, the moving average, the best and the last checkpoint of a run.
 
@@ -50,7 +50,7 @@ def choose_weights(
         UserError: a checkpoint is damaged.
     """
     # By the step of a checkpoint, or by the name of weights that are no checkpoint's.
-    validated: dict[Any, tuple[float, float]] = {**known}
+    validated: dict[Any, tuple[float, float | None]] = {**known}
     figures, ranks = {}, {}
     for weights in _available(model_dir):
         checkpoints, steps = model_dir.chosen_checkpoints(weights=weights)

@@ -1,6 +1,8 @@
 """Between steps: skipped updates, the best validation, patience, counts."""
 
 import dataclasses
+import json
+import math
 import re
 import types
 
@@ -154,6 +156,22 @@ def test_of_equal_scores_the_validation_with_the_lowest_loss_is_best(tmp_path):
     assert (state.best_step, state.best_value, state.best_loss) == (4, 0.0, 1.2)
     assert kept[-1] == 4
     assert state.step == 5
+
+
+def test_a_loss_that_is_not_finite_is_worst_and_is_not_saved():
+    state = RunState(best_step=1, best_value=0.0)  # as of runs that did not save the loss
+    assert not state.is_better(0.0, math.nan, highest=True)
+    assert state.is_better(0.0, 9.0, highest=True)
+    assert not RunState(best_value=40.0).is_better(3.0, 1.0, highest=True)
+
+
+def test_the_state_of_a_validation_without_a_finite_loss_can_be_read(tmp_path):
+    state, _, _ = validations(tmp_path / "nan", [0.0, 0.0], [math.nan, 2.0])
+    assert (state.best_step, state.best_loss) == (2, 2.0)
+    state, _, _ = validations(tmp_path / "inf", [1.0, 0.0], [math.inf, 2.0])
+    assert RunState.from_json(json.loads(json.dumps(state.to_json()))) == state
+    earlier = {name: value for name, value in state.to_json().items() if name != "best_loss"}
+    assert RunState.from_json(earlier) == state
 
 
 @pytest.mark.parametrize(("patience", "stopped_at"), [(0, 6), (1, 2), (2, 5), (3, 6)])
