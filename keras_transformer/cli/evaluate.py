@@ -103,7 +103,8 @@ def define_flags() -> None:
         flags.DEFINE_bool(
             "error_rates",
             False,
-            "also compute the share of exact matches, and TER, the rate of word errors",
+            "also compute the share of exact matches, and TER, the rate of word errors, both in "
+            "lower case if the model is; TER takes seconds for a line of hundreds of words",
         )
         flags.DEFINE_string(
             "output", None, "file to write the translations or trees to, plain or .gz"
@@ -180,7 +181,8 @@ def evaluate_translator():
     write_output(hypotheses)
     scores = evaluation.translation_scores(hypotheses, references, language, FLAGS.bleu_on_tokens)
     if FLAGS.error_rates:
-        scores |= evaluation.error_rates(hypotheses, references)
+        lowercase = translator.tokenizer.lowercase
+        scores |= evaluation.error_rates(hypotheses, references, language, lowercase)
     print(evaluation.format_scores(scores))
     figures = {name: dataclasses.asdict(score) for name, score in scores.items()}
     if corpus is not None and len(FLAGS.model_dir) == 1:  # an ensemble has no loss

@@ -29,7 +29,7 @@ _TOKENIZERS = {
 
 @dataclass(frozen=True)
 class Score:
-    """One figure: its name, its value from 0 to 100, and its sacreBLEU signature.
+    """One figure: its name, its value, from 0 to 100 but for TER, and its sacreBLEU signature.
 
     `dataclasses.asdict(score)` is ready for JSON.
     """

@@ -41,6 +41,14 @@ def test_any_reference_may_be_met():
     assert rates["ter"].value == 0
 
 
+def test_case_and_characters_count_where_they_say_something():
+    rates = error_rates(["Ein Hund"], ["ein hund"], lowercase=True)
+    assert (rates["exact_match"].value, rates["ter"].value) == (100, 0)
+    assert rates["exact_match"].signature == "nrefs:1|case:lc"
+    for code in ("zh", "zh-cn", "jpn"):
+        assert error_rates(["你好世界"], ["你好世界啊"], code)["ter"].value == 20
+
+
 @pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], ["a", "b"])])
 def test_what_cannot_be_scored_is_refused(outputs, references):
     with pytest.raises(UserError, match="hypotheses"):
