@@ -6,6 +6,7 @@ import unicodedata
 
 # A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
 _NUMBER = re.compile(r"(?<![\w.:])(?=[a-f]*+[0-9])[0-9a-f]++(?:\.[0-9]++)*(?!\w|:[0-9])", re.ASCII)
+_DATE = re.compile(r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:\d\d|[12]\d{3})")
 _LEAST = 4  # digits of a long number: people write shorter ones in other ways, such as in words
 _LEAST_OF_COPY = 3  # digits of a wrong copy: `25. Jahrhundert` is right for 2500
 _MOST = 20  # numbers that are put right: each is compared with all numbers of the translation
@@ -16,7 +17,8 @@ def with_long_numbers(translation: str, source: str) -> str:
     """The translation, with the long numbers of its source in place of wrong copies of them.
 
     A number is a wrong copy if the source does not have it, and it resembles a single one of those
-    that are missing; 1999 is none of 2.3.1999. Digits count, and not what separates thousands.
+    that are missing. Digits count, and not what separates thousands. Dates such as 2.3.1999 are no
+    such numbers, as other languages write them in another form.
 
     Example:
         >>> with_long_numbers("am 16. Aug. 202", "Aug 16, 2022")
@@ -34,8 +36,7 @@ def with_long_numbers(translation: str, source: str) -> str:
         digits = _digits(match[0])
         if not missing or len(digits) < _LEAST_OF_COPY or digits in known:
             continue
-        candidates = [one for one in missing if ("." in one) == ("." in match[0])]
-        alike = difflib.get_close_matches(match[0], candidates, len(missing), _ALIKE)
+        alike = difflib.get_close_matches(match[0], missing, len(missing), _ALIKE)
         if len({*alike}) == 1:  # of two candidates, nobody knows which it is
             missing.remove(alike[0])
             pieces += [translation[end : match.start()], alike[0]]
@@ -44,13 +45,14 @@ def with_long_numbers(translation: str, source: str) -> str:
 
 
 def long_numbers(text: str) -> list[str]:
-    """The numbers of a text that a translation has with the same digits.
+    """The numbers of a text that a translation has with the same digits; no dates.
 
     Example:
         >>> long_numbers("12 of 1,234 files of 2022")
         ['2022']
     """
-    return [one for one in _NUMBER.findall(text) if len(_digits(one)) >= _LEAST]
+    found = [one for one in _NUMBER.findall(text) if len(_digits(one)) >= _LEAST]
+    return [one for one in found if not _DATE.fullmatch(one)]
 
 
 def has_number(text: str, number: str) -> bool:

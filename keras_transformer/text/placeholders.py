@@ -31,7 +31,7 @@ _IN_PROGRAMS = r"""
     | %L\d{1,2}                                    # Qt, with separators: %L1
     | (?<![a-zA-Z0-9_])%[A-Z][A-Z_]+\d*%?          # LibreOffice: %PRODUCTNAME
     | (?<!\d)%(?:[-+\#0']|I(?=\d*[diu]))*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?
-      (?:hh?|ll?|[qLjzt])?[a-zA-Z@]                # printf: %s; %Id has digits of the language
+      (?:hh?|ll?|I64|[qLjzt])?[a-zA-Z@]            # printf: %s; %Id has digits of the language
     | %\d{1,2}                                     # Qt: %1
     | %%
 """

@@ -20,7 +20,7 @@ from keras_transformer.translation import Alignment, Translation
     [
         ("%s %d %5.2f %-10s %lu %zu %'d %c", "%s %d %5.2f %-10s %lu %zu %'d %c"),
         ("%1$s and %2$lu, %*d", "%1$s %2$lu %*d"),
-        ("%Id of %1$Id, %I:%M %I64d %I", "%Id %1$Id %I %M %I64d %I"),
+        ("%Id of %1$Id, %I:%M %I64d %I64x %I", "%Id %1$Id %I %M %I64d %I64x %I"),
         ("וhttps://a.org/x ولa@b.org", "https://a.org/x a@b.org"),
         ("#می\u200cروم #हिन्दी", None),
         ("%(name)s, %(count)03d of %1 or %L2", "%(name)s %(count)03d %1 %L2"),

@@ -13,6 +13,7 @@ from keras_transformer.text.numbers import with_long_numbers
         ("Tue, 16 Aug 2022", "Di, 16. Aug. 202", "Di, 16. Aug. 2022"),
         ("ports 7777 and 9999", "Ports 999 und 777", "Ports 9999 und 7777"),
         ("9.0.0503  build failure", "9.0503-Baufehler", "9.0.0503-Baufehler"),
+        ("cost 12346 euros", "Kosten 12.345 Euro", "Kosten 12346 Euro"),
         ("commit e5ddd6b302004", "Commit e5ddd6b30204", "Commit e5ddd6b302004"),
     ],
 )
