@@ -127,7 +127,8 @@ def define_flags() -> None:
             "placeholders",
             None,
             "copy placeholders unchanged: %s, %1$s, {name}, {{ x }}, <0>, URLs, e-mail addresses "
-            "and the like; default: unless 10% or more of the training pairs did not",
+            "and the like; default: yes, unless at least 10% of the training pairs with "
+            "placeholders or long numbers did not copy them",
         )
         flags.DEFINE_multi_string(
             "keep", [], "regular expression of further text to copy unchanged; may be repeated"
@@ -213,9 +214,7 @@ def check_languages():
 
 
 def kept_patterns():
-    """The patterns of what is copied; raises `UserError` if one of --keep is wrong."""
-    if FLAGS.placeholders is False:
-        return []
+    """The patterns of what may be copied; raises `UserError` if one of --keep is wrong."""
     try:
         return placeholder_patterns(FLAGS.keep)
     except UserError as error:  # "keep='(' is ..."
@@ -239,6 +238,8 @@ def translate_markup(patterns, glossary):
         opened, end = lines.document_and_output(inputs), b""
     with opened as (blocks, write):
         translator = loaded_translator(glossary)
+        if not copies_placeholders():
+            patterns = []
         with CutLines(sentences="the input") as cut_lines, RepeatedLines("the input") as repeated:
             texts = translated_texts(translator, blocks, patterns, cut_lines, repeated)
             for some in texts:
@@ -328,13 +329,18 @@ def output(translator, sentences, given, number, cut_lines, counters):
         yield scored + aligned
 
 
+def copies_placeholders():
+    """Whether to copy placeholders: a flag says so, or all models learned from pairs that did."""
+    if FLAGS.placeholders is not None or FLAGS.keep:
+        return FLAGS.placeholders is not False
+    records = (training.ModelDir(path).load_training() for path in FLAGS.model_dir)
+    return all(record["copies_parts"] for record in records)
+
+
 def _keeping(translator):
-    """The translator, which copies placeholders if that is asked for, or the training pairs did."""
-    copies = FLAGS.placeholders
-    if copies is None:
-        record = training.ModelDir(FLAGS.model_dir[0]).load_training()
-        copies = FLAGS.keep or record["copies_parts"]
-    return PlaceholderTranslator(translator, FLAGS.keep) if copies else translator
+    if copies_placeholders():
+        return PlaceholderTranslator(translator, FLAGS.keep)
+    return translator
 
 
 def _found(translator, sentences, given, number, cut_lines):

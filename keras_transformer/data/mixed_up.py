@@ -32,9 +32,8 @@ def slipped(lengths: np.ndarray) -> str | None:
         source, target = np.log1p(lengths[:, start : start + _WINDOW])
         fits = {shift: _correlation(source, target, shift) for shift in (0, *_SHIFTS)}
         best = max(fits, key=fits.__getitem__)
-        if (
-            fits[best] > max(0.0, fits[0]) + _BETTER
-        ):  # negative if long questions have short answers
+        # Without a shift, it is negative if long questions have short answers.
+        if fits[best] > max(0.0, fits[0]) + _BETTER:
             sides = f"source n + {best}", "target n"
             if best < 0:
                 sides = "source n", f"target n + {-best}"

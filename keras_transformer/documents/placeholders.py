@@ -194,7 +194,8 @@ def translate_keeping(
 def _keeping(translator, sentences, spans, patterns):
     """`translate_keeping`, with the spans of unknown words too."""
     kept = [_Sentence(*both, patterns) for both in zip(sentences, spans, strict=True)]
-    hypotheses = _translations(translator, sentences, spans)
+    corrects = bool(patterns)  # numbers, which are copied where placeholders are
+    hypotheses = _translations(translator, sentences, spans, corrects)
     found = [one.those_with_all(best) for one, best in zip(kept, hypotheses, strict=True)]
 
     failed = [row for row, best in enumerate(found) if not best]
@@ -212,7 +213,8 @@ def _keeping(translator, sentences, spans, patterns):
                 dataclasses.replace(options, n_best=options.beam_size)
             )
             again = ([given[row] for row in rows] for given in (sentences, spans))
-            for row, best in zip(rows, _translations(all_of_search, *again), strict=True):
+            more = _translations(all_of_search, *again, corrects)
+            for row, best in zip(rows, more, strict=True):
                 hypotheses[row] = best
                 found[row] = kept[row].those_with_all(best)[: options.n_best]
 
@@ -228,7 +230,7 @@ def _keeping(translator, sentences, spans, patterns):
             # Random translations depend on the number of sentences before: so these are searched,
             # and by a copy, which does not count those that are drawn for minimum Bayes risk.
             searching = translator.with_options(_without_sampling(options))
-            repaired = _put_in(searching, [kept[row] for row in rows])
+            repaired = _put_in(searching, [kept[row] for row in rows], corrects)
             for row, best in zip(rows, repaired, strict=True):
                 found[row] = [best]
     return found
@@ -239,11 +241,13 @@ def _without_sampling(options):
     return dataclasses.replace(options, sample=False, **of_sampling)
 
 
-def _translations(translator, sentences, spans):
+def _translations(translator, sentences, spans, corrects):
     """The best translations of each sentence; a glossary has no terms for the parts to copy."""
     if hasattr(translator, "glossary"):  # whose terms may have other numbers
         return translator.translate_n(sentences, copied=spans)
     found = translator.translate_n(sentences)
+    if not corrects:
+        return found
     return [
         [one._replace(text=with_long_numbers(one.text, sentence)) for one in best]
         for best, sentence in zip(found, sentences, strict=True)
@@ -467,11 +471,11 @@ class _Sentence:
         return KeptTranslation(*translation, links, is_certain)
 
 
-def _put_in(translator, sentences):
+def _put_in(translator, sentences, corrects):
     """The translation of each sentence without its parts, which are put in by the alignment."""
     bare = [sentence.without_parts() for sentence in sentences]
     texts = [text for text, _ in bare]
-    translations = _translations(translator, texts, [()] * len(texts))
+    translations = _translations(translator, texts, [()] * len(texts), corrects)
     best = [
         sentence.without_invented(hypotheses[0])
         for sentence, hypotheses in zip(sentences, translations, strict=True)

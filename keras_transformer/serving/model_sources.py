@@ -113,14 +113,13 @@ def trained_model(
 
     record = ModelDir(paths[0]).load_training()
     source_lang = record["source_lang"]
+    copies_parts = all(ModelDir(path).load_training()["copies_parts"] for path in paths)
 
     def serve(version):
         translator = load(paths)
         if translator.tokenizer.task == "parsing":
             return ParserServable(translator, load_tensorflow, source_lang)
-        return TranslatorServable(
-            translator, load_tensorflow, source_lang, glossary, record["copies_parts"]
-        )
+        return TranslatorServable(translator, load_tensorflow, source_lang, glossary, copies_parts)
 
     pair, multilingual = (source_lang, record["target_lang"]), ModelDir(paths[0]).load_languages()
     return Model(name, lambda: {1: None}, serve, pair, multilingual)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -121,7 +122,7 @@ class TranslateMarked:
     def __call__(self, rows: Sequence[MarkedSentence]) -> list[list[LinkedTranslation]]:
         assert self.servable.translator_with
         translator = self.servable.translator_with(self.options)
-        return translate_marked(translator, rows, PLACEHOLDERS)
+        return translate_marked(translator, rows, patterns_of(self.servable))
 
     def joins(self) -> bool:
         return self.servable.joins("nbest")
@@ -307,7 +308,8 @@ class Server:
                 "serve the model_dir of a translator"
             )
         self._check_size("text", texts)
-        return await asyncio.to_thread(MarkupTexts, texts, language, split, PLACEHOLDERS, format)
+        patterns = patterns_of(servable)
+        return await asyncio.to_thread(MarkupTexts, texts, language, split, patterns, format)
 
     async def read_json(self, request: Request) -> Any:
         """Reads the body as strict JSON.
@@ -448,6 +450,11 @@ def _check_longest(what, unit, lengths, most):
 
 def _characters(text):
     return len(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+
+
+def patterns_of(servable: Servable) -> Sequence[re.Pattern[str]]:
+    """The patterns of what the translations of a model copy."""
+    return PLACEHOLDERS if servable.copies_parts else []
 
 
 def _marked(sentences):

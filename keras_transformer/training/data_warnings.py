@@ -11,13 +11,14 @@ from keras_transformer.evaluation.bleu import language_warning, short_lines_warn
 from keras_transformer.options.search import SearchOptions
 from keras_transformer.training.job import TrainingJob
 
+_MOST_OF_LETTERS = 400  # symbols of a vocabulary that has hardly more than letters
 _FEW_TOKENS = 2.5  # of a source on average, without the end symbol
 _MOST_LONGER = 0.01  # share of the targets beyond the limit of a search, without a warning
-_MOST_COPY = 0.9  # share of the pairs that copy placeholders, from which on `translate` does too
+_MOST_COPY = 0.9  # share of the pairs that copy placeholders, from which on it is usual
 
 
 def data_warnings(
-    job: TrainingJob, corpus: Corpus, valid_corpus: Corpus | None, not_copied: float | None
+    job: TrainingJob, corpus: Corpus, valid_corpus: Corpus | None, copied: float | None
 ) -> Iterator[str]:
     """Yields the warnings, each one line.
 
@@ -25,7 +26,7 @@ def data_warnings(
         job: the job.
         corpus: its training set.
         valid_corpus: its validation set, or None.
-        not_copied: the result of `share_not_copied`.
+        copied: the result of `share_of_copies`.
     """
     yield from filter(
         None,
@@ -36,23 +37,37 @@ def data_warnings(
             _length_warning(job, valid_corpus),
         ),
     )
-    if not_copied is not None:
+    if copied is not None and not are_usual(copied):
         yield (
-            f"{not_copied:.0%} of the training pairs with placeholders or long numbers do not copy "
+            f"{1 - copied:.0%} of the training pairs with placeholders or long numbers do not copy "
             "them, so `translate` does not either, unless --placeholders is given"
         )
 
 
-def share_not_copied(job: TrainingJob, corpus: Corpus) -> float | None:
-    """The share of the pairs that do not copy their placeholders, if it is large; else None."""
-    if not all(isinstance(pairs, TextPairs) for pairs in _corpora_of(job)):
+def share_of_copies(job: TrainingJob, num_pairs: int) -> float | None:
+    """The share of the pairs that copy their placeholders; None if nothing is known.
+
+    It is of the text files whose pairs are in batches, whatever their weights.
+    """
+    weights = job.train.weights or [1.0]
+    used = [pairs for pairs, weight in zip(_corpora_of(job), weights, strict=True) if weight]
+    if not all(isinstance(pairs, TextPairs) for pairs in used):
         return None
-    share = share_copied(job.train, corpus.counts.kept)
-    return None if share is None or share >= _MOST_COPY else 1 - share
+    return share_copied(_as_one(used), num_pairs)
+
+
+def are_usual(copied: float) -> bool:
+    """Whether a share of copies is that of translations, from which on `translate` copies too."""
+    return copied >= _MOST_COPY
 
 
 def _corpora_of(job):
     return job.train.corpora if isinstance(job.train, WeightedPairs) else [job.train]
+
+
+def _as_one(corpora):
+    source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
+    return TextPairs(source, target)
 
 
 def _corpus_warning(job, corpus, valid_corpus):
@@ -60,9 +75,8 @@ def _corpus_warning(job, corpus, valid_corpus):
     corpora = _corpora_of(job)
     if not all(isinstance(pairs, TextPairs) for pairs in corpora):
         return None
-    source, target = ([path for pairs in corpora for path in pairs.given[side]] for side in (0, 1))
     is_same = valid_corpus is not None and valid_corpus.fingerprint == corpus.fingerprint
-    return corpus_warning(TextPairs(source, target), None if is_same else job.valid)
+    return corpus_warning(_as_one(corpora), None if is_same else job.valid)
 
 
 def _bleu_warning(job):
@@ -81,6 +95,7 @@ def _vocabulary_warning(job, corpus):
     """One line if a learned vocabulary has most sources as a subword or two."""
     counts = corpus.counts
     is_learned = not (job.vocabulary or job.start_from) and job.train.task == "translation"
+    is_learned &= job.config.vocab_size >= _MOST_OF_LETTERS
     if not is_learned or counts.source_tokens > _FEW_TOKENS * counts.kept:
         return None
     return (

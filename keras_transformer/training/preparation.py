@@ -16,7 +16,11 @@ from keras_transformer.options.training import TrainingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.language_code import short_code
 from keras_transformer.training import judging
-from keras_transformer.training.data_warnings import data_warnings, share_not_copied
+from keras_transformer.training.data_warnings import (
+    are_usual,
+    data_warnings,
+    share_of_copies,
+)
 from keras_transformer.training.job import TrainingJob
 from keras_transformer.training.model_dir import ModelDir, digest_of
 from keras_transformer.training.resumption import check_same_run, check_start
@@ -96,11 +100,11 @@ def prepare(
         _check_task(job.options, tokenizer.task)
         corpus, valid_corpus = _corpora(job, tokenizer, strategy)
         if is_chief(strategy) and not model_dir.exists():  # a resumed run has said it before
-            share = share_not_copied(job, corpus)
-            copies_parts = share is None
+            copied = share_of_copies(job, corpus.counts.kept)
+            copies_parts = _starts_with_copies(job) if copied is None else are_usual(copied)
             if job.valid and (part := judging.scored_part(job.valid, tokenizer)):
                 print(part, flush=True)
-            for warning in data_warnings(job, corpus, valid_corpus, share):
+            for warning in data_warnings(job, corpus, valid_corpus, copied):
                 print(warning, flush=True)
         data = _data(job, tokenizer, corpus, valid_corpus, strategy)
         # A parser's vocabulary and Marian's have no type.
@@ -171,6 +175,11 @@ def _corpora(job, tokenizer, strategy):
             flush=True,
         )
     return corpus, valid_corpus
+
+
+def _starts_with_copies(job):
+    """Whether the model to start from copies placeholders; a new one does."""
+    return not job.start_from or ModelDir(job.start_from).load_training()["copies_parts"]
 
 
 def _batches(options, corpus, strategy):

@@ -338,6 +338,9 @@ def test_placeholders_are_left_to_a_model_whose_training_pairs_copied_none(
     assert translate(stdin, model_dir=model_dir) == translator([line])
     assert "{name}" in translate(stdin, model_dir=model_dir, placeholders=True)[0]
     assert "{name}" in translate(stdin, model_dir=model_dir, keep="#")[0]
+    marked = {"model_dir": model_dir, "format": "markdown"}
+    assert translate(stdin, **marked) == translator([line])
+    assert "{name}" in translate(stdin, **marked, placeholders=True)[0]
 
 
 def test_placeholders_of_a_paragraph_are_named_by_its_line(translate):

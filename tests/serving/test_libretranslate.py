@@ -245,6 +245,9 @@ def test_placeholders_of_text_are_copied_where_the_model_has_an_alignment():
 
     with serving("en-de", servable=Replacing) as client:
         assert post(client, q="see {x}.").json() == {"translatedText": "en-de SEE {X}."}
+        marked = post(client, q="<p>see {x} <code>y</code>", format="html").json()
+        assert "{x}" not in marked["translatedText"]
+        assert "<code>y</code>" in marked["translatedText"]
 
 
 def test_html_needs_an_alignment(client):

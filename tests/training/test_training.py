@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import random
 import re
 import shutil
 import sys
@@ -119,6 +120,7 @@ def test_the_model_dir_holds_all_about_the_model(trained):
         "preset": None,
         "source_lang": None,
         "target_lang": "de",
+        "copies_parts": True,
         "config": digest_of((model_dir.path / "config.json").read_bytes()),
         "commands": ["train.py --steps=6"],
     }
@@ -156,7 +158,8 @@ def test_training_says_what_it_does(trained):
         "step 3",
         "step 6",
     ]
-    assert f"The mean of the last 2 checkpoints on {VALID.description}:" in lines
+    # BLEU is 0 at both validations, and the loss falls.
+    assert f"The best checkpoint (step 6) on {VALID.description}:" in lines
 
 
 @pytest.mark.slow
@@ -842,10 +845,11 @@ def test_a_corpus_to_clean_first_has_a_warning(tmp_path, capsys):
 
 def test_a_vocabulary_of_whole_sources_has_a_warning(tmp_path, capsys):
     """Learned of letters that are read apart, it has none."""
-    words = ["queen", "quiet", "queue"] * 40
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghijklmnopqrst", k=6)) for _ in range(25)] * 9
     for sources, times in ((words, 1), ([" ".join(word) for word in words], 0)):
         path = lines_of(tmp_path / f"{times}.txt", *sources)
-        config = dataclasses.replace(CONFIG, vocab_size=280)
+        config = dataclasses.replace(CONFIG, vocab_size=420)
         train = TextPairs(path, path)
         job = job_in(tmp_path / f"{times}", train=train, config=config, exact_vocab_size=False)
         with contextlib.ExitStack() as until_trained:
@@ -885,6 +889,29 @@ def test_a_corpus_that_copies_no_placeholders_is_recorded(tmp_path, capsys):
             said = "100% of the training pairs with placeholders or long numbers do not copy them"
             assert capsys.readouterr().out.count(said) == (not copies and start == 1)
             assert ModelDir(job.model_dir).load_training()["copies_parts"] is copies
+
+
+@pytest.mark.slow
+def test_where_pairs_tell_nothing_a_model_copies_as_the_one_it_starts_from(trained, tmp_path):
+    base = ModelDir(shutil.copytree(trained[0].path, tmp_path / "base"))
+    base.save_training({**base.load_training(), "copies_parts": False})
+    job = job_in(tmp_path / "tuned", start_from=base.path)
+    with contextlib.ExitStack() as until_trained:
+        assert prepare(job, make_strategy(), until_trained).record["copies_parts"] is False
+
+
+def test_a_corpus_of_weight_0_does_not_tell_what_is_copied(tmp_path):
+    lines = [*zip(*BuiltinPairs("train", 60), strict=True)]
+    plain = TextPairs(*(lines_of(tmp_path / f"plain.{n}", *side) for n, side in enumerate(lines)))
+    masked = TextPairs(
+        lines_of(tmp_path / "masked.0", *(f"{text} me@x.org" for text in lines[0])),
+        lines_of(tmp_path / "masked.1", *(f"{text} EMAIL" for text in lines[1])),
+    )
+    for weights, copies in (([1, 0], True), ([1, 1], False)):
+        pairs = WeightedPairs([plain, masked], weights)
+        job = job_in(tmp_path / "runs", train=pairs, exact_vocab_size=False)
+        with contextlib.ExitStack() as until_trained:
+            assert prepare(job, make_strategy(), until_trained).record["copies_parts"] is copies
 
 
 def test_corpora_with_weights_are_checked_as_one_corpus(tmp_path, capsys):
