@@ -127,7 +127,7 @@ def define_flags() -> None:
             "placeholders",
             None,
             "copy placeholders unchanged: %s, %1$s, {name}, {{ x }}, <0>, URLs, e-mail addresses "
-            "and the like; default: yes, unless at least 10% of the training pairs with "
+            "and the like; default: yes, unless a quarter or more of the training pairs with "
             "placeholders or long numbers did not copy them",
         )
         flags.DEFINE_multi_string(

@@ -14,7 +14,7 @@ from keras_transformer.training.job import TrainingJob
 _MOST_OF_LETTERS = 400  # symbols of a vocabulary that has hardly more than letters
 _FEW_TOKENS = 2.5  # of a source on average, without the end symbol
 _MOST_LONGER = 0.01  # share of the targets beyond the limit of a search, without a warning
-_MOST_COPY = 0.9  # share of the pairs that copy placeholders, from which on it is usual
+_MOST_COPY = 0.75  # share of the pairs that copy placeholders, from which on it is usual
 
 
 def data_warnings(
