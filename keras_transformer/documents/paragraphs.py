@@ -53,8 +53,7 @@ class Paragraphs:
             text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             for text in as_list(texts)
         ]
-        # Between sentences too, marks of direction are nothing: a translation may have another one.
-        self.split = [split_sentences(without_invisible(text), language) for text in decoded]
+        self.split = [split_sentences(text, language) for text in decoded]
         self.sentences = list(_with_symbols(self.split, count_tokens))
         self.rows = [row for row, (sentences, _) in enumerate(self.split) for _ in sentences]
 
@@ -73,7 +72,10 @@ class Paragraphs:
         rest = iter(translations)
         return [
             [
-                ParagraphTranslation(join_sentences(best, gaps), score, best)
+                # Without marks of the source's direction: a translation may have another one.
+                ParagraphTranslation(
+                    join_sentences(best, [*map(without_invisible, gaps)]), score, best
+                )
                 for score, best in _combinations(list(itertools.islice(rest, len(sentences))))
             ]
             for sentences, gaps in self.split

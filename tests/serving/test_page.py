@@ -454,9 +454,11 @@ def test_a_word_that_is_pointed_at_shows_what_it_attends_to(opened, cross):
     assert said.startswith(f"“Mädchen” looks at “{strongest}”")
 
 
-def test_a_word_of_a_paragraph_attends_to_its_sentence(opened):
+@pytest.mark.parametrize("mark", ["", "\u200f"])
+def test_a_word_of_a_paragraph_attends_to_its_sentence(opened, mark):
+    """Marks of direction, which no translation has, count for the places in the source alone."""
     choose(opened, "known")
-    type_and_wait(opened, f"{OTHER} {SENTENCE}")
+    type_and_wait(opened, f"{mark * 3}{OTHER}{mark} {SENTENCE}")
     words, says = opened.locator(".words span"), opened.locator("#status")
     source = opened.locator(".source span")
     before = len(OTHER.split())
@@ -568,16 +570,17 @@ def test_what_is_copied_as_curl_gives_what_the_page_shows(opened):
     ) as response:
         answer = json.load(response)
     texts = [one["text"] for [one] in answer["translations"]]
-    assert [" ".join(text.split()) for text in texts] == best_of(opened)
+    shown = [" ".join(text.split()) for text in best_of(opened)]
+    assert [" ".join(text.split()) for text in texts] == shown
 
 
 def test_hostile_text_stays_text(opened):
     choose(opened, "turned")
     type_and_wait(opened, f"{HOSTILE}\n{HOSTILE[::-1]}")
     assert opened.locator(".source").all_text_contents() == [HOSTILE, HOSTILE[::-1]]
-    # A mark of direction that begins a line stays there, as indentation does.
-    second = "\u202e " + HOSTILE.removesuffix(" \u202e")
-    assert opened.locator(".words").all_text_contents() == [HOSTILE[::-1], second]
+    # A mark of direction is nothing; the space beside it stays where it is.
+    seen = HOSTILE.removesuffix(" \u202e")
+    assert opened.locator(".words").all_text_contents() == [f"{seen[::-1]} ", f" {seen}"]
     assert opened.locator("main img, main script").count() == 0
 
 

@@ -3,6 +3,8 @@
 
 const TYPING_MS = 300, POINTING_MS = 100;
 const AT_ONCE = 16, MOST = 200;  // lines in a request, and in the page
+// Of the source's script, and not of the translation's.
+const DIRECTION_MARKS = /[\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g;
 const MOST_WORDS = 400;  // of a sentence whose attention can be shown
 const DOWN_SECONDS = 3;  // until a server that does not answer is asked again
 const NO_HYPOTHESIS = -1e9;
@@ -347,13 +349,14 @@ function showWords(parent, text) {
 function sentencePairs(line, text, sentences, source) {
   if (!source) return [[{ source: line, target: text, start: 0, before: "" }], ""];
   let start = 0;
+  const gaps = source.gaps.map((gap) => gap.replaceAll(DIRECTION_MARKS, ""));
   const pairs = source.sentences.map((sentence, i) => {
-    const before = source.gaps[i];
-    const pair = { source: sentence, target: sentences[i], start: start + before.length, before };
+    const pair = { source: sentence, target: sentences[i], before: gaps[i] };
+    pair.start = start + source.gaps[i].length;
     start = pair.start + sentence.length;
     return pair;
   });
-  return [pairs, source.gaps.at(-1)];
+  return [pairs, gaps.at(-1)];
 }
 
 // A translation with its score. Who points at a word of it sees in the source what it attends to.
