@@ -1,7 +1,7 @@
 """Whether the targets of a corpus copy the placeholders and long numbers of their sources."""
 
 from keras_transformer.data.sources import SentencePairs
-from keras_transformer.text.numbers import has_number, long_numbers, with_ascii_digits
+from keras_transformer.text.numbers import long_numbers, lost_numbers, with_ascii_digits
 from keras_transformer.text.placeholders import find_placeholders, placeholder_patterns
 
 _SAMPLED = 20_000  # pairs, evenly spread over the corpus
@@ -33,7 +33,7 @@ def share_copied(pairs: SentencePairs, num_pairs: int) -> float | None:
             num_read += 1
             if placeholders or numbers:
                 num_with += 1
-                num_copied += all(one in translation for one in placeholders) and all(
-                    has_number(translation, one) for one in numbers
+                num_copied += all(one in translation for one in placeholders) and not lost_numbers(
+                    numbers, translation
                 )
     return num_copied / num_with if num_with > _LEAST * num_read else None

@@ -43,7 +43,7 @@ _NUMBER_OF_ARGUMENT = re.compile(r"(?<=%)\d+\$")  # 2$ of %2$s: a translation ma
 _MOST_AS_WORD = 12  # a number that many languages write as a word; months have numbers in some
 _LEAST_LETTERS = 20  # of a line whose language can be found; one without spaces needs half of them
 _ROMAN_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
-_IMPROBABLE = 0.02  # a language that is none of a line's; one near to the found one has more
+_IMPROBABLE = 0.02  # below this probability, a line is not in a language
 _SHORT = 10  # characters that are added to each side before lengths are compared
 _SAMPLED = 100  # lines of a block, evenly spread, that show the usual script
 
@@ -270,13 +270,12 @@ def _have_other_placeholders(source, target):
     ours, theirs = _placeholders(source), _placeholders(target)
     if ours == theirs:
         return False
-    source, target = map(with_ascii_digits, (source, target))
-    ours, theirs = _placeholders(source), _placeholders(target)
     return _without_percentages(ours, target) != _without_percentages(theirs, source)
 
 
 def _without_percentages(placeholders, other):
     """The placeholders without such as %50, which is 50% on the other side, as in Turkish."""
+    other = with_ascii_digits(other)
     return [
         one
         for one in placeholders
@@ -298,7 +297,7 @@ def _may_be_written_in(text, number):
 def _placeholders(text):
     if not any(start in text for start in _STARTS_OF_PLACEHOLDERS):
         return []
-    found = _PLACEHOLDER.findall(_NUMBER_OF_ARGUMENT.sub("", text))
+    found = _PLACEHOLDER.findall(_NUMBER_OF_ARGUMENT.sub("", with_ascii_digits(text)))
     return sorted(one.translate(_GROUPING) for one in found)
 
 

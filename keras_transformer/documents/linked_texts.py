@@ -19,6 +19,7 @@ _SIGNS = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3001-\u303f\uff01-\uff0f\uff
 # A word; elsewhere a single character.
 _TOKEN = re.compile(rf"[^\s{UNSPACED}{_SIGNS}{PUNCTUATION}]+|\S")
 _MARK = "▁"  # SentencePiece's mark of white space before a subword
+_SPACES = _MARK + "\u200c"  # what a vocabulary may read as a space
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PUNCTUATION_WEIGHT = 0.25  # of a word's: attention to punctuation says little
 _FAR = 20  # tokens from a gap within which its neighbours are searched
@@ -101,11 +102,13 @@ def _spans(pieces: Sequence[str], text: str) -> list[Span | None]:
 
 def _exact_spans(pieces: Sequence[str], text: str) -> list[Span | None] | None:
     """`_spans`, but None if the text has not all that the subwords have."""
-    for form in (_normal, _bare):  # the second one, if a vocabulary reads U+200C as a space
-        marked = [(one, index) for one, index in _marked(text) if form(one)]
-        ends = _ends(pieces, "".join(one for one, _ in marked), form)
+    marked = _marked(text)
+    bare = [(one, index) for one, index in marked if one not in _SPACES]
+    # The second form, if a vocabulary has other spaces: to some, U+200C is one.
+    for characters, form in ((marked, _normal), (bare, _bare)):
+        ends = _ends(pieces, "".join(one for one, _ in characters), form)
         if ends is not None:
-            return _between(ends, marked)
+            return _between(ends, characters)
     return None
 
 
@@ -200,8 +203,8 @@ def _normal(text):
 
 
 def _bare(text):
-    """The normal form without spaces and U+200C."""
-    return _normal(text).replace(_MARK, "").replace("\u200c", "")
+    """The normal form without `_SPACES`."""
+    return "".join(one for one in _normal(text) if one not in _SPACES)
 
 
 def _is_known(piece):

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from keras_transformer.text.formulas import Part, find_formulas
 from keras_transformer.text.placeholders import Span, find_placeholders
-from keras_transformer.text.plain_text import without_invisible
+from keras_transformer.text.plain_text import INVISIBLE
 
-_SPACE_OR_WORD = re.compile(r"[ \t\n\r\f]+|[^ \t\n\r\f]+")
+_UNSEEN = re.compile(f"{INVISIBLE}+")
+_SPACE_OR_WORD = re.compile(rf"[ \t\n\r\f]+|(?:(?!{INVISIBLE})[^ \t\n\r\f])+")
 _SPACES = ("\t", "\n", "\r", "\f")  # as entities, such as &#10;, they are white space too
 _FILE_NAME = re.compile(r"\S+\.[a-zA-Z][a-zA-Z0-9]{1,4}")  # some images have it as their text
 _MOST_NESTED = 50  # elements within each other in a unit; more keep the order of their tags
@@ -215,18 +216,17 @@ class _UnitText:
 
     def add(self, event: Event) -> None:
         content = self._text[event.start : event.end]
+        if event.kind == "entity" and _UNSEEN.fullmatch(event.text):
+            return  # a mark of direction, such as &rlm;
         if event.kind == "text":
             for match in _SPACE_OR_WORD.finditer(content):
                 start, end = event.start + match.start(), event.start + match.end()
                 if match[0][0] in " \t\n\r\f":
                     self._add_space(Event("space", "", start, end))
                 else:
-                    seen = [at for at in range(start, end) if without_invisible(self._text[at])]
-                    self._add_text([self._text[at] for at in seen], seen, [at + 1 for at in seen])
+                    self._add_text(match[0], range(start, end), range(start + 1, end + 1))
         elif event.kind == "space" or (event.kind == "entity" and event.text in _SPACES):
             self._add_space(event)
-        elif event.kind == "entity" and event.text and not without_invisible(event.text):
-            pass  # a mark of direction, such as &rlm;
         elif event.kind in ("entity", "copied") and event.text:
             start, end = len(self.characters), len(self.characters) + len(event.text)
             whole = [event.start] * len(event.text), [event.end] * len(event.text)
@@ -247,8 +247,6 @@ class _UnitText:
     def _add_text(self, characters, starts, ends):
         """Adds text, after one space for the white space before it; returns how many that are."""
         moved = 0
-        if not characters:
-            return moved
         if self.characters and self._spaces:
             moved = 1
             self.characters.append(" ")

@@ -3,6 +3,7 @@
 import difflib
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # A number, a version, or the hexadecimal name of a commit; no time, such as 11:30 for 23:30.
 _NUMBER = re.compile(r"(?<![\w.:])(?=[a-f]*+[0-9])[0-9a-f]++(?:\.[0-9]++)*(?!\w|:[0-9])", re.ASCII)
@@ -27,7 +28,7 @@ def with_long_numbers(translation: str, source: str) -> str:
         '1.234.567 Dateien'
     """
     numbers = _NUMBER.findall(source)
-    missing = [one for one in long_numbers(source) if not has_number(translation, one)]
+    missing = lost_numbers(long_numbers(source), translation)
     if not 0 < len(missing) <= _MOST:
         return translation
     known = {*map(_digits, numbers), _digits(source)}
@@ -55,9 +56,10 @@ def long_numbers(text: str) -> list[str]:
     return [one for one in found if not _DATE.fullmatch(one)]
 
 
-def has_number(text: str, number: str) -> bool:
-    """Whether a text has the digits of a number, with whatever separates thousands."""
-    return _digits(number) in _digits(text)
+def lost_numbers(numbers: Sequence[str], translation: str) -> list[str]:
+    """The numbers whose digits a translation lacks, with whatever separates thousands."""
+    there = _digits(translation) if numbers else ""  # most texts have none
+    return [one for one in numbers if _digits(one) not in there]
 
 
 def with_ascii_digits(text: str) -> str:
