@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import urllib.request
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from keras_transformer.serving.page_routes import FILES
 from keras_transformer.serving.servable import ParserServable, TranslatorServable
 from keras_transformer.serving.server import Server
 from keras_transformer.text.languages import Languages
+from keras_transformer.text.plain_text import INVISIBLE
 from keras_transformer.translator import Translation
 
 pytestmark = pytest.mark.slow
@@ -707,3 +709,10 @@ def luminance(colour):
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     ]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def test_the_page_leaves_out_the_marks_that_nobody_sees():
+    script = resources.files("keras_transformer.serving").joinpath("page/page.js").read_text()
+    in_page = re.search(r"DIRECTION_MARKS = /(\[.*?\])/g", script)[1]
+    characters = "".join(map(chr, range(0x10000)))
+    assert re.findall(in_page, characters) == re.findall(INVISIBLE, characters)

@@ -3,7 +3,7 @@
 
 const TYPING_MS = 300, POINTING_MS = 100;
 const AT_ONCE = 16, MOST = 200;  // lines in a request, and in the page
-// Of the source's script, and not of the translation's.
+// Those of the source's direction, which a translation does not have: INVISIBLE of plain_text.py.
 const DIRECTION_MARKS = /[\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g;
 const MOST_WORDS = 400;  // of a sentence whose attention can be shown
 const DOWN_SECONDS = 3;  // until a server that does not answer is asked again
