@@ -200,7 +200,7 @@ def labels_and_logits(y_true, y_pred):
 def signed(labels):
     """Converts labels to a tensor, in which a negative `pad_id` equals no unsigned label.
 
-    Short integers become longer: the size of a vocabulary is none of them.
+    Short integers become int32, which can hold the size of a vocabulary.
     """
     labels = ops.convert_to_tensor(labels)
     dtype = keras.backend.standardize_dtype(labels.dtype)

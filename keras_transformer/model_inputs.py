@@ -72,7 +72,7 @@ def expect_in_vocabulary(name: str, ids: Any, vocab_size: int) -> None:
     """Refuses ids outside the vocabulary, unless they are symbols of a graph without values yet."""
     try:
         ids = np.asarray(ids)
-    except (TypeError, ValueError, NotImplementedError, RuntimeError):  # PyTorch has the last
+    except (TypeError, ValueError, NotImplementedError, RuntimeError):  # the last by PyTorch
         return
     wrong = ids[(ids < 0) | (ids >= vocab_size)]
     if wrong.size:

@@ -111,9 +111,9 @@ def trained_model(
     for path in paths:
         ModelDir(path).load_config()
 
-    record = ModelDir(paths[0]).load_training()
-    source_lang = record["source_lang"]
-    copies_parts = all(ModelDir(path).load_training()["copies_parts"] for path in paths)
+    records = [ModelDir(path).load_training() for path in paths]
+    source_lang, target_lang = records[0]["source_lang"], records[0]["target_lang"]
+    copies_parts = all(record["copies_parts"] for record in records)
 
     def serve(version):
         translator = load(paths)
@@ -121,5 +121,5 @@ def trained_model(
             return ParserServable(translator, load_tensorflow, source_lang)
         return TranslatorServable(translator, load_tensorflow, source_lang, glossary, copies_parts)
 
-    pair, multilingual = (source_lang, record["target_lang"]), ModelDir(paths[0]).load_languages()
+    pair, multilingual = (source_lang, target_lang), ModelDir(paths[0]).load_languages()
     return Model(name, lambda: {1: None}, serve, pair, multilingual)

@@ -1,4 +1,4 @@
-"""What `train` says of its data before a new run begins: lines that tell what may be wrong."""
+"""Warnings about the data of a new run, which `train` prints before the run begins."""
 
 from collections.abc import Iterator
 
@@ -94,9 +94,10 @@ def _bleu_warning(job):
 def _vocabulary_warning(job, corpus):
     """One line if a learned vocabulary has most sources as a subword or two."""
     counts = corpus.counts
-    is_learned = not (job.vocabulary or job.start_from) and job.train.task == "translation"
-    is_learned &= job.config.vocab_size >= _MOST_OF_LETTERS
-    if not is_learned or counts.source_tokens > _FEW_TOKENS * counts.kept:
+    is_given = job.vocabulary or job.start_from or job.train.task != "translation"
+    if is_given or job.config.vocab_size < _MOST_OF_LETTERS:
+        return None
+    if counts.source_tokens > _FEW_TOKENS * counts.kept:
         return None
     return (
         f"Warning: the vocabulary has the sources in {counts.source_tokens / counts.kept:.1f} "

@@ -279,8 +279,8 @@ def _data(job, tokenizer, corpus, valid_corpus, strategy):
 
 def _record(job, model_dir, data, vocab_type, copies_parts):
     """The record of a run; raises `UserError` if the run here cannot be resumed with it."""
-    before = {"preset": None, "source_lang": None, "commands": [], "starts": []}
-    before["copies_parts"] = copies_parts
+    before = {"preset": None, "source_lang": None, "copies_parts": copies_parts}
+    before |= {"commands": [], "starts": []}
     options, linearization = dataclasses.asdict(job.options), job.train.linearization
     if model_dir.exists():
         before = model_dir.load_training()

@@ -320,12 +320,7 @@ def finish(
     if (judged := job.test or job.valid) is not None:
         run.log.say(f"\nThe {described(model_dir, weights)} on {judged.description}:")
         greedy = None
-        if (
-            choice
-            and options.best_by == "score"
-            and judged is job.valid
-            and not judged.target_langs
-        ):
+        if choice and choice.by != "loss" and judged is job.valid and not judged.target_langs:
             greedy = choice.figures[weights]
         about = judged, job.target_lang, options, run.log, greedy
         judging.report(model, prepared.tokenizer, *about)
